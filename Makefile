@@ -1,0 +1,43 @@
+# Everything a fresh machine needs is Python 3.11+ and make: `make demo` and `make test` do the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test check format bench clean
+
+help: ## what the targets do
+	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kohort needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults
+	$(BIN)/kohort demo
+
+check: $(VENV)/.dev ## linter, formatter and types
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+test: check ## check, then every test that PyPI packages alone can run
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.dev ## let the formatter and the linter mend what they can
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench
+
+bench: $(VENV)/.dev ## measure (loopback only, bounded)
+	$(BIN)/python -m bench
+
+clean: ## remove the virtual environment and what tests and demos left
+	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,93 @@
+"""What crosses the border between the engine and its edges (server, simulator, tests).
+
+The edge collects what arrived, calls `broker.step(arrived, now)`, makes the turn's operations durable with
+`storage.commit`, and only then delivers what the turn releases. There is never more than one turn under way, so
+everything that a reply can show has been synced when it leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from kohort.storage.protocol import Operation
+
+ConnectionId = NewType("ConnectionId", int)
+"""Chosen by the edge, never reused within a process."""
+
+Millis = int
+"""An instant (milliseconds since the epoch, never going back within a process) or a duration in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    connection: ConnectionId
+    broker_id: int
+    """The id of the broker whose listener accepted the connection."""
+    host: str
+    """The client's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One whole request frame, without its four length bytes."""
+
+    connection: ConnectionId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """Make another broker of this process the leader of a partition (a control of tests and of operators)."""
+
+    topic: str
+    partition: int
+    to_broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveGroup:
+    """Make another broker of this process the coordinator of the shard that owns `group`."""
+
+    group: str
+    to_broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Answer every parked request as Kafka does when a coordinator goes away (16), then take no more."""
+
+
+Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A whole response frame, its four length bytes included."""
+
+    connection: ConnectionId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection once everything sent before has left."""
+
+    connection: ConnectionId
+    reason: str
+
+
+Release = Send | Disconnect
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    operations: tuple[Operation, ...]
+    """To be committed before anything of `releases` leaves."""
+    releases: tuple[Release, ...]
+    """In order; responses of one connection are in the order of its requests."""

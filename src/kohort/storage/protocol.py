@@ -1,0 +1,142 @@
+"""What the broker asks of a storage engine: logs of record batches, changed by one durable commit a turn.
+
+A log is the content of one partition. Its entries are Kafka record batches (magic 2), opaque to the engine, keyed by
+their base offset. The engine knows nothing of topics: the broker keeps its metadata in a log of its own.
+
+Order: the broker hands over all operations of a turn in one `commit`; when `commit` returns, everything in it
+survives kill -9 and power loss. If it raises, nothing of it is assumed and the process stops (fail-stop).
+`commit` may run in a writer thread; the broker reads only while no commit is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class LogKey(NamedTuple):
+    """Identifies a log: the topic's id (16 raw bytes, never reused) and the partition's index."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One record batch with what the engine indexes of it. `data` carries its final base offset and leader epoch."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    """Milliseconds since the epoch; the batch header's maxTimestamp."""
+    data: bytes
+    producer_id: int = -1
+    leader_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """A stored batch without its data."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    size: int
+    producer_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogInfo:
+    """What a start needs to know of a log. An empty log has `end_offset == start_offset`."""
+
+    key: LogKey
+    start_offset: int
+    """The first offset that may be read (Kafka's logStartOffset)."""
+    end_offset: int
+    """The offset that the next record gets (Kafka's logEndOffset)."""
+    size: int
+    """Bytes of all batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLog:
+    log: LogKey
+    start_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLog:
+    log: LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Batches in offset order, the first at or after the log's end offset."""
+
+    log: LogKey
+    batches: tuple[StoredBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Raise the log's start offset; batches whose last offset lies below it are deleted. The end offset stays."""
+
+    log: LogKey
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Compaction: the batches with base offsets in [first, last] become `batches` (fewer, offsets within the range)."""
+
+    log: LogKey
+    first: int
+    last: int
+    batches: tuple[StoredBatch, ...]
+
+
+Operation = CreateLog | DeleteLog | Append | Trim | Replace
+
+
+class StorageError(Exception):
+    """The data directory cannot be used (locked, damaged, of a newer format), or a write failed. Says what to do."""
+
+
+class Storage(Protocol):
+    """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Apply the operations in order, all or none, durably. Raises StorageError."""
+
+    def logs(self) -> list[LogInfo]:
+        """All logs, ordered by key."""
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        """Batches in order from the one that holds `offset` (or the next one after it) on.
+
+        Stops before `max_bytes` would be passed, but always returns the first batch. Empty at the end of the log or
+        for an unknown log. The first batch may begin below `offset`: a client skips those records itself.
+        """
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        """Descriptions of the batches from the one that holds `offset` on, in order, without reading their data.
+
+        Consume it before the next `commit`.
+        """
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        """The first batch, by offset, whose max_timestamp is at or after `timestamp` (milliseconds)."""
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        """The batch with the largest max_timestamp (the first of equals); None for an empty log."""
+
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+        """The last `limit` batches written by a producer id, oldest first."""
+
+    def producers(self, log: LogKey) -> list[int]:
+        """Producer ids with at least one batch in the log, ascending."""
+
+    def close(self) -> None:
+        """Release files and locks. Idempotent."""

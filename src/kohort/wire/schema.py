@@ -1,0 +1,180 @@
+"""The vocabulary of the schema tables in `kohort.wire.schemas`.
+
+A message is written once, as a class whose fields carry their wire type and the versions in which they exist;
+the class serves every version. `codec.py` compiles one encoder and one decoder for each (message, version) from
+these tables on first use. Source of the tables: Apache Kafka's message definitions (trunk, August 2026).
+
+Version ranges are written as Kafka writes them: "3+" (from 3 on), "0-9" (both included), "4" (only 4), and left
+out where a field exists in every version of its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+import msgspec
+
+Uuid = bytes
+"""Sixteen raw bytes. `NO_UUID` stands for absent, as on the wire."""
+
+NO_UUID: Uuid = bytes(16)
+
+ANY_VERSION = 32767
+
+PRIMITIVES: dict[str, tuple[type, Any]] = {
+    "bool": (bool, False),
+    "int8": (int, 0),
+    "int16": (int, 0),
+    "uint16": (int, 0),
+    "int32": (int, 0),
+    "uint32": (int, 0),
+    "int64": (int, 0),
+    "float64": (float, 0.0),
+    "uuid": (bytes, NO_UUID),
+    "string": (str, ""),
+    "bytes": (bytes, b""),
+    "records": (bytes, b""),
+}
+"""Wire type: Python type and default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of message versions."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        if text in ("", "none"):
+            return cls(1, 0)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), ANY_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __iter__(self) -> Any:
+        return iter(range(self.first, self.last + 1))
+
+
+WireType = Any
+"""A name from PRIMITIVES, a message class (a struct), or a list of one of them (an array)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message: where it stands on the wire, and in which versions."""
+
+    name: str
+    type: WireType
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    type: WireType
+    versions: str
+    nullable: str
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """All that the codec needs to know of one message class."""
+
+    name: str
+    cls: type
+    fields: tuple[Field, ...]
+    versions: Versions | None = None
+    flexible: Versions = Versions(1, 0)
+    api_key: int | None = None
+
+
+_UNSET: Any = object()
+_T = TypeVar("_T")
+_SCHEMAS: dict[type, Schema] = {}
+
+
+def field(
+    type: WireType,
+    versions: str = "0+",
+    *,
+    nullable: str = "none",
+    tag: int | None = None,
+    default: Any = _UNSET,
+) -> Any:
+    """Declare a field of a message. `nullable` is the range of versions in which null may stand for the value."""
+    return _Declared(type, versions, nullable, tag, default)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def message(
+    *, versions: str | None = None, flexible: str = "none", api_key: int | None = None
+) -> Callable[[type[_T]], type[_T]]:
+    """Make a frozen message class of a schema table.
+
+    `versions` are the valid versions of a top-level message (nested structs have none of their own), `flexible`
+    those with compact types and tagged fields (KIP-482), `api_key` the key of a request or response.
+    Every instance is immutable, compares by value, and is built with keyword arguments.
+    """
+
+    def build(table: type[_T]) -> type[_T]:
+        hints = get_type_hints(table)
+        fields = []
+        for name in hints:
+            declared: _Declared = table.__dict__[name]
+            default = declared.default
+            if default is _UNSET:
+                default = _zero(declared.type)
+            fields.append(
+                Field(
+                    name,
+                    declared.type,
+                    Versions.parse(declared.versions),
+                    Versions.parse(declared.nullable),
+                    declared.tag,
+                    default,
+                )
+            )
+        cls = msgspec.defstruct(
+            table.__name__,
+            [(f.name, hints[f.name], f.default) for f in fields],
+            frozen=True,
+            gc=False,
+            module=table.__module__,
+            namespace={"__doc__": table.__doc__},
+        )
+        _SCHEMAS[cls] = Schema(
+            table.__name__,
+            cls,
+            tuple(fields),
+            Versions.parse(versions) if versions is not None else None,
+            Versions.parse(flexible),
+            api_key,
+        )
+        return cls  # type: ignore[return-value]
+
+    return build
+
+
+def schema_of(cls: type) -> Schema:
+    """The schema table of a message class. KeyError if `cls` is not one."""
+    return _SCHEMAS[cls]
+
+
+def _zero(type: WireType) -> Any:
+    if isinstance(type, list):
+        return ()
+    if isinstance(type, str):
+        return PRIMITIVES[type][1]
+    return type()

@@ -1,0 +1,1 @@
+"""Registers the `kohort` format with Spark."""
