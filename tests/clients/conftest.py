@@ -1,0 +1,35 @@
+"""A server for the clients' tests: one a module, with short sessions so that a killed member is missed quickly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.testing import KohortServer
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+CLIENTS = ("confluent", "kafka-python", "aiokafka")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(group_min_session_timeout_ms=1_000, group_initial_rebalance_delay_ms=200) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(server: KohortServer) -> str:
+    return server.bootstrap_servers
+
+
+_counter = iter(range(1_000_000))
+
+
+@pytest.fixture
+def unique() -> str:
+    """A word that no other test of this run uses, for names of topics and groups."""
+    return f"t{next(_counter)}"

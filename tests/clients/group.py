@@ -1,0 +1,125 @@
+"""Drives worker processes (worker.py) and waits for what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 30.0
+
+
+class Worker:
+    """One consumer process. `assigned`, `records` and `errors` follow what it says."""
+
+    def __init__(self, changed: threading.Condition, **options: Any) -> None:
+        self.name: str = options["name"]
+        self.assigned: list[int] = []
+        self.records: list[tuple[int, int, str]] = []
+        self.commits = 0
+        self.errors: list[str] = []
+        self.closed = False
+        self._changed = changed
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            with self._changed:
+                if "assigned" in said:
+                    self.assigned = said["assigned"]
+                if "records" in said:
+                    self.records.extend((p, o, v) for p, o, v in said["records"])
+                if "committed" in said:
+                    self.commits += 1
+                if "error" in said:
+                    self.errors.append(said["error"])
+                if "closed" in said:
+                    self.closed = True
+                self._changed.notify_all()
+
+    def kill(self) -> None:
+        """SIGKILL: no LeaveGroup, nothing committed on the way out."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def close(self) -> None:
+        """Leave the group and end."""
+        if self._process.poll() is None and self._process.stdin is not None:
+            self._process.stdin.write("close\n")
+            self._process.stdin.flush()
+            try:
+                self._process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                raise AssertionError(f"{self.name} did not close within {WAIT_S} s") from None
+        self._reader.join(WAIT_S)
+
+
+class Group:
+    """The workers of one consumer group."""
+
+    def __init__(self, client: str, bootstrap: str, group: str, topic: str, *, cooperative: bool = False) -> None:
+        self._options = {
+            "client": client,
+            "bootstrap": bootstrap,
+            "group": group,
+            "topic": topic,
+            "cooperative": cooperative,
+        }
+        self._changed = threading.Condition()
+        self.workers: list[Worker] = []
+
+    def start(self, name: str, *, instance: str | None = None) -> Worker:
+        worker = Worker(self._changed, name=name, instance=instance, **self._options)
+        self.workers.append(worker)
+        return worker
+
+    def wait(self, condition: Callable[[], bool], what: str, timeout: float = WAIT_S) -> float:
+        """Wait until `condition` holds; the seconds that it took. AssertionError, with the workers' story, if never."""
+        began = time.monotonic()
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                story = [(w.name, w.assigned, len(w.records), w.commits, w.errors[-3:]) for w in self.workers]
+                raise AssertionError(
+                    f"not within {timeout} s: {what}; name, assigned, records, commits, errors: {story}"
+                )
+        return time.monotonic() - began
+
+    def wait_assigned(self, sizes: list[int], *workers: Worker, timeout: float = WAIT_S) -> float:
+        """Wait until the workers hold disjoint sets of partitions of these sizes (in any order)."""
+
+        def settled() -> bool:
+            held = [p for w in workers for p in w.assigned]
+            return sorted(len(w.assigned) for w in workers) == sorted(sizes) and len(set(held)) == sum(sizes)
+
+        return self.wait(settled, f"partitions {sizes} over {[w.name for w in workers]}", timeout)
+
+    def values(self) -> list[str]:
+        return [value for worker in self.workers for _, _, value in worker.records]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.kill()

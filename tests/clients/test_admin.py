@@ -1,0 +1,140 @@
+"""The admin clients: create, describe, list and delete topics and groups, list and alter offsets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from group import Group
+from produce import create_topic, produce
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(90)]
+
+
+def commit_some(bootstrap: str, group: str, topic: str, offset: int = 5) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata="note")], asynchronous=False)
+    consumer.close()
+
+
+def test_confluent_topics(bootstrap: str, unique: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(unique, 2, 1, config={"retention.ms": "3600000"})])[unique].result(10)
+    with pytest.raises(Exception, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic(unique, 2, 1)])[unique].result(10)
+    assert len(admin.list_topics(timeout=10).topics[unique].partitions) == 2
+    admin.create_partitions([NewPartitions(unique, 4)])[unique].result(10)
+    from confluent_kafka import TopicCollection
+
+    described = admin.describe_topics(TopicCollection([unique]))[unique].result(10)
+    assert len(described.partitions) == 4
+    resource = ConfigResource(ResourceType.TOPIC, unique)
+    config = admin.describe_configs([resource])[resource].result(10)
+    assert config["retention.ms"].value == "3600000"
+    assert not config["retention.ms"].is_default
+    produce("confluent", bootstrap, unique, ["x"] * 40, 4)
+    latest = admin.list_offsets({TopicPartition(unique, 0): OffsetSpec.latest()})
+    assert next(iter(latest.values())).result(10).offset == 10
+    deleted = admin.delete_records([TopicPartition(unique, 0, 4)])
+    assert next(iter(deleted.values())).result(10).low_watermark == 4
+    cluster = admin.describe_cluster().result(10)
+    assert len(cluster.nodes) == 1
+    admin.delete_topics([unique])[unique].result(10)
+    assert unique not in admin.list_topics(timeout=10).topics
+
+
+def test_confluent_alters_configs(bootstrap: str, unique: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    create_topic(bootstrap, unique, 1)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        unique,
+        incremental_configs=[ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    asked = ConfigResource(ResourceType.TOPIC, unique)
+    assert admin.describe_configs([asked])[asked].result(10)["cleanup.policy"].value == "compact"
+    bad = ConfigResource(
+        ResourceType.TOPIC,
+        unique,
+        incremental_configs=[ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)],
+    )
+    with pytest.raises(Exception, match="INVALID_CONFIG"):
+        admin.incremental_alter_configs([bad])[bad].result(10)
+
+
+def test_confluent_groups_and_offsets(bootstrap: str, unique: str) -> None:
+    create_topic(bootstrap, unique, 1)
+    produce("confluent", bootstrap, unique, ["x"] * 20, 1)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    with Group("confluent", bootstrap, unique, unique) as group:
+        member = group.start("a")
+        group.wait(lambda: len(member.records) == 20 and member.commits > 0, "20 records, committed")
+        described = admin.describe_consumer_groups([unique])[unique].result(10)
+        assert described.state == ConsumerGroupState.STABLE
+        assert [p.partition for p in described.members[0].assignment.topic_partitions] == [0]
+        listed = {g.group_id for g in admin.list_consumer_groups().result(10).valid}
+        assert unique in listed
+        with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
+            admin.delete_consumer_groups([unique])[unique].result(10)
+        group.close()
+    wanted = ConsumerGroupTopicPartitions(unique, [TopicPartition(unique, 0, 7)])
+    admin.alter_consumer_group_offsets([wanted])[unique].result(10)
+    offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(unique)])[unique].result(10)
+    assert [(p.topic, p.partition, p.offset) for p in offsets.topic_partitions] == [(unique, 0, 7)]
+    admin.delete_consumer_groups([unique])[unique].result(10)
+    assert unique not in {g.group_id for g in admin.list_consumer_groups().result(10).valid}
+
+
+def test_kafka_python_topics_groups_and_offsets(bootstrap: str, unique: str) -> None:
+    from kafka import KafkaAdminClient, OffsetAndMetadata
+    from kafka import TopicPartition as Partition
+    from kafka.admin import NewTopic as KafkaPythonTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([KafkaPythonTopic(unique, num_partitions=3, replication_factor=1)])
+    assert unique in admin.list_topics()
+    assert len(admin.describe_topics([unique])[0]["partitions"]) == 3
+    commit_some(bootstrap, unique, unique)
+    assert unique in str(admin.list_groups())
+    assert "Empty" in str(admin.describe_groups([unique])) or "Dead" not in str(admin.describe_groups([unique]))
+    listed = admin.list_group_offsets({unique: None})
+    assert listed[unique][Partition(unique, 0)].offset == 5
+    assert listed[unique][Partition(unique, 0)].metadata == "note"
+    admin.alter_group_offsets(unique, {Partition(unique, 0): OffsetAndMetadata(2, "", -1)})
+    assert admin.list_group_offsets({unique: None})[unique][Partition(unique, 0)].offset == 2
+    admin.delete_groups([unique])
+    assert unique not in str(admin.list_groups())
+    admin.delete_topics([unique])
+    assert unique not in admin.list_topics()
+    admin.close()
+
+
+def test_aiokafka_topics_groups_and_offsets(bootstrap: str, unique: str) -> None:
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.admin import NewTopic as AioTopic
+    from aiokafka.structs import TopicPartition as Partition
+
+    async def scenario() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            await admin.create_topics([AioTopic(unique, 3, 1)])
+            assert unique in await admin.list_topics()
+            [described] = await admin.describe_topics([unique])
+            assert len(described["partitions"]) == 3
+            commit_some(bootstrap, unique, unique)
+            assert unique in [group for group, *_ in await admin.list_consumer_groups()]
+            assert await admin.describe_consumer_groups([unique])
+            offsets = await admin.list_consumer_group_offsets(unique)
+            assert offsets[Partition(unique, 0)].offset == 5
+            await admin.delete_topics([unique])
+            assert unique not in await admin.list_topics()
+        finally:
+            await admin.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,172 @@
+"""A consumer in a process of its own, for tests that kill consumers: it tells on stdout, as JSON lines, how it fares.
+
+Started by `group.py` as `python worker.py '{"client": "confluent", "bootstrap": …, "group": …, "topic": …}'`.
+It consumes, commits synchronously after every batch, and on a line "close" on stdin leaves its group and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sys
+import threading
+from typing import Any
+
+SESSION_TIMEOUT_MS = 2_000
+HEARTBEAT_INTERVAL_MS = 300
+
+
+def say(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def commands() -> queue.Queue[str]:
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line.strip())
+        lines.put("close")
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def asked_to_close(lines: queue.Queue[str]) -> bool:
+    try:
+        return lines.get_nowait() == "close"
+    except queue.Empty:
+        return False
+
+
+def run_confluent(options: dict[str, Any]) -> None:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": options["group"],
+            "client.id": options["name"],
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "max.poll.interval.ms": 20_000,
+            "partition.assignment.strategy": "cooperative-sticky" if options["cooperative"] else "range",
+            **({"group.instance.id": options["instance"]} if options["instance"] else {}),
+        }
+    )
+    consumer.subscribe([options["topic"]])
+    lines = commands()
+    assigned: list[int] | None = None
+    while not asked_to_close(lines):
+        messages = consumer.consume(500, timeout=0.1)
+        now = sorted(p.partition for p in consumer.assignment())
+        if now != assigned:
+            assigned = now
+            say(assigned=assigned, member=consumer.memberid())
+        records = []
+        for message in messages:
+            if message.error():
+                say(error=str(message.error()))
+            else:
+                records.append([message.partition(), message.offset(), message.value().decode()])
+        if records:
+            say(records=records)
+            try:
+                consumer.commit(asynchronous=False)
+                say(committed=True)
+            except Exception as error:
+                say(error=str(error))
+    consumer.close()
+
+
+def run_kafka_python(options: dict[str, Any]) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+    consumer = KafkaConsumer(
+        options["topic"],
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        client_id=options["name"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        max_poll_interval_ms=20_000,
+        group_instance_id=options["instance"],
+        partition_assignment_strategy=[CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor],
+    )
+    lines = commands()
+    assigned: list[int] | None = None
+    while not asked_to_close(lines):
+        batches = consumer.poll(timeout_ms=100, max_records=500)
+        now = sorted(p.partition for p in consumer.assignment())
+        if now != assigned:
+            assigned = now
+            say(assigned=assigned)
+        records = [[r.partition, r.offset, r.value.decode()] for batch in batches.values() for r in batch]
+        if records:
+            say(records=records)
+            try:
+                consumer.commit()
+                say(committed=True)
+            except Exception as error:
+                say(error=repr(error))
+    consumer.close()
+
+
+async def run_aiokafka(options: dict[str, Any]) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(
+        options["topic"],
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        client_id=options["name"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        max_poll_interval_ms=20_000,
+        rebalance_timeout_ms=20_000,
+        group_instance_id=options["instance"],
+    )
+    await consumer.start()
+    lines = commands()
+    assigned: list[int] | None = None
+    while not asked_to_close(lines):
+        batches = await consumer.getmany(timeout_ms=100, max_records=500)
+        now = sorted(p.partition for p in consumer.assignment())
+        if now != assigned:
+            assigned = now
+            say(assigned=assigned)
+        records = [[r.partition, r.offset, r.value.decode()] for batch in batches.values() for r in batch]
+        if records:
+            say(records=records)
+            try:
+                await consumer.commit()
+                say(committed=True)
+            except Exception as error:
+                say(error=repr(error))
+    await consumer.stop()
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    match options["client"]:
+        case "confluent":
+            run_confluent(options)
+        case "kafka-python":
+            run_kafka_python(options)
+        case "aiokafka":
+            asyncio.run(run_aiokafka(options))
+    say(closed=True)
+
+
+if __name__ == "__main__":
+    main()

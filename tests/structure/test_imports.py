@@ -1,0 +1,92 @@
+"""Imports point down, and the core stays pure. Changing the tables below is a design decision (docs/decisions/)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+# Package (or module): what of kohort it may import besides itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "config": set(),
+    "wire": set(),
+    "coordinator": {"wire", "config"},
+    "storage": {"wire"},
+    "broker": {"wire", "config", "coordinator", "storage"},
+    "server": {"wire", "config", "storage", "broker"},
+    "testing": {"config", "server", "broker"},
+    "client": {"wire"},
+    "spark": {"wire", "client"},
+    "demo": {"wire", "client", "spark", "cli"},
+    "cli": {"config", "server", "client", "wire", "spark", "demo"},
+}
+
+# What pure modules may not touch: the clock, the world, chance, logging.
+IMPURE = {
+    "asyncio", "datetime", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "select", "selectors",
+    "shutil", "signal", "socket", "sqlite3", "ssl", "structlog", "subprocess", "sys", "tempfile", "threading", "time",
+    "uvloop",
+}  # fmt: skip
+PURE_PACKAGES = ("wire", "coordinator")
+IMPURE_CALLS = {"open", "print", "input"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted((SRC / "kohort").rglob("*.py")):
+        parts = path.relative_to(SRC / "kohort").with_suffix("").parts
+        yield (parts[0] if parts[0] != "__init__" else "kohort"), path
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; the project's imports are absolute"
+            yield node.lineno, node.module or ""
+            if node.module == "kohort":
+                for alias in node.names:
+                    yield node.lineno, f"kohort.{alias.name}"
+
+
+def test_every_package_has_a_place() -> None:
+    packages = {package for package, _ in modules()} - {"kohort"}
+    assert packages <= set(MAY_IMPORT), f"say in MAY_IMPORT what {packages - set(MAY_IMPORT)} may import"
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for package, path in modules():
+        for line, name in imports(path):
+            parts = name.split(".")
+            if parts[0] != "kohort" or len(parts) == 1 or parts[1].startswith("__"):
+                continue
+            if parts[1] != package and parts[1] not in MAY_IMPORT.get(package, set()):
+                wrong.append(f"{path.relative_to(SRC)}:{line}: {package} may not import {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", PURE_PACKAGES)
+def test_the_core_is_pure(package: str) -> None:
+    wrong = []
+    for path in sorted((SRC / "kohort" / package).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for line, name in imports(path):
+            if name.split(".")[0] in IMPURE:
+                wrong.append(f"{path.relative_to(SRC)}:{line}: imports {name}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+                wrong.append(f"{path.relative_to(SRC)}:{node.lineno}: calls {node.func.id}()")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_source_registers_without_the_server_side() -> None:
+    """`pyspark_kohort` is imported by every Spark worker: it may not pull in the server."""
+    for path in sorted((SRC / "pyspark_kohort").rglob("*.py")):
+        for line, name in imports(path):
+            assert not name.startswith("kohort.") or name.startswith("kohort.spark"), f"{path}:{line}: {name}"
