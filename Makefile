@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-kcat test-java test-go check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,16 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not kcat and not java and not go"
+
+test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
+	$(BIN)/python -m pytest -m kcat tests/clients
+
+test-java: $(VENV)/.dev ## Java's clients and Kafka's tools against a server (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m java tests/java
+
+test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
+	$(BIN)/python -m pytest -m go tests/go
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench

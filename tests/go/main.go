@@ -1,0 +1,175 @@
+// franz-go against a running server: `go run . BOOTSTRAP`. Prints a line a step; exits 1 on a failure.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const partitions = 6
+
+func check(holds bool, format string, arguments ...any) {
+	if !holds {
+		fmt.Printf("failed: "+format+"\n", arguments...)
+		os.Exit(1)
+	}
+}
+
+func must(err error, what string) { check(err == nil, "%s: %v", what, err) }
+
+// member is a consumer in its own goroutine: what it holds and what it read.
+type member struct {
+	client *kgo.Client
+	mu     sync.Mutex
+	held   map[int32]bool
+	values map[string]int
+	done   chan struct{}
+}
+
+func newMember(bootstrap, group, topic string, more ...kgo.Opt) *member {
+	m := &member{held: map[int32]bool{}, values: map[string]int{}, done: make(chan struct{})}
+	change := func(add bool) func(context.Context, *kgo.Client, map[string][]int32) {
+		return func(_ context.Context, _ *kgo.Client, moved map[string][]int32) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, p := range moved[topic] {
+				if add {
+					m.held[p] = true
+				} else {
+					delete(m.held, p)
+				}
+			}
+		}
+	}
+	options := append([]kgo.Opt{
+		kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6 * time.Second),
+		kgo.HeartbeatInterval(300 * time.Millisecond), kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),
+	}, more...)
+	client, err := kgo.NewClient(options...)
+	must(err, "consumer")
+	m.client = client
+	go m.run()
+	return m
+}
+
+func (m *member) run() {
+	defer close(m.done)
+	for {
+		fetches := m.client.PollFetches(context.Background())
+		if fetches.IsClientClosed() {
+			return
+		}
+		m.mu.Lock()
+		fetches.EachRecord(func(r *kgo.Record) { m.values[string(r.Value)]++ })
+		m.mu.Unlock()
+		_ = m.client.CommitUncommittedOffsets(context.Background()) // refused in a rebalance: read again by the new owner
+	}
+}
+
+func (m *member) leave() {
+	m.client.Close()
+	<-m.done
+}
+
+func (m *member) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.held)
+}
+
+func distinct(members ...*member) int {
+	all := map[string]bool{}
+	for _, m := range members {
+		m.mu.Lock()
+		for v := range m.values {
+			all[v] = true
+		}
+		m.mu.Unlock()
+	}
+	return len(all)
+}
+
+func await(what string, holds func() bool) {
+	deadline := time.Now().Add(40 * time.Second)
+	for !holds() {
+		check(time.Now().Before(deadline), "not in time: %s", what)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func sizes(want int, members ...*member) func() bool {
+	return func() bool {
+		for _, m := range members {
+			if m.size() != want {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func produce(bootstrap, topic string, first, count int) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	must(err, "producer")
+	defer client.Close()
+	for n := first; n < first+count; n++ {
+		record := &kgo.Record{Topic: topic, Partition: int32(n % partitions), Value: []byte(fmt.Sprint("v", n))}
+		client.Produce(context.Background(), record, func(_ *kgo.Record, err error) { must(err, "produce") })
+	}
+	must(client.Flush(context.Background()), "flush")
+}
+
+func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
+	ctx := context.Background()
+	_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
+	must(err, "create topic")
+	produce(bootstrap, topic, 0, 600)
+	name := topic + "-group"
+	a, b, c := newMember(bootstrap, name, topic, more...), newMember(bootstrap, name, topic, more...), newMember(bootstrap, name, topic, more...)
+	await("2, 2, 2", sizes(2, a, b, c))
+	await("600 values", func() bool { return distinct(a, b, c) == 600 })
+	c.leave()
+	await("3, 3", sizes(3, a, b))
+	described, err := admin.DescribeGroups(ctx, name)
+	must(err, "describe")
+	check(described[name].State == "Stable" && len(described[name].Members) == 2, "described %+v", described[name])
+	a.leave()
+	b.leave()
+	produce(bootstrap, topic, 600, 60)
+	again := newMember(bootstrap, name, topic, more...)
+	await("the new values", func() bool { return distinct(again) >= 60 })
+	check(distinct(again) == 60, "restart from the committed offsets, not %d", distinct(again))
+	again.leave()
+	lag, err := admin.Lag(ctx, name)
+	must(err, "lag")
+	check(lag[name].Lag.Total() == 0, "lag %d", lag[name].Lag.Total())
+	_, err = admin.DeleteGroups(ctx, name)
+	must(err, "delete group")
+}
+
+func main() {
+	bootstrap := os.Args[1]
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	must(err, "client")
+	defer client.Close()
+	must(client.Ping(context.Background()), "ping")
+	admin := kadm.NewClient(client)
+	group(admin, bootstrap, "go-cooperative")
+	fmt.Println("ok a group with the default (cooperative) balancer")
+	group(admin, bootstrap, "go-range", kgo.Balancers(kgo.RangeBalancer()))
+	fmt.Println("ok a group with the range balancer")
+	topics, err := admin.ListTopics(context.Background())
+	must(err, "list topics")
+	check(topics.Has("go-range"), "listed")
+	_, err = admin.DeleteTopics(context.Background(), "go-range")
+	must(err, "delete topic")
+	fmt.Println("ok topics")
+}

@@ -1,0 +1,76 @@
+"""Java's clients and Kafka's own command line tools against a server. Runs under `make test-java` (Maven, Java 17)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kohort.testing import KohortServer
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+HERE = Path(__file__).parent
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+
+def java(classpath: str, *arguments: str, feed: str = "", timeout: float = 60) -> str:
+    done = subprocess.run(
+        ["java", "-Xmx512m", QUIET, "-cp", classpath, *arguments],
+        input=feed,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_java_clients(classpath: str, server: KohortServer) -> None:
+    out = java(classpath, str(HERE / "ClientCheck.java"), server.bootstrap_servers, timeout=300)
+    assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 7, out
+
+
+def test_the_command_line_tools(classpath: str, server: KohortServer) -> None:
+    address = ("--bootstrap-server", server.bootstrap_servers)
+    topics = "org.apache.kafka.tools.TopicCommand"
+    java(classpath, topics, *address, "--create", "--topic", "cli", "--partitions", "3")
+    assert "PartitionCount: 3" in java(classpath, topics, *address, "--describe", "--topic", "cli")
+    java(classpath, topics, *address, "--alter", "--topic", "cli", "--partitions", "4")
+    assert "cli" in java(classpath, topics, *address, "--list").split()
+    java(classpath, "org.apache.kafka.tools.ConsoleProducer", *address, "--topic", "cli", feed="one\ntwo\nthree\n")
+    read = java(
+        classpath,
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *address,
+        *("--topic", "cli", "--from-beginning", "--group", "cli-group", "--max-messages", "3"),
+        *("--timeout-ms", "20000"),
+    )
+    assert sorted(read.split()) == ["one", "three", "two"]
+    groups = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    assert "cli-group" in java(classpath, groups, *address, "--list").split()
+    described = java(classpath, groups, *address, "--describe", "--group", "cli-group")
+    assert "cli" in described
+    assert "Empty" in java(classpath, groups, *address, "--describe", "--group", "cli-group", "--state")
+    reset = ("--reset-offsets", "--group", "cli-group", "--topic", "cli", "--to-earliest", "--execute")
+    assert "cli" in java(classpath, groups, *address, *reset)
+    java(classpath, groups, *address, "--delete", "--group", "cli-group")
+    assert "cli-group" not in java(classpath, groups, *address, "--list").split()
+
+
+def test_the_offsets_log_is_read_by_kafkas_own_formatter(classpath: str, server: KohortServer) -> None:
+    """`__consumer_offsets` is fetchable and written in Kafka's schema."""
+    address = ("--bootstrap-server", server.bootstrap_servers)
+    java(classpath, "org.apache.kafka.tools.ConsoleProducer", *address, "--topic", "logged", feed="one\n")
+    consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    once = ("--topic", "logged", "--from-beginning", "--group", "logged-group", "--max-messages", "1")
+    java(classpath, consumer, *address, *once)
+    formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
+    log = java(
+        classpath,
+        consumer,
+        *address,
+        *("--topic", "__consumer_offsets", "--from-beginning", "--formatter", formatter, "--timeout-ms", "4000"),
+    )
+    assert '"logged-group"' in log, log
+    assert '"offset":1' in log.replace(" ", ""), log
