@@ -77,6 +77,7 @@ class Field:
     nullable: Versions
     tag: int | None
     default: Any
+    compact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class _Declared:
     nullable: str
     tag: int | None
     default: Any
+    compact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,13 @@ def field(
     nullable: str = "none",
     tag: int | None = None,
     default: Any = _UNSET,
+    compact: bool = True,
 ) -> Any:
-    """Declare a field of a message. `nullable` is the range of versions in which null may stand for the value."""
-    return _Declared(type, versions, nullable, tag, default)
+    """Declare a field of a message. `nullable` is the range of versions in which null may stand for the value.
+
+    `compact=False` keeps the plain length prefix in flexible versions too; only a request header's client id does.
+    """
+    return _Declared(type, versions, nullable, tag, default, compact)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -144,6 +150,7 @@ def message(
                     Versions.parse(declared.nullable),
                     declared.tag,
                     default,
+                    declared.compact,
                 )
             )
         cls = msgspec.defstruct(

@@ -8,7 +8,7 @@ class RequestHeader:
     request_api_key: int = field("int16")
     request_api_version: int = field("int16")
     correlation_id: int = field("int32")
-    client_id: str | None = field("string", nullable="0+", default="")
+    client_id: str | None = field("string", nullable="0+", default="", compact=False)
 
 
 @message(versions="0-1", flexible="1+")

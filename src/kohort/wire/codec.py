@@ -1,0 +1,117 @@
+"""Messages to bytes and back, by functions that are generated from the schema tables.
+
+For each (message class, version) one flat encoder and one flat decoder are written as Python source and compiled on
+first use; nested structs are inlined into loops. The generator lives in `compiler.py`; this file holds the entrances,
+what the generated functions call, and how failures are told.
+
+Decoding trusts nothing. A count is bounded by the bytes that remain before anything is built for it, so the memory a
+message takes is in proportion to its bytes. A length that reaches beyond the end is not checked on the spot: a slice
+past the end is only short, and the next read, or the check of the end position after the last one, fails.
+
+Encoding does no checks of its own on the way. When something does not fit, Python's own exception arrives here, and
+only then the message is walked field by field to say which one it was.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Any, TypeVar
+
+from kohort.wire.compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from kohort.wire.errors import ProtocolError
+from kohort.wire.explain import explain
+from kohort.wire.framing import API_VERSIONS_KEY
+from kohort.wire.schema import Versions, schema_of
+
+_M = TypeVar("_M")
+
+_encoders: dict[tuple[type, int], Encoder] = {}
+_decoders: dict[tuple[type, int], Decoder] = {}
+
+_RESPONSE_V0 = Struct(">ii")
+_RESPONSE_V1 = Struct(">iiB")
+_REQUEST_V1 = Struct(">ihhih")
+
+_UNFIT = (error, TypeError, AttributeError, ValueError, OverflowError)
+
+
+def encode(message: Any, version: int) -> bytes:
+    """The bytes of a message. ValueError, naming the field, when a value does not fit this version."""
+    return b"".join(_chunks(message, version))
+
+
+def decode(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 0) -> _M:
+    """The message that fills `data` from `offset` to its end exactly. ProtocolError otherwise."""
+    message, end = decode_prefix(cls, version, data, offset)
+    if end != len(data):
+        raise ProtocolError(f"{cls.__name__} v{version}: {len(data) - end} bytes too many")
+    return message
+
+
+def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 0) -> tuple[_M, int]:
+    """The message that begins at `offset`, and the position behind it."""
+    decoder = _decoders.get((cls, version))
+    if decoder is None:
+        decoder = _decoders[cls, version] = compile_decoder(cls, version)
+    if type(data) is not bytes:
+        data = bytes(data)
+    try:
+        message, end = decoder(data, offset)
+    except (error, IndexError):
+        raise ProtocolError(f"{cls.__name__} v{version}: cut short at {len(data)} bytes") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"{cls.__name__} v{version}: a string is not UTF-8") from None
+    except ProtocolError as failure:
+        raise ProtocolError(f"{cls.__name__} v{version}: {failure}") from None
+    if end > len(data):
+        raise ProtocolError(f"{cls.__name__} v{version}: cut short at {len(data)} bytes")
+    return message, end
+
+
+def encode_response(message: Any, version: int, correlation_id: int, *, api_key: int) -> bytes:
+    """A whole response: length, response header, body. ApiVersions' header is always version 0 (KIP-511)."""
+    chunks = _chunks(message, version)
+    size = sum(map(len, chunks))
+    if api_key != API_VERSIONS_KEY and is_flexible(type(message), version):
+        header = _RESPONSE_V1.pack(size + 5, correlation_id, 0)
+    else:
+        header = _RESPONSE_V0.pack(size + 4, correlation_id)
+    return b"".join((header, *chunks))
+
+
+def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A whole request: length, request header, body."""
+    chunks = _chunks(message, version)
+    name = b"" if client_id is None else client_id.encode()
+    tags = b"\0" if is_flexible(type(message), version) else b""
+    size = 10 + len(name) + len(tags) + sum(map(len, chunks))
+    api_key = schema_of(type(message)).api_key
+    try:
+        header = _REQUEST_V1.pack(size, api_key, version, correlation_id, -1 if client_id is None else len(name))
+    except error as failure:
+        raise ValueError(f"header of {type(message).__name__} v{version}: {failure}") from None
+    return b"".join((header, name, tags, *chunks))
+
+
+def is_flexible(cls: type, version: int) -> bool:
+    """Whether this version of a message has compact types and tagged fields (KIP-482)."""
+    return version in schema_of(cls).flexible
+
+
+def supported_versions(cls: type) -> Versions:
+    """The versions that the schema table of a request or response covers."""
+    versions = schema_of(cls).versions
+    if versions is None:
+        raise ValueError(f"{cls.__name__} is a part of other messages and has no versions of its own")
+    return versions
+
+
+def _chunks(message: Any, version: int) -> list[bytes]:
+    cls = type(message)
+    encoder = _encoders.get((cls, version))
+    if encoder is None:
+        encoder = _encoders[cls, version] = compile_encoder(cls, version)
+    try:
+        return encoder(message)
+    except _UNFIT as failure:
+        raise ValueError(explain(message, version) or f"{cls.__name__} v{version}: {failure}") from None

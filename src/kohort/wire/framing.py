@@ -1,0 +1,164 @@
+"""Frames out of a byte stream, and the headers that every request and response begins with.
+
+A frame is a 4-byte length and that many bytes. `FrameSplitter` is fed whatever the socket gives and hands out whole
+frames without their length; it looks at the length before it keeps a byte of the body, so nobody can make it hold
+more than `max_bytes`.
+
+A request header is read by hand, because the fields that matter stand alike in every header version; so even a
+request of an unknown API gets the right correlation id. The client id is a plain nullable string in all versions,
+flexible or not (KIP-482). A flexible header ends in tagged fields, which are skipped.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import NamedTuple
+
+from kohort.wire.errors import ProtocolError
+
+API_VERSIONS_KEY = 18
+"""The response header of ApiVersions has no tagged fields in any version (KIP-511)."""
+
+_LENGTH = Struct(">i")
+_REQUEST = Struct(">hhih")
+
+
+class RequestHeaderView(NamedTuple):
+    """What every request header holds, whatever its version."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class FrameSplitter:
+    """Cuts a byte stream into frames of at most `max_bytes` (the length prefix not counted)."""
+
+    __slots__ = ("_buffer", "_max_bytes", "_wanted")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+        self._wanted = 0  # what the buffer must hold before another look at it can yield a frame
+
+    @property
+    def pending(self) -> int:
+        """Bytes held back because their frame is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now. After a ProtocolError the stream is lost."""
+        buffer = self._buffer
+        if not buffer:
+            # The common case: what arrives begins at a frame and ends with one. No copy into the buffer.
+            frames, rest = self._split(data)
+            if rest < len(data):
+                buffer += data[rest:]
+            return frames
+        buffer += data
+        if len(buffer) < self._wanted:
+            return []
+        frames, rest = self._split(bytes(buffer))
+        del buffer[:rest]
+        return frames
+
+    def _split(self, data: bytes) -> tuple[list[bytes], int]:
+        frames = []
+        position = 0
+        size = len(data)
+        while size - position >= 4:
+            (length,) = _LENGTH.unpack_from(data, position)
+            if length < 0 or length > self._max_bytes:
+                raise ProtocolError(f"frame of {length} bytes (the limit is {self._max_bytes})")
+            end = position + 4 + length
+            if end > size:
+                self._wanted = 4 + length
+                return frames, position
+            frames.append(data[position + 4 : end])
+            position = end
+        self._wanted = 4
+        return frames, position
+
+
+def read_request_header(frame: bytes) -> RequestHeaderView:
+    """The four fields that stand alike in all header versions; works for unknown APIs too."""
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
+    except error:
+        raise ProtocolError(f"request header cut short at {len(frame)} bytes") from None
+    if length == -1:
+        return RequestHeaderView(api_key, api_version, correlation_id, None)
+    end = 10 + length
+    if length < 0 or end > len(frame):
+        raise ProtocolError(f"client id of {length} bytes in a frame of {len(frame)}")
+    try:
+        client_id = str(frame[10:end], "utf-8")
+    except UnicodeDecodeError:
+        raise ProtocolError("client id is not UTF-8") from None
+    return RequestHeaderView(api_key, api_version, correlation_id, client_id)
+
+
+def body_offset(frame: bytes, flexible: bool) -> int:
+    """Where the body of a request begins: after the client id and, if flexible, the header's tagged fields."""
+    if len(frame) < 10:
+        raise ProtocolError(f"request header cut short at {len(frame)} bytes")
+    length = int.from_bytes(frame[8:10], "big", signed=True)
+    if length < -1 or 10 + length > len(frame):
+        raise ProtocolError(f"client id of {length} bytes in a frame of {len(frame)}")
+    position = 10 + max(length, 0)
+    return skip_tagged_fields(frame, position) if flexible else position
+
+
+def read_response_header(frame: bytes, *, flexible: bool, api_key: int) -> tuple[int, int]:
+    """Correlation id of a response, and where its body begins."""
+    try:
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+    except error:
+        raise ProtocolError(f"response header cut short at {len(frame)} bytes") from None
+    if flexible and api_key != API_VERSIONS_KEY:
+        return correlation_id, skip_tagged_fields(frame, 4)
+    return correlation_id, 4
+
+
+def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits in at most 5 bytes, and the position behind it."""
+    value = 0
+    for shift in (0, 7, 14, 21, 28):
+        if position >= len(data):
+            raise ProtocolError("varint cut short")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFF_FFFF:
+                raise ProtocolError("varint of more than 32 bits")
+            return value, position
+    raise ProtocolError("varint of more than 5 bytes")
+
+
+def unsigned_varint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tagged_fields(data: bytes, position: int) -> int:
+    """The position behind a section of tagged fields. Nothing of it is kept."""
+    count, position = read_unsigned_varint(data, position)
+    # A tagged field takes two bytes at least. A count that cannot be true is refused before the loop runs.
+    if count * 2 > len(data) - position:
+        raise ProtocolError(f"{count} tagged fields in {len(data) - position} bytes")
+    for _ in range(count):
+        _, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
+        position += size
+        if position > len(data):
+            raise ProtocolError(f"tagged field of {size} bytes reaches beyond the end")
+    return position

@@ -1,0 +1,51 @@
+"""Records of kohort's own metadata log: what the broker knows besides the contents of partitions and groups.
+
+The log is hidden from clients. A record's key is an encoded `MetadataKey`, its value one message chosen by the key's
+kind, written after its version (two bytes). A record replaces the earlier one of the same key and no value deletes,
+so the log can be compacted like any other.
+"""
+
+from kohort.wire.schema import Uuid, field, message
+
+
+@message(versions="0", flexible="0+")
+class MetadataKey:
+    kind: str = field("string")
+    name: str = field("string")
+
+
+@message(versions="0", flexible="0+")
+class ClusterValue:
+    """Kind "cluster": written by the first start, never changed."""
+
+    cluster_id: str = field("string")
+    offsets_partitions: int = field("int32")
+
+
+@message()
+class PartitionAssignment:
+    leader: int = field("int32")
+    leader_epoch: int = field("int32")
+    replicas: tuple[int, ...] = field(["int32"])
+
+
+@message()
+class ConfigEntry:
+    name: str = field("string")
+    value: str = field("string")
+
+
+@message(versions="0", flexible="0+")
+class TopicValue:
+    """Kind "topic", named by the topic: all of it, rewritten at every change."""
+
+    topic_id: Uuid = field("uuid")
+    partitions: tuple[PartitionAssignment, ...] = field([PartitionAssignment])
+    configs: tuple[ConfigEntry, ...] = field([ConfigEntry])
+
+
+@message(versions="0", flexible="0+")
+class ProducerIdsValue:
+    """Kind "producer ids": ids below `next_id` may have been handed out."""
+
+    next_id: int = field("int64")
