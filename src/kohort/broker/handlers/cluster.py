@@ -1,0 +1,86 @@
+"""ApiVersions, FindCoordinator, DescribeCluster: who is there and what they speak."""
+
+from __future__ import annotations
+
+import re
+
+from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP, TRANSACTION = 0, 1
+"""FindCoordinator's key types."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NO_TRANSACTIONS = "kohort does not serve transactions yet; produce without a transactional.id"
+_BROKERS = 1
+
+
+def api_versions(state: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=state.advertised_apis)
+
+
+def find_coordinator(
+    state: BrokerState, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    if context.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=tuple(_coordinator(state, request.key_type, key) for key in request.coordinator_keys)
+        )
+    found = _coordinator(state, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _coordinator(state: BrokerState, key_type: int, key: str) -> Coordinator:
+    if key_type == TRANSACTION:
+        # Clients retry COORDINATOR_NOT_AVAILABLE for ever; this error reaches the user at once.
+        return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
+    if key_type != GROUP:
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}")
+    node = state.node_by_id[state.coordinator_of(state.shard_of(key))]
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
+
+
+def _no_coordinator(key: str, error: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=message)
+
+
+def describe_cluster(
+    state: BrokerState, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if request.endpoint_type != 2
+            else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="This is a broker's endpoint",
+            endpoint_type=request.endpoint_type,
+        )
+    return DescribeClusterResponse(
+        cluster_id=state.catalog.cluster_id,
+        controller_id=state.controller_id,
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in state.nodes
+        ),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )

@@ -1,0 +1,115 @@
+"""The APIs of groups. The shard that owns a group decides; here requests find their shard, and answers are gathered.
+
+Only the broker that leads a shard's partition of `__consumer_offsets` answers for it; the others say NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.state import BrokerState, InShard, RequestContext
+from kohort.coordinator.events import GroupRequested
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def join_group(
+    state: BrokerState, request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | InShard:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return JoinGroupResponse(
+            error_code=ErrorCode.NOT_COORDINATOR,
+            member_id=request.member_id,
+            protocol_name=None if context.api_version >= 7 else "",
+        )
+    nonce = str(UUID(bytes=state.random.randbytes(16), version=4))
+    return ask_shard(state, shard, request, context, nonce)
+
+
+def sync_group(
+    state: BrokerState, request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse | InShard:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return ask_shard(state, shard, request, context)
+
+
+def heartbeat(
+    state: BrokerState, request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | InShard:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return ask_shard(state, shard, request, context)
+
+
+def leave_group(
+    state: BrokerState, request: LeaveGroupRequest, context: RequestContext
+) -> LeaveGroupResponse | InShard:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return ask_shard(state, shard, request, context)
+
+
+def ask_shard(
+    state: BrokerState, shard: int, body: Any, context: RequestContext, nonce: str = ""
+) -> Any:
+    """The shard's response, or InShard when it parked the request."""
+    event = GroupRequested(context.request_id, context.api_version, context.client, body, nonce)
+    response = state.ask(shard, event, awaited=context.request_id)
+    return InShard(shard) if response is None else response
+
+
+def describe_groups(
+    state: BrokerState, request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = []
+    for group_id in request.groups:
+        shard = state.shard_of(group_id)
+        if state.coordinator_of(shard) != context.broker_id:
+            described.append(DescribedGroup(error_code=ErrorCode.NOT_COORDINATOR, group_id=group_id))
+            continue
+        group = state.shards[shard].describe(group_id, context.api_version)
+        if operations != NOT_ASKED and not group.error_code:
+            group = msgspec.structs.replace(group, authorized_operations=operations)
+        described.append(group)
+    return DescribeGroupsResponse(groups=tuple(described))
+
+
+def list_groups(state: BrokerState, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    groups: list[Any] = []
+    for index, shard in enumerate(state.shards):
+        if state.coordinator_of(index) == context.broker_id:
+            groups.extend(shard.list_groups(request.states_filter, request.types_filter))
+    return ListGroupsResponse(groups=tuple(groups))
+
+
+def delete_groups(
+    state: BrokerState, request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse:
+    results: dict[str, DeletableGroupResult] = {}
+    by_shard: dict[int, list[str]] = {}
+    for group_id in dict.fromkeys(request.groups_names):
+        shard = state.shard_of(group_id)
+        if state.coordinator_of(shard) == context.broker_id:
+            by_shard.setdefault(shard, []).append(group_id)
+        else:
+            results[group_id] = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR)
+    for shard, group_ids in by_shard.items():
+        response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=tuple(group_ids)), context)
+        results.update((result.group_id, result) for result in response.results)
+    return DeleteGroupsResponse(results=tuple(results[group_id] for group_id in dict.fromkeys(request.groups_names)))

@@ -1,0 +1,176 @@
+"""Metadata and DescribeTopicPartitions: topics, partitions, leaders. Metadata also creates topics that are asked for."""
+
+from __future__ import annotations
+
+from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.topics import INTERNAL_TOPICS, Topic, check_topic_name
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import NO_UUID
+from kohort.wire.schemas.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kohort.wire.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+MAX_DESCRIBED_PARTITIONS = 2000
+"""Kafka's max.request.partition.size.limit."""
+
+
+def metadata(state: BrokerState, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    version = context.api_version
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if request.topics is None or (version == 0 and not request.topics):
+        topics = [_known(topic, operations) for _, topic in sorted(state.catalog.topics.items())]
+    else:
+        may_create = request.allow_auto_topic_creation and state.config.auto_create_topics_enable
+        asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
+        topics = [_one(state, wanted, version, may_create, operations) for wanted in asked.values()]
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in state.nodes
+        ),
+        cluster_id=state.catalog.cluster_id,
+        controller_id=state.controller_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def _one(
+    state: BrokerState, wanted: MetadataRequestTopic, version: int, may_create: bool, operations: int
+) -> MetadataResponseTopic:
+    name, topic_id = wanted.name, wanted.topic_id
+    if topic_id != NO_UUID and version >= 12:
+        topic = state.catalog.by_id.get(topic_id)
+        if topic is not None:
+            return _known(topic, operations)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
+        )
+    if name is None or topic_id != NO_UUID:
+        # Before version 12 a topic is asked for by its name alone.
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name or "", topic_id=topic_id)
+    topic = state.topic(name)
+    if topic is None:
+        error = _create(state, name) if may_create else _reason_unknown(name)
+        if error:
+            return MetadataResponseTopic(
+                error_code=error,
+                name=name,
+                is_internal=name in INTERNAL_TOPICS,
+                topic_authorized_operations=operations,
+            )
+        topic = state.catalog.topics[name]
+    return _known(topic, operations)
+
+
+def _reason_unknown(name: str) -> ErrorCode:
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if check_topic_name(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _create(state: BrokerState, name: str) -> ErrorCode:
+    """Create a topic because somebody asked for it, with the broker's defaults."""
+    config = state.config
+    if check_topic_name(name) or state.catalog.colliding(name) or name in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if state.catalog.partition_count + config.num_partitions > config.max_partitions:
+        return ErrorCode.POLICY_VIOLATION
+    state.create_topic(name, state.place(config.num_partitions, config.default_replication_factor), {})
+    return ErrorCode.NONE
+
+
+def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=assignment.leader,
+                leader_epoch=assignment.leader_epoch,
+                replica_nodes=assignment.replicas,
+                isr_nodes=assignment.replicas,
+            )
+            for index, assignment in enumerate(topic.partitions)
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+def describe_topic_partitions(
+    state: BrokerState, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics in the order of their names, from the cursor on, at most so many partitions; the rest by a new cursor."""
+    cursor = request.cursor
+    first_name = cursor.topic_name if cursor is not None else ""
+    names = {topic.name for topic in request.topics} if request.topics else set(state.catalog.topics)
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
+        return DescribeTopicPartitionsResponse(
+            topics=tuple(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name, topic_id=NO_UUID
+                )
+                for topic in request.topics
+            )
+        )
+    left = max(1, min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS))
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in sorted(name for name in names if name >= first_name):
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        topic = state.topic(name)
+        if topic is None:
+            if request.topics:
+                described.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=_reason_unknown(name), name=name, is_internal=name in INTERNAL_TOPICS
+                    )
+                )
+            continue
+        if left == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(described), next_cursor=Cursor(topic_name=name, partition_index=first)
+            )
+        indexes = range(first, min(len(topic.partitions), first + left))
+        left -= len(indexes)
+        described.append(_described(topic, indexes))
+        if indexes.stop < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(described), next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
+            )
+    return DescribeTopicPartitionsResponse(topics=tuple(described))
+
+
+def _described(topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=topic.partitions[index].leader,
+                leader_epoch=topic.partitions[index].leader_epoch,
+                replica_nodes=topic.partitions[index].replicas,
+                isr_nodes=topic.partitions[index].replicas,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index in indexes
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,44 @@
+"""The earliest deadline over all shards, without asking each of them every turn.
+
+A shard's deadline is asked for after each of its steps only, and enters the heap when it changed; entries that are out
+of date are dropped when they come up.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from kohort.broker.turn import Millis
+
+
+class ShardDeadlines:
+    def __init__(self) -> None:
+        self._current: dict[int, Millis] = {}
+        self._heap: list[tuple[Millis, int]] = []
+
+    def set(self, shard: int, deadline: Millis | None) -> None:
+        if self._current.get(shard) == deadline:
+            return
+        if deadline is None:
+            self._current.pop(shard, None)
+            return
+        self._current[shard] = deadline
+        heapq.heappush(self._heap, (deadline, shard))
+        if len(self._heap) > 2 * len(self._current) + 64:
+            self._heap = [(at, index) for index, at in self._current.items()]
+            heapq.heapify(self._heap)
+
+    def next(self) -> Millis | None:
+        heap = self._heap
+        while heap and self._current.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now: Millis) -> list[int]:
+        """Shards whose deadline has come, each once, earliest first. They stay due until `set` again."""
+        found: list[int] = []
+        while (at := self.next()) is not None and at <= now:
+            shard = heapq.heappop(self._heap)[1]
+            del self._current[shard]
+            found.append(shard)
+        return found

@@ -1,0 +1,250 @@
+"""What handlers see: configuration, nodes, topics, partitions, shards, and the turn that is being built.
+
+Handlers decide and call the methods here; the methods apply at once and collect what the turn has to make durable:
+
+    decide(record)         metadata: applied to the catalog, appended to the metadata log
+    ask(shard, event)      coordination: the shard steps, its records are applied, appended to its offsets partition
+    operations             everything else, in order (appends of producers, trims, created and deleted logs)
+
+Records of one turn and one log leave as one batch when the turn ends. Replies to requests that were parked earlier are
+collected in `replies`; the broker releases them when the handler is through.
+"""
+
+from __future__ import annotations
+
+import base64
+import random as random_module
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kohort.broker.fetch_waits import FetchWait, FetchWaits
+from kohort.broker.partition import Partition
+from kohort.broker.shard_deadlines import ShardDeadlines
+from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Catalog, Topic, topic_deleted_record, topic_record
+from kohort.broker.turn import ConnectionId, Millis
+from kohort.config import Config
+from kohort.coordinator.events import Client, Event, JournalEntry, Record, Reply, RequestId, TopicsDeleted
+from kohort.coordinator.shard import Shard, partition_for
+from kohort.storage.protocol import CreateLog, DeleteLog, LogKey, Operation, Storage
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where clients reach a broker."""
+
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class RequestContext(msgspec.Struct, gc=False):
+    """A request, besides its body."""
+
+    request_id: RequestId
+    connection: ConnectionId
+    broker_id: int
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client: Client
+    now: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class InShard:
+    """A handler's result: the request is parked in a shard, whose effects will hold the reply."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """A handler's result: no response, the connection goes (W8)."""
+
+    reason: str
+
+
+Parked = InShard | FetchWait
+"""A handler's result when the answer comes later."""
+
+
+class BrokerState:
+    def __init__(
+        self, config: Config, storage: Storage, nodes: Sequence[Node], random: random_module.Random, now: Millis
+    ) -> None:
+        self.config = config
+        self.storage = storage
+        self.nodes = tuple(nodes)
+        self.random = random
+        self.node_by_id = {node.id: node for node in self.nodes}
+        self.advertised_apis: tuple[Any, ...] = ()
+
+        self.catalog = Catalog(config)
+        self.partitions: dict[bytes, list[Partition]] = {}
+        """Topic id: its partitions, by index."""
+        self.shards: list[Shard] = []
+        self.deadlines = ShardDeadlines()
+        self.fetch_waits = FetchWaits()
+        self.journal: list[JournalEntry] = []
+        """What the shards told in this turn."""
+
+        self.now = now
+        self.operations: list[Operation] = []
+        self.replies: list[Reply] = []
+        self.metadata_end = 0
+        """Offset of the metadata log's next record."""
+        self._metadata_records: list[Record] = []
+        self._shard_records: dict[int, list[Record]] = {}
+        self._next_producer_id = 0
+
+    # -- nodes, topics and partitions
+
+    @property
+    def controller_id(self) -> int:
+        return self.nodes[0].id
+
+    def topic(self, name: str) -> Topic | None:
+        return self.catalog.topics.get(name)
+
+    def partition(self, topic: Topic, index: int) -> Partition | None:
+        partitions = self.partitions[topic.topic_id]
+        return partitions[index] if 0 <= index < len(partitions) else None
+
+    def new_topic_id(self) -> bytes:
+        """A random UUID (RFC 4122, version 4) whose text begins with no hyphen, which tools would take for a flag."""
+        while True:
+            raw = bytearray(self.random.randbytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            topic_id = bytes(raw)
+            if not base64.urlsafe_b64encode(topic_id).startswith(b"-") and topic_id not in self.catalog.by_id:
+                return topic_id
+
+    def place(self, count: int, replication_factor: int, first_index: int = 0) -> tuple[PartitionAssignment, ...]:
+        """Spread leaders round robin over the nodes; a partition's replicas are its leader and the nodes after it."""
+        ids = [node.id for node in self.nodes]
+        return tuple(
+            PartitionAssignment(
+                leader=ids[index % len(ids)],
+                leader_epoch=0,
+                replicas=tuple(ids[(index + step) % len(ids)] for step in range(replication_factor)),
+            )
+            for index in range(first_index, first_index + count)
+        )
+
+    # -- decisions about metadata
+
+    def decide(self, record: Record) -> None:
+        self.catalog.apply(record)
+        self._metadata_records.append(record)
+
+    def create_topic(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
+        topic_id = self.new_topic_id()
+        self.decide(topic_record(name, topic_id, assignments, configs))
+        self.partitions[topic_id] = []
+        topic = self.catalog.topics[name]
+        self._open_new_partitions(topic)
+        return topic
+
+    def change_topic(
+        self,
+        topic: Topic,
+        *,
+        assignments: Sequence[PartitionAssignment] | None = None,
+        configs: dict[str, str] | None = None,
+    ) -> Topic:
+        """Grow a topic, move its partitions or change its configs. Returns the topic as it is now."""
+        self.decide(
+            topic_record(
+                topic.name,
+                topic.topic_id,
+                topic.partitions if assignments is None else assignments,
+                topic.configs if configs is None else configs,
+            )
+        )
+        changed = self.catalog.topics[topic.name]
+        for partition, assignment in zip(self.partitions[topic.topic_id], changed.partitions, strict=False):
+            partition.configure(changed.settings, assignment.leader_epoch)
+        self._open_new_partitions(changed)
+        return changed
+
+    def delete_topic(self, topic: Topic) -> None:
+        self.decide(topic_deleted_record(topic.name))
+        for partition in self.partitions.pop(topic.topic_id):
+            self.operations.append(DeleteLog(partition.log))
+            self.fetch_waits.wake((partition.log,))
+        for shard in range(len(self.shards)):
+            self.ask(shard, TopicsDeleted((topic.name,)))
+
+    def _open_new_partitions(self, topic: Topic) -> None:
+        partitions = self.partitions[topic.topic_id]
+        for index in range(len(partitions), len(topic.partitions)):
+            log = topic.log_key(index)
+            self.operations.append(CreateLog(log))
+            partitions.append(
+                Partition.new(log, topic.settings, topic.partitions[index].leader_epoch, self.storage, self.config)
+            )
+
+    # -- coordination
+
+    def shard_of(self, group_id: str) -> int:
+        return partition_for(group_id, len(self.shards))
+
+    def coordinator_of(self, shard: int) -> int:
+        """The id of the broker that owns a shard: the leader of its offsets partition."""
+        return self.catalog.topics[OFFSETS_TOPIC].partitions[shard].leader
+
+    def ask(self, shard: int, event: Event, *, awaited: RequestId | None = None) -> Any:
+        """Let a shard take a step. Returns the body of the reply to `awaited`; None when it was parked or nothing.
+
+        Replies to other requests are collected for the broker to release.
+        """
+        instance = self.shards[shard]
+        effects = instance.step(event, self.now)
+        if effects.records:
+            for record in effects.records:
+                instance.apply(record, self.now)
+            self._shard_records.setdefault(shard, []).extend(effects.records)
+        if effects.journal:
+            self.journal.extend(effects.journal)
+        self.deadlines.set(shard, instance.next_deadline())
+        found = None
+        for reply in effects.replies:
+            if reply.request_id == awaited:
+                found = reply.body
+            else:
+                self.replies.append(reply)
+        return found
+
+    # -- producer ids
+
+    PRODUCER_ID_BLOCK = 1000
+
+    def next_producer_id(self) -> int:
+        """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""
+        if self._next_producer_id >= self.catalog.next_producer_id:
+            self._next_producer_id = self.catalog.next_producer_id
+            self.decide(producer_ids_record(self._next_producer_id + self.PRODUCER_ID_BLOCK))
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # -- the turn
+
+    def begin_turn(self, now: Millis) -> None:
+        self.now = now
+
+    def end_turn(self) -> tuple[Operation, ...]:
+        """All that the turn has to make durable: one batch for each log that records were decided for."""
