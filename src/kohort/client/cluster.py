@@ -1,0 +1,227 @@
+"""A Kafka cluster as a client uses it: topics, offsets, records in and out, groups seen from outside.
+
+`Cluster` is the whole public face; each call is carried out by the module of its subject. Routing, retries and
+connections are `routing.Router`'s. Every call blocks until it has its answer, retries what can be retried (a leader
+or coordinator that moves, a dropped connection, a broker that starts) until `api_timeout_ms`, and raises a
+`KafkaError` then. It works against every cluster of Apache Kafka 2.1 or later, and whatever speaks the same protocol.
+
+A Cluster belongs to one thread; two threads take two. It opens connections on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from kohort.client import groups, leaders, topics
+from kohort.client.connection import Connection
+from kohort.client.groups import Committed, GroupDescription, ListedGroup
+from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits
+from kohort.client.metadata import Node, Topic, TopicPartition
+from kohort.client.routing import Router, Timing
+from kohort.client.topics import ConfigEntry
+from kohort.wire.batches import NewRecord, encode_batch
+
+Moment = int | Literal["earliest", "latest", "max-timestamp"]
+"""Milliseconds since 1970, or an end of the log."""
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+BROKER_DEFAULT = -1
+ALL = -1
+
+_ENDS = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+
+
+class Cluster:
+    """A client of one cluster. Use it from one thread; close it, or use it in a `with`.
+
+    `bootstrap_servers` is "HOST:PORT,HOST:PORT" (ValueError if it is not); one reachable broker is enough. Times are
+    in milliseconds: `request_timeout_ms` bounds one request, `api_timeout_ms` one call with its retries,
+    `bootstrap_timeout_ms` the same while no broker has answered yet.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        client_id: str = "kohort",
+        *,
+        request_timeout_ms: int = 30_000,
+        api_timeout_ms: int = 60_000,
+        bootstrap_timeout_ms: int = 10_000,
+        connect_timeout_ms: int = 10_000,
+        retry_backoff_ms: int = 50,
+        retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+    ) -> None:
+        timing = Timing(
+            request=request_timeout_ms,
+            api=api_timeout_ms,
+            bootstrap=bootstrap_timeout_ms,
+            connect=connect_timeout_ms,
+            backoff=retry_backoff_ms,
+            backoff_max=retry_backoff_max_ms,
+            metadata_max_age=metadata_max_age_ms,
+        )
+        self._router = Router(bootstrap_servers, client_id, timing)
+        self._fetching = Fetching(self._router)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. The next call would open them again."""
+        self._router.close()
+
+    # -- the cluster
+
+    def nodes(self) -> dict[int, Node]:
+        """The brokers by id."""
+        return dict(self._router.retrying(self._router.nodes))
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id; None where it has none."""
+        self._router.retrying(self._router.nodes)
+        return self._router.view.cluster_id
+
+    def controller_id(self) -> int:
+        """The broker to which topic changes go; -1 where the cluster does not say."""
+        self._router.retrying(self._router.nodes)
+        return self._router.view.controller_id
+
+    def connection(self, node_id: int) -> Connection:
+        """An open connection to a broker, for requests that have no call here. Not retried.
+
+        Raises ConnectionFailed, TimedOut, UnsupportedVersion. Do not keep it over other calls: it may be closed.
+        """
+        return self._router.connection(node_id)
+
+    # -- topics
+
+    def topics(
+        self, names: Iterable[str] | None = None, *, internal: bool = False, create: bool = False
+    ) -> dict[str, Topic]:
+        """Topics by name, asked for anew: all (internal ones, such as `__consumer_offsets`, if `internal`) or `names`.
+
+        A name that is no topic comes back with its `error` set (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION,
+        TOPIC_AUTHORIZATION_FAILED). `create` lets the broker create missing topics, if it is set up to do so.
+        """
+        return topics.topics(self._router, names, internal=internal, create=create)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; -1 leaves a number to the broker (Kafka 2.4 and later).
+
+        Raises ServerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION. TOPIC_ALREADY_EXISTS may also mean that the
+        answer to a first attempt was lost.
+        """
+        topics.create_topic(self._router, name, partitions, replication_factor, configs or {})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises ServerError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
+        topics.delete_topic(self._router, name)
+
+    def describe_configs(self, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """The settings of topics, by topic, in order of their names; defaults included."""
+        return topics.describe_configs(self._router, names)
+
+    # -- records
+
+    def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        at: Moment | Mapping[TopicPartition, Moment] = "latest",
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition at a moment, or at each partition's own.
+
+        "earliest" is the first offset of the log, "latest" the one that the next record gets (with read_committed:
+        the last stable offset), a number the first record at or after that time in milliseconds, "max-timestamp"
+        the record with the largest (Kafka 3.0 and later). -1 where no record fits. Raises ServerError.
+        """
+        moments = {partition: at[partition] if isinstance(at, Mapping) else at for partition in partitions}
+        wanted = {
+            partition: _ENDS[moment] if isinstance(moment, str) else moment for partition, moment in moments.items()
+        }
+        return leaders.list_offsets(self._router, wanted, isolation == "read_committed")
+
+    def produce(
+        self, topic: str, partition: int, records: bytes | Sequence[NewRecord], *, acks: int = ALL, compression: int = 0
+    ) -> int:
+        """Append records, or one encoded record batch, to a partition. Returns the offset of the first.
+
+        `acks`: -1 all in-sync replicas, 1 the leader, 0 no answer (returns -1, and losses go unnoticed).
+        `compression` is a codec number of `kohort.wire.compression`. Not idempotent: a retry after a lost answer can
+        append the batch twice. Raises ServerError: MESSAGE_TOO_LARGE, INVALID_RECORD, TOPIC_AUTHORIZATION_FAILED, ...
+        """
+        batch = records if isinstance(records, bytes) else encode_batch(records, compression=compression)
+        return self.produce_batches({(topic, partition): batch}, acks=acks)[topic, partition]
+
+    def produce_batches(self, batches: Mapping[TopicPartition, bytes], *, acks: int = ALL) -> dict[TopicPartition, int]:
+        """Append one record batch to each of several partitions, all at once; as `produce` otherwise."""
+        return leaders.produce(self._router, batches, acks)
+
+    def fetch(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+    ) -> list[FetchedPartition]:
+        """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
+
+        Returns within `max_wait_ms` or so when there is nothing to read. `max_bytes` bounds the answer of one broker
+        and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition
+        whose leader is moving is left out of the list, and raises once that has lasted for the api timeout; one with
+        an `error` (OFFSET_OUT_OF_RANGE: the position is not in the log) is in it. Raises KafkaError.
+        """
+        limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
+        return self._fetching.fetch(positions, limits, isolation == "read_committed")
+
+    # -- groups
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups of all brokers, in order of their ids; only those of some states or types if given."""
+        return groups.list_groups(self._router, states, types)
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Classic groups and their members. A group that does not exist is in state "Dead"."""
+        return groups.describe_groups(self._router, group_ids)
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        groups.delete_group(self._router, group_id)
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """A group's committed offsets: all, or those of `partitions`. Partitions without one are left out."""
+        return groups.committed(self._router, group_id, partitions)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
+        """Commit offsets for a group without being its member.
+
+        Possible while the group is empty; with members in it the coordinator answers UNKNOWN_MEMBER_ID.
+        Raises ServerError, also OFFSET_METADATA_TOO_LARGE, INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
+        """
+        values = {
+            partition: offset if isinstance(offset, Committed) else Committed(offset)
+            for partition, offset in offsets.items()
+        }
+        groups.commit(self._router, group_id, values)

@@ -1,0 +1,309 @@
+"""Groups as an operator sees them: list, describe, delete; committed offsets read and written from outside.
+
+Everything about one group is asked at its coordinator. Lists are asked at every broker, since each knows its own
+groups. A group that does not exist is state "Dead": versions of DescribeGroups differ in how they say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from kohort.client.connection import Connection
+from kohort.client.errors import check, server_error
+from kohort.client.leaders import by_topic
+from kohort.client.metadata import TopicPartition
+from kohort.client.routing import Router
+from kohort.wire.codec import decode_prefix
+from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+Message = TypeVar("Message")
+
+CONSUMER_PROTOCOL = "consumer"
+DEAD = "Dead"
+NO_GENERATION = -1
+
+
+class Committed(NamedTuple):
+    """A group's committed offset: the position of the next record. The leader epoch is -1 where it is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of a list. `state` is empty from brokers before Kafka 2.6, `type` from those before 3.8."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a classic group. `metadata` and `assignment` are the member's own bytes."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    metadata: bytes
+    assignment: bytes
+
+    @property
+    def assigned(self) -> dict[str, tuple[int, ...]]:
+        """Partitions by topic; empty where the bytes are not the consumer protocol's."""
+        return decode_assignment(self.assignment)
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        return decode_subscription(self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and its members. `protocol` is the assignor; `state` is DEAD where there is no such group."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+    coordinator: int
+
+
+def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    wanted_states, wanted_types = tuple(states), tuple(types)
+    found: dict[int, list[ListedGroup]] = {}
+
+    def attempt() -> None:
+        for node_id in sorted(router.nodes()):
+            if node_id not in found:
+                found[node_id] = _groups_of(router.connection(node_id), node_id, wanted_states, wanted_types)
+
+    router.retrying(attempt)
+    listed = [group for groups in found.values() for group in groups]
+    if wanted_states and any(not group.state for group in listed):
+        listed = _with_states(router, listed)
+    lower_states = {state.lower() for state in wanted_states}
+    lower_types = {type.lower() for type in wanted_types}
+    return sorted(
+        (
+            group
+            for group in listed
+            if (not lower_states or group.state.lower() in lower_states)
+            and (not lower_types or (group.type or "classic").lower() in lower_types)
+        ),
+        key=lambda group: group.group_id,
+    )
+
+
+def _groups_of(
+    connection: Connection, node_id: int, states: tuple[str, ...], types: tuple[str, ...]
+) -> list[ListedGroup]:
+    version = connection.version_of(ListGroupsRequest)
+    request = ListGroupsRequest(
+        states_filter=states if version >= 4 else (), types_filter=types if version >= 5 else ()
+    )
+    answer = connection.request(request, ListGroupsResponse)
+    check(answer.error_code, f"groups of broker {node_id} at {connection.address}")
+    return [
+        ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type, node_id) for row in answer.groups
+    ]
+
+
+def _with_states(router: Router, listed: list[ListedGroup]) -> list[ListedGroup]:
+    """Brokers before ListGroups version 4 do not tell states; describing tells them."""
+    described = describe_groups(router, [group.group_id for group in listed])
+    return [
+        ListedGroup(group.group_id, group.protocol_type, described[group.group_id].state, group.type, group.coordinator)
+        for group in listed
+    ]
+
+
+def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+    return {group_id: _describe_group(router, group_id) for group_id in dict.fromkeys(group_ids)}
+
+
+def _describe_group(router: Router, group_id: str) -> GroupDescription:
+    def ask(connection: Connection) -> GroupDescription:
+        answer = connection.request(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
+        row = answer.groups[0]
+        if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return GroupDescription(group_id, DEAD, "", "", (), router.coordinator(group_id))
+        check(row.error_code, f"cannot describe group {group_id}", row.error_message)
+        return _description(row, router.coordinator(group_id))
+
+    return router.at_coordinator(group_id, ask)
+
+
+def _description(row: DescribedGroup, coordinator: int) -> GroupDescription:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.member_metadata,
+            member.member_assignment,
+        )
+        for member in row.members
+    )
+    return GroupDescription(row.group_id, row.group_state, row.protocol_type, row.protocol_data, members, coordinator)
+
+
+def delete_group(router: Router, group_id: str) -> None:
+    def ask(connection: Connection) -> None:
+        answer = connection.request(DeleteGroupsRequest(groups_names=(group_id,)), DeleteGroupsResponse)
+        for row in answer.results:
+            check(row.error_code, f"cannot delete group {group_id}")
+
+    router.at_coordinator(group_id, ask)
+
+
+def committed(
+    router: Router, group_id: str, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, Committed]:
+    wanted = None if partitions is None else [(topic, tuple(indexes)) for topic, indexes in by_topic(partitions)]
+
+    def ask(connection: Connection) -> dict[TopicPartition, Committed]:
+        if connection.version_of(OffsetFetchRequest) >= 8:
+            return _committed_of_groups(connection, group_id, wanted)
+        return _committed_of_group(connection, group_id, wanted)
+
+    if wanted is not None and not wanted:
+        return {}
+    return router.at_coordinator(group_id, ask)
+
+
+def _committed_of_groups(
+    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
+) -> dict[TopicPartition, Committed]:
+    topics = None
+    if wanted is not None:
+        topics = tuple(OffsetFetchRequestTopics(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),))
+    answer = connection.request(request, OffsetFetchResponse)
+    found: dict[TopicPartition, Committed] = {}
+    for group in answer.groups:
+        check(group.error_code, f"offsets of group {group_id}")
+        for topic in group.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+                if row.committed_offset >= 0:
+                    found[topic.name, row.partition_index] = Committed(
+                        row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                    )
+    return found
+
+
+def _committed_of_group(
+    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
+) -> dict[TopicPartition, Committed]:
+    topics = None
+    if wanted is not None:
+        topics = tuple(OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
+    answer = connection.request(OffsetFetchRequest(group_id=group_id, topics=topics), OffsetFetchResponse)
+    check(answer.error_code, f"offsets of group {group_id}")
+    found: dict[TopicPartition, Committed] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+            if row.committed_offset >= 0:
+                found[topic.name, row.partition_index] = Committed(
+                    row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                )
+    return found
+
+
+def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=NO_GENERATION,
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[topic, index].offset,
+                        committed_leader_epoch=offsets[topic, index].leader_epoch,
+                        committed_metadata=offsets[topic, index].metadata,
+                    )
+                    for index in indexes
+                ),
+            )
+            for topic, indexes in by_topic(offsets)
+        ),
+    )
+
+    def ask(connection: Connection) -> None:
+        answer = connection.request(request, OffsetCommitResponse)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code:
+                    where = f"cannot commit {topic.name}-{row.partition_index} for group {group_id}"
+                    raise server_error(row.error_code, where, _commit_hint(row.error_code))
+
+    if offsets:
+        router.at_coordinator(group_id, ask)
+
+
+def _commit_hint(code: int) -> str | None:
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        return "The group has members, and only they may commit."
+    return None
+
+
+def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
+    """Partitions by topic of a consumer's assignment; empty where it is none (yet), or not the consumer protocol's."""
+    assignment = _decode_versioned(ConsumerProtocolAssignment, data)
+    if assignment is None:
+        return {}
+    return {row.topic: tuple(sorted(row.partitions)) for row in assignment.assigned_partitions}
+
+
+def decode_subscription(data: bytes) -> tuple[str, ...]:
+    """The topics that a consumer asked for; empty where the bytes are not the consumer protocol's."""
+    subscription = _decode_versioned(ConsumerProtocolSubscription, data)
+    return () if subscription is None else tuple(sorted(subscription.topics))
+
+
+def _decode_versioned(cls: type[Message], data: bytes) -> Message | None:
+    """A message behind its version (two bytes). A newer one is read as the newest known: fields are only added."""
+    versions = schema_of(cls).versions
+    assert versions is not None
+    if len(data) < 2:
+        return None
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < 0:
+        return None
+    try:
+        message, _ = decode_prefix(cls, min(version, versions.last), data, 2)
+    except ProtocolError:
+        return None
+    return message
