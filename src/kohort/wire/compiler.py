@@ -46,12 +46,14 @@ FORMATS = {
 
 def compile_encoder(cls: type, version: int) -> Encoder:
     source, names = _EncoderWriter(cls, version).write()
-    return _compiled(source, names, "encode", cls, version)
+    encoder: Encoder = _compiled(source, names, "encode", cls, version)
+    return encoder
 
 
 def compile_decoder(cls: type, version: int) -> Decoder:
     source, names = _DecoderWriter(cls, version).write()
-    return _compiled(source, names, "decode", cls, version)
+    decoder: Decoder = _compiled(source, names, "decode", cls, version)
+    return decoder
 
 
 def encoder_source(cls: type, version: int) -> str:

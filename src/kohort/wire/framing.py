@@ -64,7 +64,7 @@ class FrameSplitter:
         return frames
 
     def _split(self, data: bytes) -> tuple[list[bytes], int]:
-        frames = []
+        frames: list[bytes] = []
         position = 0
         size = len(data)
         while size - position >= 4:

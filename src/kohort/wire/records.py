@@ -1,0 +1,236 @@
+"""The records inside a batch: zigzag varints nearly everywhere, so reading them is a loop over single bytes.
+
+    record: length | attributes 1 | timestamp delta | offset delta | key length, key | value length, value |
+            header count, (key length, key | value length, value)*
+
+Consumers, and the Spark source, spend their time here. So the loop exists once, as source in which `READ(name)`
+stands for a varint and is written out in place: one and two bytes inline, a call for more. Columns rather than
+objects come out of it, since Spark wants columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from kohort.wire.compression import decompress
+from kohort.wire.errors import ProtocolError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class CorruptBatch(ProtocolError):
+    """A batch whose lengths, counts, checksum or contents are not as they must be."""
+
+
+class NewRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record to be written. `timestamp` in milliseconds since 1970."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers = ()
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A record as it was read. `timestamp` in milliseconds since 1970, -1 when there is none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class RecordColumns(NamedTuple):
+    """The records of a batch, a list a field. `headers` is None when no record has any."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers] | None
+
+
+class HeaderFields(Protocol):
+    """What the reader needs of a batch's header."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset_delta(self) -> int: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def compression(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+
+
+SMALLEST_RECORD = 7
+"""Seven fields of a byte each: what bounds a record count by the bytes that are there."""
+
+_INT64_MAX = 2**63 - 1
+
+
+def read_records(header: HeaderFields, payload: bytes, max_bytes: int) -> RecordColumns:
+    """The records of a batch whose bytes behind the header are `payload`."""
+    data = decompress(header.compression, payload, max_bytes)
+    count = header.record_count
+    if count * SMALLEST_RECORD > len(data):
+        raise CorruptBatch(f"{count} records in {len(data)} bytes")
+    try:
+        columns: RecordColumns = _read_loop(data, count, header.base_offset, header.base_timestamp)
+    except IndexError:
+        raise CorruptBatch("records cut short") from None
+    except UnicodeDecodeError:
+        raise CorruptBatch("a header's key is not UTF-8") from None
+    if count:
+        first, last = min(columns.offsets), max(columns.offsets)
+        if first < header.base_offset or last > header.base_offset + header.last_offset_delta:
+            raise CorruptBatch(
+                f"offsets {first} to {last} in a batch from {header.base_offset} "
+                f"to {header.base_offset + header.last_offset_delta}"
+            )
+        if header.timestamp_type:
+            return columns._replace(timestamps=[header.max_timestamp] * count)
+        if max(columns.timestamps) > _INT64_MAX or min(columns.timestamps) < ~_INT64_MAX:
+            raise CorruptBatch("a timestamp of more than 64 bits")
+    return columns
+
+
+def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytes:
+    """One record with its length."""
+    key, value, headers = record.key, record.value, record.headers
+    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    parts += (b"\1",) if key is None else (varint(len(key)), key)
+    parts += (b"\1",) if value is None else (varint(len(value)), value)
+    parts.append(varint(len(headers)))
+    for name, content in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        parts += (b"\1",) if content is None else (varint(len(content)), content)
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def varint(value: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    if -64 <= value < 64:
+        return _ONE_BYTE[value]
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits, and the position behind it. IndexError when the data ends in it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 64:
+                raise CorruptBatch("varint of more than 64 bits")
+            return value >> 1 ^ -(value & 1), position
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("varint of more than 10 bytes")
+
+
+# Indexed by the value itself: -64 to -1 are found from the end.
+_ONE_BYTE = [bytes((2 * value,)) for value in range(64)] + [bytes((2 * -value - 1,)) for value in range(-64, 0)]
+
+_READ = """\
+name = data[pos]; pos += 1
+if name < 128: name = name >> 1 ^ -(name & 1)
+elif data[pos] < 128: name = name & 127 | data[pos] << 7; name = name >> 1 ^ -(name & 1); pos += 1
+else: name, pos = read_varint(data, pos - 1)
+"""
+
+_LOOP = """\
+def read_loop(data, count, base_offset, base_timestamp):
+    size = len(data)
+    pos = 0
+    offsets = []; timestamps = []; keys = []; values = []
+    headers = None
+    add_offset = offsets.append; add_timestamp = timestamps.append
+    add_key = keys.append; add_value = values.append
+    for index in range(count):
+        READ(length)
+        end = pos + length
+        if length < 0 or end > size: raise corrupt("length", length)
+        pos += 1
+        READ(delta)
+        add_timestamp(base_timestamp + delta)
+        READ(delta)
+        add_offset(base_offset + delta)
+        READ(length)
+        if length >= 0: add_key(data[pos:pos + length]); pos += length
+        elif length == -1: add_key(None)
+        else: raise corrupt("key length", length)
+        READ(length)
+        if length >= 0: add_value(data[pos:pos + length]); pos += length
+        elif length == -1: add_value(None)
+        else: raise corrupt("value length", length)
+        READ(length)
+        if length:
+            if length < 0 or 2 * length > end - pos: raise corrupt("header count", length)
+            if headers is None: headers = [()] * count
+            headers[index], pos = read_headers(data, pos, length, end)
+        if pos != end: raise corrupt("length", end)
+    if pos != size: raise corrupt("bytes behind the last one:", size - pos)
+    return columns(offsets, timestamps, keys, values, headers)
+"""
+
+
+def _corrupt(what: str, value: int) -> CorruptBatch:
+    return CorruptBatch(f"a record with an impossible {what} {value}")
+
+
+def _read_headers(data: bytes, pos: int, count: int, end: int) -> tuple[Headers, int]:
+    headers = []
+    for _ in range(count):
+        length, pos = read_varint(data, pos)
+        if length < 0 or pos + length > end:
+            raise _corrupt("header key length", length)
+        name = data[pos : pos + length].decode()
+        pos += length
+        length, pos = read_varint(data, pos)
+        if length < -1 or pos + length > end:
+            raise _corrupt("header value length", length)
+        headers.append((name, None if length < 0 else data[pos : pos + length]))
+        pos += max(length, 0)
+    return tuple(headers), pos
+
+
+def _compile_loop() -> Any:
+    lines: list[str] = []
+    for line in _LOOP.splitlines():
+        text = line.lstrip()
+        if text.startswith("READ("):
+            indent = line[: len(line) - len(text)]
+            lines += (indent + step for step in _READ.replace("name", text[5:-1]).splitlines())
+        else:
+            lines.append(line)
+    names = {
+        "read_varint": read_varint,
+        "read_headers": _read_headers,
+        "corrupt": _corrupt,
+        "columns": RecordColumns,
+    }
+    exec(compile("\n".join(lines), "<read_loop of kohort.wire.records>", "exec"), names)
+    return names["read_loop"]
+
+
+_read_loop = _compile_loop()
