@@ -1,0 +1,186 @@
+"""The memory engine: for tests, the simulator and servers without a data directory.
+
+A log is a list of batches in offset order with parallel lists to bisect in: base offsets, and the largest timestamp up
+to and including each batch. The latter never falls along the log, so the first batch at or after an instant is found
+by bisecting it.
+
+Faults for tests: `fail_at_commit` makes the n-th commit (counted from 1) fail with nothing of it done, and `copy` is
+the disk as a kill -9 at this moment would leave it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from kohort.storage.check import Extent, check_operations
+from kohort.storage.protocol import (
+    Append,
+    BatchInfo,
+    CreateLog,
+    DeleteLog,
+    LogInfo,
+    LogKey,
+    Operation,
+    Replace,
+    StorageError,
+    StoredBatch,
+    Trim,
+)
+
+
+class _Log:
+    __slots__ = ("bases", "batches", "end_offset", "newest", "producers", "size", "start_offset")
+
+    def __init__(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.size = 0
+        self.batches: list[StoredBatch] = []
+        self.bases: list[int] = []
+        self.newest: list[int] = []
+        self.producers: dict[int, list[StoredBatch]] = {}
+
+    def add(self, batch: StoredBatch) -> None:
+        newest = self.newest[-1] if self.newest else batch.max_timestamp
+        self.batches.append(batch)
+        self.bases.append(batch.base_offset)
+        self.newest.append(max(newest, batch.max_timestamp))
+        self.size += len(batch.data)
+        if batch.producer_id >= 0:
+            self.producers.setdefault(batch.producer_id, []).append(batch)
+
+    def rebuild(self, batches: list[StoredBatch]) -> None:
+        self.batches, self.bases, self.newest, self.producers, self.size = [], [], [], {}, 0
+        for batch in batches:
+            self.add(batch)
+
+    def index_of(self, offset: int) -> int:
+        """The index of the batch that holds `offset`, or of the next one after it."""
+        index = bisect_right(self.bases, offset) - 1
+        if index >= 0 and self.batches[index].last_offset >= offset:
+            return index
+        return index + 1
+
+    def copy(self) -> _Log:
+        twin = _Log(self.start_offset)
+        twin.end_offset = self.end_offset
+        twin.rebuild(self.batches)
+        return twin
+
+
+class MemoryStorage:
+    """Keeps everything in this process's memory. See the module's text for the faults it can play."""
+
+    def __init__(self, *, fail_at_commit: int | None = None) -> None:
+        self.fail_at_commit = fail_at_commit
+        self.commits = 0
+        """Commits tried so far."""
+        self._logs: dict[LogKey, _Log] = {}
+        self._failed = False
+
+    def copy(self) -> MemoryStorage:
+        """An independent engine with everything committed so far, and no faults."""
+        twin = MemoryStorage()
+        twin._logs = {key: log.copy() for key, log in self._logs.items()}
+        return twin
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        if self._failed:
+            raise StorageError("an earlier commit failed; this engine takes no more writes")
+        self.commits += 1
+        if self.commits == self.fail_at_commit:
+            self._failed = True
+            raise StorageError(f"commit {self.commits} fails, as this test asked")
+        check_operations(operations, self._extent)
+        for operation in operations:
+            self._apply(operation)
+
+    def _extent(self, key: LogKey) -> Extent | None:
+        log = self._logs.get(key)
+        return None if log is None else Extent(log.start_offset, log.end_offset)
+
+    def _apply(self, operation: Operation) -> None:
+        match operation:
+            case CreateLog(log=key, start_offset=start_offset):
+                self._logs[key] = _Log(start_offset)
+            case DeleteLog(log=key):
+                del self._logs[key]
+            case Append(log=key, batches=batches):
+                log = self._logs[key]
+                for batch in batches:
+                    log.add(batch)
+                    log.end_offset = batch.last_offset + 1
+            case Trim(log=key, start_offset=start_offset):
+                log = self._logs[key]
+                if start_offset > log.start_offset:
+                    log.start_offset = start_offset
+                    log.rebuild(log.batches[log.index_of(start_offset) :])
+            case Replace(log=key, first=first, last=last, batches=batches):
+                log = self._logs[key]
+                begin, end = bisect_left(log.bases, first), bisect_right(log.bases, last)
+                log.rebuild([*log.batches[:begin], *batches, *log.batches[end:]])
+
+    def logs(self) -> list[LogInfo]:
+        return [
+            LogInfo(key, log.start_offset, log.end_offset, log.size)
+            for key, log in sorted(self._logs.items(), key=lambda item: item[0])
+        ]
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        held = self._logs.get(log)
+        if held is None:
+            return []
+        found: list[StoredBatch] = []
+        room = max_bytes
+        for index in range(held.index_of(offset), len(held.batches)):
+            batch = held.batches[index]
+            room -= len(batch.data)
+            if room < 0 and found:
+                break
+            found.append(batch)
+            if room <= 0:
+                break
+        return found
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        held = self._logs.get(log)
+        if held is not None:
+            for index in range(held.index_of(offset), len(held.batches)):
+                yield _info(held.batches[index])
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        held = self._logs.get(log)
+        if held is not None:
+            index = bisect_left(held.newest, timestamp)
+            if index < len(held.batches):
+                return held.batches[index]
+        return None
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        held = self._logs.get(log)
+        if held is None or not held.batches:
+            return None
+        return _info(held.batches[bisect_left(held.newest, held.newest[-1])])
+
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+        held = self._logs.get(log)
+        return held.producers.get(producer_id, [])[-limit:] if held is not None and limit > 0 else []
+
+    def producers(self, log: LogKey) -> list[int]:
+        held = self._logs.get(log)
+        return sorted(held.producers) if held is not None else []
+
+    def close(self) -> None:
+        """Nothing to release; what was committed stays readable (a restart in the same process)."""
+
+
+def _info(batch: StoredBatch) -> BatchInfo:
+    return BatchInfo(
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
+        len(batch.data),
+        batch.producer_id,
+        batch.leader_epoch,
+    )

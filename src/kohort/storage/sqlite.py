@@ -1,0 +1,656 @@
+"""The SQLite engine: one file, `kohort.db`, one transaction and one sync a commit.
+
+Tables: `logs` has a row a log; `batches` a row a record batch without its bytes, clustered by log and offset, so that
+walking a log's batches reads no data; `batch_data` the bytes, in the order they were written. The view `log_batches`
+joins them for people with an SQLite tool.
+
+Settings, and why:
+- WAL with synchronous=FULL: a commit appends to the WAL and syncs it once; it survives power loss.
+- page_size 8192: a turn that writes one small batch touches about four pages, so large pages cost; a batch of a
+  megabyte is a chain of overflow pages, so small pages cost. 8 KiB was within a few percent of the best for both.
+- Checkpoints (copying the WAL into the file, two syncs) are done by a thread with a connection of its own: SQLite
+  lets a PASSIVE checkpoint run beside a writer, so a commit hardly ever waits for one.
+
+Damage. SQLite detects only some of it: pages carry no checksum. So every row of `logs` and `batches` carries a
+CRC-32C over its columns, a batch's bytes are compared with its columns and with their own CRC-32C when they are read,
+and every row says at which offset the next one begins (`next_offset`; the last one's is the log's end), so that a row
+that vanished is noticed too. Reading either gives what was written or raises StorageError.
+
+One process at a time: an flock on `kohort.lock` in the data directory, which the kernel drops when the process dies.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from kohort.storage.check import Extent, check_operations
+from kohort.storage.directory import DirectoryLock, WalFrames, replayed_frames
+from kohort.storage.protocol import (
+    Append,
+    BatchInfo,
+    CreateLog,
+    DeleteLog,
+    LogInfo,
+    LogKey,
+    Operation,
+    Replace,
+    StorageError,
+    StoredBatch,
+    Trim,
+)
+
+FILE_NAME = "kohort.db"
+APPLICATION_ID = 0x6B6F686F  # "koho"
+FORMAT_VERSION = 1
+
+PAGE_SIZE = 8192
+CHECKPOINT_BYTES = 8 * 1024 * 1024
+"""A checkpoint starts in the background when about this much has been written to the WAL since the last one."""
+WAL_LIMIT = 64 * 1024 * 1024
+"""Bytes of WAL above which a commit finishes the checkpoint, so that SQLite begins the WAL anew."""
+
+SCHEMA = """
+CREATE TABLE logs (
+  id INTEGER PRIMARY KEY,
+  topic_id BLOB NOT NULL,
+  partition INTEGER NOT NULL,
+  start_offset INTEGER NOT NULL,
+  end_offset INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  first_batch INTEGER NOT NULL, -- base offset of its first batch; the end offset when it has none
+  checksum INTEGER NOT NULL,
+  UNIQUE (topic_id, partition)
+);
+CREATE TABLE batches (
+  log_id INTEGER NOT NULL,
+  base_offset INTEGER NOT NULL,
+  last_offset INTEGER NOT NULL,
+  next_offset INTEGER NOT NULL, -- base offset of the next batch, or the end of the log
+  max_timestamp INTEGER NOT NULL, -- milliseconds since 1970
+  newest_timestamp INTEGER NOT NULL, -- no batch up to this one has a larger max_timestamp
+  size INTEGER NOT NULL,
+  producer_id INTEGER NOT NULL, -- -1 when the producer is not idempotent
+  leader_epoch INTEGER NOT NULL,
+  data_id INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  PRIMARY KEY (log_id, base_offset)
+) WITHOUT ROWID;
+CREATE INDEX batches_by_producer ON batches (log_id, producer_id, base_offset) WHERE producer_id >= 0;
+CREATE TABLE batch_data (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE VIEW log_batches AS
+  SELECT lower(hex(topic_id)) AS topic_id, partition, base_offset, last_offset,
+         datetime(max_timestamp / 1000, 'unixepoch') AS newest_record, batches.size AS size, producer_id,
+         leader_epoch, data
+  FROM batches JOIN logs ON logs.id = log_id JOIN batch_data ON batch_data.id = data_id
+  ORDER BY topic_id, partition, base_offset;
+"""
+
+_COLUMNS = (
+    "log_id, base_offset, last_offset, next_offset, max_timestamp, newest_timestamp, size, producer_id, "
+    "leader_epoch, data_id, checksum"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM batches WHERE log_id = ? "
+_ROW = struct.Struct(">10q")
+_LOG_ROW = struct.Struct(">6q")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""A record batch's header: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base
+timestamp, max timestamp, producer id, producer epoch, base sequence, count."""
+_CRC_START = 21
+
+
+@dataclass(slots=True)
+class _Log:
+    """A row of `logs`, kept in memory: the truth between commits."""
+
+    id: int
+    key: LogKey
+    start_offset: int
+    end_offset: int
+    size: int
+    first_batch: int
+
+    def row(self) -> tuple[Any, ...]:
+        numbers = (self.key.partition, self.start_offset, self.end_offset, self.size, self.first_batch)
+        checksum = google_crc32c.value(_LOG_ROW.pack(self.id, *numbers) + self.key.topic_id)
+        return (self.id, self.key.topic_id, *numbers, checksum)
+
+
+@dataclass(slots=True, frozen=True)
+class _Row:
+    """A row of `batches`."""
+
+    log_id: int
+    base_offset: int
+    last_offset: int
+    next_offset: int
+    max_timestamp: int
+    newest_timestamp: int
+    size: int
+    producer_id: int
+    leader_epoch: int
+    data_id: int
+
+    def values(self) -> tuple[int, ...]:
+        numbers = (
+            self.log_id,
+            self.base_offset,
+            self.last_offset,
+            self.next_offset,
+            self.max_timestamp,
+            self.newest_timestamp,
+            self.size,
+            self.producer_id,
+            self.leader_epoch,
+            self.data_id,
+        )
+        return (*numbers, google_crc32c.value(_ROW.pack(*numbers)))
+
+    def info(self) -> BatchInfo:
+        return BatchInfo(
+            self.base_offset, self.last_offset, self.max_timestamp, self.size, self.producer_id, self.leader_epoch
+        )
+
+
+class SqliteStorage:
+    """Opens (or creates) the data directory `data_dir`; raises StorageError when it cannot be used."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = Path(data_dir) / FILE_NAME
+        self._lock = DirectoryLock(Path(data_dir))
+        self._failed = False
+        self._closed = False
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # -- opening and closing
+
+    def _open(self) -> None:
+        wal = WalFrames(self.path.with_name(FILE_NAME + "-wal"))
+        with self._errors("open"):
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+            try:
+                self._prepare()
+                self._logs = self._load_logs()
+                if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
+                    raise self._damaged("its write-ahead log has a bad frame, and synced commits behind it")
+                row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
+                self._next_data_id = (row[0] or 0) + 1
+                self._next_log_id = max((log.id for log in self._logs.values()), default=0) + 1
+            except BaseException:
+                self._db.close()
+                raise
+        self._checkpointer = _Checkpointer(self.path)
+
+    def _prepare(self) -> None:
+        db = self._db
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        if not empty or version or application:
+            if application != APPLICATION_ID:
+                raise StorageError(
+                    f"{self.path} is a database of another program, not of kohort; choose another data.dir"
+                )
+            if version > FORMAT_VERSION:
+                raise StorageError(
+                    f"{self.path} has format {version}, and this kohort knows up to {FORMAT_VERSION}: "
+                    "it was written by a newer kohort; start that one, or choose another data.dir"
+                )
+        else:
+            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cache_size = -16384")
+        if empty:
+            db.executescript(
+                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+                f"PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
+            )
+            self._lock.sync_directory()
+        elif version < 1:
+            raise self._damaged("its format version is missing")
+
+    def _load_logs(self) -> dict[LogKey, _Log]:
+        logs: dict[LogKey, _Log] = {}
+        for row in self._db.execute(
+            "SELECT id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum "
+            "FROM logs NOT INDEXED"
+        ):
+            try:
+                log = _Log(row[0], LogKey(row[1], row[2]), *row[3:7])
+                intact = log.row() == row
+            except (TypeError, struct.error):
+                intact = False
+            if not intact:
+                raise self._damaged("a row of the table of logs does not match its checksum")
+            logs[log.key] = log
+        return logs
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._checkpointer.stop()
+        try:
+            self._db.close()
+        except sqlite3.Error as error:
+            raise self._explained(error, "close") from error
+        finally:
+            self._lock.release()
+
+    # -- writing
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        if self._failed:
+            raise StorageError(f"an earlier write to {self.path} failed; restart kohort to go on")
+        check_operations(operations, self._extent)
+        if not operations:
+            return
+        changed: dict[LogKey, _Log] = {}
+        before = self._next_data_id
+        try:
+            with self._errors("write to"):
+                self._db.execute("BEGIN IMMEDIATE")
+                for operation in operations:
+                    self._apply(operation, changed)
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    [log.row() for log in changed.values()],
+                )
+                self._db.execute("COMMIT")
+                written = sum(len(b.data) for op in operations if isinstance(op, Append | Replace) for b in op.batches)
+                pages = 2 + len(operations) + (self._next_data_id - before)
+                self._checkpointer.after_commit(self._db, written + pages * PAGE_SIZE)
+        except BaseException:
+            # Fail-stop: memory and file may differ from here on, so nothing more is written.
+            self._failed = True
+            with suppress(sqlite3.Error):  # the transaction was never committed: a restart recovers without this
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            raise
+
+    def _extent(self, key: LogKey) -> Extent | None:
+        log = self._logs.get(key)
+        return None if log is None else Extent(log.start_offset, log.end_offset)
+
+    def _apply(self, operation: Operation, changed: dict[LogKey, _Log]) -> None:
+        key = operation.log
+        match operation:
+            case CreateLog(start_offset=start):
+                self._logs[key] = changed[key] = _Log(self._next_log_id, key, start, start, 0, start)
+                self._next_log_id += 1
+                return
+            case DeleteLog():
+                log = self._logs.pop(key)
+                changed.pop(key, None)
+                self._remove(log, "", ())
+                self._db.execute("DELETE FROM logs WHERE id = ?", (log.id,))
+                return
+        log = changed[key] = self._logs[key]
+        match operation:
+            case Append(batches=batches):
+                self._append(log, batches)
+            case Trim(start_offset=start):
+                self._trim(log, start)
+            case Replace():
+                self._replace(log, operation)
+
+    def _append(self, log: _Log, batches: Sequence[StoredBatch]) -> None:
+        if not batches:
+            return
+        tail = self._last_row(log)
+        newest = tail.newest_timestamp if tail is not None else batches[0].max_timestamp
+        if batches[0].base_offset != log.end_offset:
+            if tail is not None:
+                self._set_next(tail, batches[0].base_offset)
+            else:
+                log.first_batch = batches[0].base_offset
+        ends = [batch.base_offset for batch in batches[1:]] + [batches[-1].last_offset + 1]
+        self._insert(log, batches, ends, newest)
+        log.end_offset = batches[-1].last_offset + 1
+
+    def _insert(self, log: _Log, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> None:
+        rows = []
+        data = []
+        for batch, end in zip(batches, ends, strict=True):
+            newest = max(newest, batch.max_timestamp)
+            size = len(batch.data)
+            data.append((self._next_data_id, batch.data))
+            row = _Row(
+                log.id,
+                batch.base_offset,
+                batch.last_offset,
+                end,
+                batch.max_timestamp,
+                newest,
+                size,
+                batch.producer_id,
+                batch.leader_epoch,
+                self._next_data_id,
+            )
+            rows.append(row.values())
+            self._next_data_id += 1
+            log.size += size
+        self._db.executemany("INSERT INTO batch_data VALUES (?, ?)", data)
+        self._db.executemany(f"INSERT INTO batches ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _trim(self, log: _Log, start_offset: int) -> None:
+        if start_offset <= log.start_offset:
+            return
+        log.start_offset = start_offset
+        self._remove(log, "AND base_offset < ? AND last_offset < ?", (start_offset, start_offset))
+        first = self._row(log, "ORDER BY base_offset LIMIT 1", ())
+        log.first_batch = first.base_offset if first is not None else log.end_offset
+
+    def _replace(self, log: _Log, operation: Replace) -> None:
+        before = self._row(log, "AND base_offset < ? ORDER BY base_offset DESC LIMIT 1", (operation.first,))
+        old_last = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (operation.last,))
+        if old_last is None or old_last.base_offset < operation.first:
+            raise StorageError(f"Replace: no batch begins between {operation.first} and {operation.last}")
+        self._remove(log, "AND base_offset BETWEEN ? AND ?", (operation.first, operation.last))
+        batches = operation.batches
+        begin = batches[0].base_offset if batches else old_last.next_offset
+        if before is not None:
+            self._set_next(before, begin)
+        else:
+            log.first_batch = begin
+        # The batches that stay behind the range rely on `newest_timestamp` never falling: keep the old bound.
+        if any(batch.max_timestamp > old_last.newest_timestamp for batch in batches):
+            raise StorageError("Replace: its batches are newer than those they replace")
+        if batches:
+            ends = [batch.base_offset for batch in batches[1:]] + [old_last.next_offset]
+            self._insert(log, batches, ends, before.newest_timestamp if before is not None else -1)
+
+    def _remove(self, log: _Log, where: str, arguments: tuple[int, ...]) -> None:
+        chosen = f"FROM batches WHERE log_id = ? {where}"
+        size = self._db.execute(f"SELECT total(size) {chosen}", (log.id, *arguments)).fetchone()[0]
+        self._db.execute(f"DELETE FROM batch_data WHERE id IN (SELECT data_id {chosen})", (log.id, *arguments))
+        self._db.execute(f"DELETE {chosen}", (log.id, *arguments))
+        log.size -= int(size)
+
+    def _set_next(self, row: _Row, next_offset: int) -> None:
+        values = _Row(
+            row.log_id,
+            row.base_offset,
+            row.last_offset,
+            next_offset,
+            row.max_timestamp,
+            row.newest_timestamp,
+            row.size,
+            row.producer_id,
+            row.leader_epoch,
+            row.data_id,
+        ).values()
+        self._db.execute(
+            "UPDATE batches SET next_offset = ?, checksum = ? WHERE log_id = ? AND base_offset = ?",
+            (next_offset, values[-1], row.log_id, row.base_offset),
+        )
+
+    # -- reading
+
+    def logs(self) -> list[LogInfo]:
+        return [
+            LogInfo(key, log.start_offset, log.end_offset, log.size)
+            for key, log in sorted(self._logs.items(), key=lambda item: item[0])
+        ]
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        found: list[StoredBatch] = []
+        room = max_bytes
+        with self._errors("read"):
+            for row in self._walk(log, offset):
+                room -= row.size
+                if room < 0 and found:
+                    break
+                found.append(self._load(row))
+                if room <= 0:
+                    break
+        return found
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        with self._errors("read"):
+            for row in self._walk(log, offset):
+                yield row.info()
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        held = self._logs.get(log)
+        if held is None:
+            return None
+        with self._errors("read"):
+            for row in self._walk(log, self._bisect_newest(held, timestamp)):
+                if row.max_timestamp >= timestamp:
+                    return self._load(row)
+        return None
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        held = self._logs.get(log)
+        if held is None:
+            return None
+        with self._errors("read"):
+            tail = self._last_row(held)
+            if tail is None:
+                return None
+            begin = self._bisect_newest(held, tail.newest_timestamp)
+            first = next(self._walk(log, begin))
+            if first.max_timestamp == tail.newest_timestamp:
+                return first.info()
+            # The batch with that timestamp has been trimmed or compacted away: look at all that are left.
+            return max((row.info() for row in self._walk(log, 0)), key=lambda info: info.max_timestamp)
+
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+        held = self._logs.get(log)
+        if held is None or limit <= 0 or producer_id < 0:
+            return []
+        with self._errors("read"):
+            rows = self._db.execute(
+                f"{_SELECT} AND producer_id = ? AND producer_id >= 0 ORDER BY base_offset DESC LIMIT ?",
+                (held.id, producer_id, limit),
+            ).fetchall()
+            return [self._load(self._checked(row)) for row in reversed(rows)]
+
+    def producers(self, log: LogKey) -> list[int]:
+        held = self._logs.get(log)
+        if held is None:
+            return []
+        with self._errors("read"):
+            return [
+                row[0]
+                for row in self._db.execute(
+                    "SELECT DISTINCT producer_id FROM batches WHERE log_id = ? AND producer_id >= 0 "
+                    "ORDER BY producer_id",
+                    (held.id,),
+                )
+            ]
+
+    def _walk(self, key: LogKey, offset: int) -> Iterator[_Row]:
+        """Rows in order from the one that holds `offset` (or the next) on; raises when one is missing."""
+        log = self._logs.get(key)
+        if log is None or offset >= log.end_offset:
+            return
+        holder = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
+        if holder is None:
+            expected = log.first_batch
+        elif holder.last_offset >= offset:
+            expected = holder.base_offset
+        else:
+            expected = holder.next_offset
+        if expected < offset and (holder is None or holder.last_offset < offset):
+            raise self._damaged(f"a batch at offset {expected} is missing")
+        for values in self._db.execute(f"{_SELECT} AND base_offset >= ? ORDER BY base_offset", (log.id, expected)):
+            row = self._checked(values)
+            if row.base_offset != expected:
+                raise self._damaged(f"a batch at offset {expected} is missing")
+            expected = row.next_offset
+            yield row
+        if expected != log.end_offset:
+            raise self._damaged(f"a batch at offset {expected} is missing")
+
+    def _bisect_newest(self, log: _Log, timestamp: int) -> int:
+        """The base offset of the first batch whose `newest_timestamp` is at or after `timestamp`, or the log's end."""
+        low, high = log.first_batch, log.end_offset
+        while low < high:
+            row = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", ((low + high) // 2,))
+            if row is None:
+                raise self._damaged(f"a batch at offset {log.first_batch} is missing")
+            if row.newest_timestamp >= timestamp:
+                high = max(row.base_offset, low)
+            else:
+                low = row.next_offset
+        return low
+
+    def _last_row(self, log: _Log) -> _Row | None:
+        if log.first_batch >= log.end_offset:
+            return None
+        row = self._row(log, "ORDER BY base_offset DESC LIMIT 1", ())
+        if row is None or row.next_offset != log.end_offset:
+            raise self._damaged(f"the last batch before offset {log.end_offset} is missing")
+        return row
+
+    def _row(self, log: _Log, rest: str, arguments: tuple[int, ...]) -> _Row | None:
+        values = self._db.execute(_SELECT + rest, (log.id, *arguments)).fetchone()
+        return None if values is None else self._checked(values)
+
+    def _checked(self, values: tuple[Any, ...]) -> _Row:
+        try:
+            row = _Row(*values[:10])
+            intact = google_crc32c.value(_ROW.pack(*values[:10])) == values[10]
+        except struct.error:
+            intact = False
+        if not intact:
+            raise self._damaged("a row of the table of batches does not match its checksum")
+        return row
+
+    def _load(self, row: _Row) -> StoredBatch:
+        found = self._db.execute("SELECT data FROM batch_data WHERE id = ?", (row.data_id,)).fetchone()
+        if found is None:
+            raise self._damaged(f"the data of the batch at offset {row.base_offset} is missing")
+        batch = StoredBatch(
+            row.base_offset, row.last_offset, row.max_timestamp, found[0], row.producer_id, row.leader_epoch
+        )
+        if not _intact(batch, row.size):
+            raise self._damaged(f"the batch at offset {row.base_offset} does not match its checksum")
+        return batch
+
+    # -- errors
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        if self._closed:
+            raise StorageError(f"{self.path} is closed")
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error, doing) from error
+
+    def _explained(self, error: sqlite3.Error, doing: str) -> StorageError:
+        code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
+        match code:
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                return self._damaged(str(error))
+            case sqlite3.SQLITE_FULL:
+                return StorageError(
+                    f"the disk of {self.path} is full; free some space and start kohort again: "
+                    "everything that it acknowledged is there"
+                )
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StorageError(f"cannot {doing} {self.path}: another program holds a lock on it ({error})")
+            case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
+            case _:
+                return StorageError(f"cannot {doing} {self.path}: {error} ({_code_name(error)}); check its disk")
+
+    def _damaged(self, what: str) -> StorageError:
+        return StorageError(
+            f"{self.path} is damaged: {what}. Restore the data directory from a backup, or move it away and start "
+            "with an empty one; what is readable can be saved with SQLite's .recover"
+        )
+
+
+def _code_name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "unknown code")
+
+
+def _intact(batch: StoredBatch, size: int) -> bool:
+    """Whether the bytes are the record batch that the columns describe, and carry the right CRC."""
+    data = batch.data
+    if not isinstance(data, bytes) or len(data) != size or size < _HEADER.size:
+        return False
+    base, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id, *_ = _HEADER.unpack_from(data)
+    return bool(
+        base == batch.base_offset
+        and length + 12 == size
+        and epoch == batch.leader_epoch
+        and magic == 2
+        and base + delta == batch.last_offset
+        and max_timestamp == batch.max_timestamp
+        and producer_id == batch.producer_id
+        and google_crc32c.value(data[_CRC_START:]) == crc
+    )
+
+
+class _Checkpointer:
+    """Copies the WAL into the database beside the writer, so that commits do not wait for it.
+
+    Under steady writing the copy never quite catches up, and SQLite begins the WAL anew only when it has: when the WAL
+    has grown to WAL_LIMIT, the next commit copies the little that is left and makes SQLite begin anew.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        self._restart_due = False
+        self._thread: threading.Thread | None = None
+
+    def after_commit(self, db: sqlite3.Connection, written: int) -> None:
+        """`written`: about how many bytes the commit added to the WAL."""
+        self._bytes += written
+        if self._wake.is_set():
+            return
+        if self._restart_due:
+            self._restart_due = False
+            db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        if self._bytes >= CHECKPOINT_BYTES:
+            self._bytes = 0
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kohort-checkpoint", daemon=True)
+                self._thread.start()
+            self._wake.set()
+
+    def _run(self) -> None:
+        db = sqlite3.connect(self._path, isolation_level=None, timeout=10)
+        db.execute("PRAGMA synchronous = FULL")
+        try:
+            while self._wake.wait() and not self._stopping:
+                try:
+                    frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+                    self._restart_due = frames * PAGE_SIZE >= WAL_LIMIT
+                except sqlite3.Error:
+                    # The WAL still holds everything. The disk that failed here fails the next commit as well, which
+                    # stops the process; should it not, the next commit copies by itself and reports the error.
+                    self._restart_due = True
+                self._wake.clear()
+        finally:
+            db.close()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()

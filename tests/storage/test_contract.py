@@ -1,0 +1,244 @@
+"""What every engine must do, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from storage_batches import LOG, OTHER, make_batch
+
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import (
+    Append,
+    BatchInfo,
+    CreateLog,
+    DeleteLog,
+    LogInfo,
+    LogKey,
+    Replace,
+    Storage,
+    StorageError,
+    Trim,
+)
+from kohort.storage.sqlite import SqliteStorage
+
+Reopen = Callable[[Storage], Storage]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Reopen]]:
+    """A fresh engine, and what restarts it with the data that it has."""
+    opened: list[Storage] = []
+
+    def keep(storage: Storage) -> Storage:
+        opened.append(storage)
+        return storage
+
+    def reopen(storage: Storage) -> Storage:
+        storage.close()
+        return keep(storage.copy() if isinstance(storage, MemoryStorage) else SqliteStorage(tmp_path))
+
+    yield keep(MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)), reopen
+    for storage in opened:
+        storage.close()
+
+
+@pytest.fixture
+def storage(engine: tuple[Storage, Reopen]) -> Storage:
+    return engine[0]
+
+
+@pytest.fixture
+def reopen(engine: tuple[Storage, Reopen]) -> Reopen:
+    return engine[1]
+
+
+def both_lives(storage: Storage, reopen: Reopen) -> Iterator[Storage]:
+    """The engine as it is, then restarted."""
+    yield storage
+    yield reopen(storage)
+
+
+def bases(storage: Storage, offset: int = 0, max_bytes: int = 1 << 30, log: LogKey = LOG) -> list[int]:
+    return [batch.base_offset for batch in storage.read(log, offset, max_bytes)]
+
+
+def test_an_unknown_log_is_empty(storage: Storage) -> None:
+    assert storage.logs() == []
+    assert storage.read(LOG, 0, 100) == []
+    assert list(storage.batches(LOG)) == []
+    assert storage.first_at_or_after(LOG, 0) is None
+    assert storage.max_timestamp(LOG) is None
+    assert storage.producers(LOG) == []
+    assert storage.producer_batches(LOG, 1, 5) == []
+
+
+def test_a_new_log_is_empty_at_its_start_offset(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(LOG, start_offset=7)])
+    for each in both_lives(storage, reopen):
+        assert each.logs() == [LogInfo(LOG, 7, 7, 0)]
+        assert each.read(LOG, 0, 100) == []
+        assert each.read(LOG, 7, 100) == []
+
+
+def test_appended_batches_are_read_back_as_they_were(storage: Storage, reopen: Reopen) -> None:
+    batches = (make_batch(0, 3), make_batch(3, 1, size=5000, fill=b"yz"), make_batch(4, 2, producer_id=9))
+    storage.commit([CreateLog(LOG), CreateLog(OTHER), Append(LOG, batches[:2]), Append(OTHER, (make_batch(0),))])
+    storage.commit([Append(LOG, batches[2:])])
+    for each in both_lives(storage, reopen):
+        assert each.read(LOG, 0, 1 << 30) == list(batches)
+        assert each.logs() == [LogInfo(LOG, 0, 6, 100 + 5000 + 100), LogInfo(OTHER, 0, 1, 100)]
+        assert list(each.batches(LOG)) == [
+            BatchInfo(0, 2, 1000, 100, -1, 0),
+            BatchInfo(3, 3, 1000, 5000, -1, 0),
+            BatchInfo(4, 5, 1000, 100, 9, 0),
+        ]
+
+
+def test_reading_starts_with_the_batch_that_holds_the_offset(storage: Storage) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
+    assert [bases(storage, offset) for offset in (0, 2, 3, 5, 8, 9)] == [[0, 3, 6]] * 2 + [[3, 6]] * 2 + [[6], []]
+    assert [batch.base_offset for batch in storage.batches(LOG, 4)] == [3, 6]
+
+
+def test_reading_stops_before_the_byte_limit_but_gives_one_batch(storage: Storage) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(n, size=100) for n in range(5)))])
+    assert [len(bases(storage, 0, limit)) for limit in (0, 1, 100, 199, 200, 250, 500)] == [1, 1, 1, 1, 2, 2, 5]
+    assert bases(storage, 4, 1) == [4]
+
+
+def test_an_append_may_leave_a_gap(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(5), make_batch(8)))])
+    storage.commit([Append(LOG, (make_batch(20),))])
+    for each in both_lives(storage, reopen):
+        assert [bases(each, offset) for offset in (0, 5, 6, 9, 20)] == [[5, 8, 20], [5, 8, 20], [8, 20], [20], [20]]
+
+
+def test_trim_drops_whole_batches_and_keeps_the_end(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
+    storage.commit([Trim(LOG, 4)])
+    assert storage.logs() == [LogInfo(LOG, 4, 9, 200)]
+    assert bases(storage) == [3, 6]
+    storage.commit([Trim(LOG, 2)])  # the start never goes back
+    assert storage.logs() == [LogInfo(LOG, 4, 9, 200)]
+    storage.commit([Trim(LOG, 9)])
+    for each in both_lives(storage, reopen):
+        assert each.logs() == [LogInfo(LOG, 9, 9, 0)]
+        assert bases(each) == []
+        assert each.max_timestamp(LOG) is None
+
+
+def test_appending_goes_on_after_everything_was_trimmed(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3),)), Trim(LOG, 3), Append(LOG, (make_batch(3),))])
+    for each in both_lives(storage, reopen):
+        assert each.logs() == [LogInfo(LOG, 3, 4, 100)]
+        assert bases(each) == [3]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kept", "left"),
+    [
+        (0, 3, [1], [1, 6, 9]),
+        (3, 6, [4], [0, 4, 9]),
+        (3, 6, [], [0, 9]),
+        (0, 6, [], [9]),
+        (6, 9, [7, 10], [0, 3, 7, 10]),
+        (9, 9, [], [0, 3, 6]),
+        (0, 9, [], []),
+    ],
+)
+def test_replace_swaps_a_range(
+    storage: Storage, reopen: Reopen, first: int, last: int, kept: list[int], left: list[int]
+) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(base, 3) for base in (0, 3, 6, 9)))])
+    storage.commit([Replace(LOG, first, last, tuple(make_batch(base, size=80) for base in kept))])
+    for each in both_lives(storage, reopen):
+        assert bases(each) == left
+        assert each.logs()[0].end_offset == 12
+        assert each.logs()[0].size == sum(info.size for info in each.batches(LOG))
+        assert bases(each, 11) == [base for base in left if base == 9]
+    each.commit([Append(LOG, (make_batch(12),))])
+    assert bases(each) == [*left, 12]
+
+
+def test_a_deleted_log_is_gone_and_may_be_made_anew(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(LOG), CreateLog(OTHER), Append(LOG, (make_batch(0),)), Append(OTHER, (make_batch(0),))])
+    storage.commit([DeleteLog(LOG)])
+    assert bases(storage) == []
+    assert storage.logs() == [LogInfo(OTHER, 0, 1, 100)]
+    storage.commit([CreateLog(LOG), DeleteLog(LOG), CreateLog(LOG, 3)])
+    for each in both_lives(storage, reopen):
+        assert each.logs() == [LogInfo(LOG, 3, 3, 0), LogInfo(OTHER, 0, 1, 100)]
+        assert bases(each) == []
+        assert bases(each, log=OTHER) == [0]
+
+
+def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
+    times = [50, 10, 20, 60, 60, 40, 70]
+    storage.commit([CreateLog(LOG)])
+    storage.commit([Append(LOG, tuple(make_batch(n, timestamp=time) for n, time in enumerate(times)))])
+
+    def found(timestamp: int) -> int | None:
+        batch = storage.first_at_or_after(LOG, timestamp)
+        return None if batch is None else batch.base_offset
+
+    assert [found(at) for at in (0, 50, 51, 60, 61, 70, 71)] == [0, 0, 3, 3, 6, 6, None]
+    newest = storage.max_timestamp(LOG)
+    assert newest is not None
+    assert newest.base_offset == 6
+    storage.commit([Replace(LOG, 6, 6, ())])
+    newest = storage.max_timestamp(LOG)
+    assert newest is not None
+    assert (newest.base_offset, newest.max_timestamp) == (3, 60)
+    storage.commit([Trim(LOG, 5)])
+    assert [found(at) for at in (0, 40, 41)] == [5, 5, None]
+    newest = storage.max_timestamp(LOG)
+    assert newest is not None
+    assert newest.base_offset == 5
+
+
+def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> None:
+    batches = [make_batch(n, producer_id=(7, 8, -1)[n % 3]) for n in range(12)]
+    storage.commit([CreateLog(LOG), Append(LOG, tuple(batches))])
+    for each in both_lives(storage, reopen):
+        assert each.producers(LOG) == [7, 8]
+        assert [batch.base_offset for batch in each.producer_batches(LOG, 7, 3)] == [3, 6, 9]
+        assert each.producer_batches(LOG, 8, 100) == batches[1::3]
+        assert each.producer_batches(LOG, 9, 3) == []
+    each.commit([Trim(LOG, 11)])
+    assert each.producers(LOG) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Append(OTHER, (make_batch(0),)),
+        Trim(OTHER, 0),
+        DeleteLog(OTHER),
+        CreateLog(LOG),
+        Append(LOG, (make_batch(2),)),
+        Append(LOG, (make_batch(3, 2), make_batch(4))),
+        Trim(LOG, 4),
+        Replace(LOG, 0, 3, ()),
+    ],
+)
+def test_a_commit_that_makes_no_sense_is_refused_whole(
+    storage: Storage, wrong: Append | Trim | DeleteLog | CreateLog | Replace
+) -> None:
+    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3),))])
+    with pytest.raises(StorageError):
+        storage.commit([CreateLog(LogKey(bytes(16), 0)), wrong])
+    assert bases(storage) == [0]
+    assert storage.logs() == [LogInfo(LOG, 0, 3, 100)]
+
+
+def test_logs_are_ordered_by_key(storage: Storage) -> None:
+    keys = [LogKey(bytes([topic] * 16), partition) for topic in (200, 3, 90) for partition in (2, 0, 1)]
+    storage.commit([CreateLog(key) for key in keys])
+    assert [info.key for info in storage.logs()] == sorted(keys)
+
+
+def test_closing_twice_is_fine(storage: Storage) -> None:
+    storage.close()
+    storage.close()
