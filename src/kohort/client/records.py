@@ -62,14 +62,13 @@ def next_position(fetched: FetchedPartition, position: int) -> int:
 def records(fetched: FetchedPartition, position: int) -> Iterator[FetchedRecord]:
     """The records at or after `position`, in order of offset. Raises KafkaError (CORRUPT_MESSAGE)."""
     for header, batch in data_batches(fetched, position):
-        log_append_time = header.timestamp_type == 1
         for record in _decoded(fetched, header, batch):
             if record.offset >= position:
                 yield FetchedRecord(
                     fetched.topic,
                     fetched.partition,
                     record.offset,
-                    header.max_timestamp if log_append_time else record.timestamp,
+                    record.timestamp,
                     header.timestamp_type,
                     record.key,
                     record.value,
@@ -89,7 +88,7 @@ def _batches(fetched: FetchedPartition, *, verify: bool = True) -> Iterator[tupl
 
 def _decoded(fetched: FetchedPartition, header: BatchHeader, batch: bytes) -> list[Record]:
     try:
-        return list(decode_records(batch, header))
+        return decode_records(batch, header)
     except ProtocolError as error:
         raise _corrupt(fetched, error) from None
 

@@ -1,0 +1,121 @@
+"""What all commands that talk to a cluster have in common: the address option, failures, exit codes, completion.
+
+A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code:
+0 done, 1 the operation failed or its object does not exist, 2 the command line is wrong, 3 the cluster cannot be
+reached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable
+from kohort.client.routing import parse_addresses
+
+FAILED = 1
+UNREACHABLE = 3
+
+EXIT_CODES = "Exit codes: 0 done, 1 failed or not found, 2 wrong usage, 3 cannot reach the cluster."
+
+BOOTSTRAP_VARIABLE = "KOHORT_BOOTSTRAP_SERVER"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+API_TIMEOUT_MS = 30_000
+BOOTSTRAP_TIMEOUT_MS = 3_000
+COMPLETION_TIMEOUT_MS = 500
+
+
+def _checked_address(value: str) -> str:
+    try:
+        parse_addresses(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return value
+
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar=BOOTSTRAP_VARIABLE,
+        metavar="HOST:PORT,...",
+        help="Brokers to ask first; one that answers is enough.",
+        callback=_checked_address,
+    ),
+]
+
+
+@contextmanager
+def connected(bootstrap_server: str) -> Iterator[Cluster]:
+    """A client of the cluster; its failures end the command with their line and exit code."""
+    try:
+        with Cluster(
+            bootstrap_server,
+            client_id="kohort-cli",
+            request_timeout_ms=API_TIMEOUT_MS,
+            api_timeout_ms=API_TIMEOUT_MS,
+            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            connect_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+        ) as cluster:
+            yield cluster
+    except KafkaError as error:
+        fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """End the command with a line on stderr."""
+    complain(message)
+    raise typer.Exit(code)
+
+
+def complain(message: str) -> None:
+    """A line on stderr, headed by the command's name."""
+    context = click.get_current_context(silent=True)
+    typer.echo(f"{context.command_path if context else 'kohort'}: {message}", err=True)
+
+
+def _advice(error: KafkaError) -> str:
+    if isinstance(error, Unreachable | BadAnswer):
+        return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
+    if isinstance(error, ConnectionFailed):
+        return f"{error.message}; is this address, which the cluster gives its clients, right for this machine?"
+    return error.message
+
+
+def complete_topics(context: click.Context, incomplete: str) -> list[str]:
+    """Topic names for the shell; none when the cluster does not answer at once."""
+    return _complete(context, incomplete, lambda cluster: list(cluster.topics(internal=incomplete.startswith("_"))))
+
+
+def complete_groups(context: click.Context, incomplete: str) -> list[str]:
+    return _complete(context, incomplete, lambda cluster: [group.group_id for group in cluster.list_groups()])
+
+
+def _complete(context: click.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
+    address = context.params.get("bootstrap_server") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    limit = COMPLETION_TIMEOUT_MS
+    try:
+        with Cluster(
+            address,
+            client_id="kohort-cli",
+            request_timeout_ms=limit,
+            api_timeout_ms=limit,
+            bootstrap_timeout_ms=limit,
+            connect_timeout_ms=limit,
+        ) as cluster:
+            return [name for name in names(cluster) if name.startswith(incomplete)]
+    except (KafkaError, ValueError):
+        return []

@@ -1,0 +1,275 @@
+"""`kohort groups`: list and describe groups, over the public protocol.
+
+`describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
+Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    EXIT_CODES,
+    FAILED,
+    BootstrapServer,
+    complain,
+    complete_groups,
+    connected,
+)
+from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.client.cluster import Cluster
+from kohort.client.groups import DEAD, Committed, GroupDescription, GroupMember
+from kohort.client.metadata import Node, TopicPartition
+
+app = typer.Typer(
+    name="groups",
+    help="List and describe consumer groups.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One line of the offsets view. None: not known, because nothing was committed or the partition is gone."""
+
+    topic: str
+    partition: int
+    committed: Committed | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state, such as Stable or Empty; repeatable.")
+    ] = None,
+    type: Annotated[
+        list[str] | None, typer.Option(help="Only groups of this type, classic or consumer; repeatable.")
+    ] = None,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List groups."""
+    with connected(bootstrap_server) as cluster:
+        listed = cluster.list_groups(state or (), type or ())
+    if output == Format.JSON:
+        print_json(
+            [
+                {
+                    "group": group.group_id,
+                    "state": group.state or None,
+                    "type": group.type or None,
+                    "protocol_type": group.protocol_type,
+                    "coordinator": group.coordinator,
+                }
+                for group in listed
+            ]
+        )
+        return
+    print_table(
+        [name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")],
+        [(group.group_id, group.state, group.type, group.protocol_type, group.coordinator) for group in listed],
+    )
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=complete_groups)],
+    offsets: Annotated[bool, typer.Option("--offsets", help="Committed offsets and lag (the default view).")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Members instead of offsets.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --members: their partitions too.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Describe groups: offsets and lag, members, or state."""
+    if offsets + members + state > 1:
+        raise typer.BadParameter("choose one of --offsets, --members and --state")
+    if verbose and not members:
+        raise typer.BadParameter("--verbose goes with --members")
+    documents: list[dict[str, Any]] = []
+    missing = []
+    with connected(bootstrap_server) as cluster:
+        for group_id, found in cluster.describe_groups(names).items():
+            committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
+            group = _found(cluster, found, committed)
+            if group is None:
+                missing.append(group_id)
+                continue
+            lags = [] if members or state else _lags(cluster, group, committed)
+            if output == Format.JSON:
+                documents.append(_document(group, cluster.nodes(), lags, offsets=not (members or state)))
+            elif members:
+                _print_members(group, verbose=verbose)
+            elif state:
+                _print_state(group, cluster.nodes())
+            else:
+                _print_offsets(group, lags)
+    if output == Format.JSON:
+        print_json(documents)
+    for group_id in missing:
+        complain(f"group {group_id} does not exist")
+    if missing:
+        raise typer.Exit(FAILED)
+
+
+def _found(
+    cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]
+) -> GroupDescription | None:
+    """The group, or None where there is none.
+
+    A group of another type than classic (KIP-848) is no group to DescribeGroups; the list knows it.
+    """
+    if group.state != DEAD:
+        return group
+    listed = next((entry for entry in cluster.list_groups() if entry.group_id == group.group_id), None)
+    if listed is not None and listed.state and listed.state != DEAD:
+        complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
+        return GroupDescription(group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator)
+    return group if committed else None
+
+
+def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]) -> list[PartitionLag]:
+    owners = {
+        (topic, partition): member
+        for member in group.members
+        for topic, partitions in member.assigned.items()
+        for partition in partitions
+    }
+    shown = sorted({*committed, *owners})
+    ends = cluster.offsets(_led(cluster, shown), "latest")
+    return [PartitionLag(key[0], key[1], committed.get(key), ends.get(key), owners.get(key)) for key in shown]
+
+
+def _led(cluster: Cluster, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Those partitions that exist and have a leader: an offset may outlive its topic."""
+    topics = cluster.topics({topic for topic, _ in partitions})
+    led = {
+        (topic.name, partition.index)
+        for topic in topics.values()
+        for partition in topic.partitions
+        if partition.leader >= 0
+    }
+    return [partition for partition in partitions if partition in led]
+
+
+def _total(lags: list[PartitionLag]) -> int:
+    return sum(max(row.lag, 0) for row in lags if row.lag is not None)
+
+
+def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    columns = [
+        name("GROUP"),
+        name("TOPIC"),
+        number("PARTITION"),
+        number("CURRENT-OFFSET"),
+        number("LOG-END-OFFSET"),
+        number("LAG"),
+        name("CONSUMER-ID"),
+        name("HOST"),
+        name("CLIENT-ID"),
+    ]
+    if lags:
+        print_table(columns, [(group.group_id, *_lag_cells(row)) for row in lags])
+    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
+
+
+def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
+    return (
+        row.topic,
+        row.partition,
+        row.committed.offset if row.committed else None,
+        row.end,
+        row.lag,
+        row.member.member_id if row.member else None,
+        row.member.host if row.member else None,
+        row.member.client_id if row.member else None,
+    )
+
+
+def _print_members(group: GroupDescription, *, verbose: bool) -> None:
+    columns = [name("GROUP"), name("CONSUMER-ID"), name("GROUP-INSTANCE-ID"), name("HOST"), name("CLIENT-ID")]
+    columns.append(number("#PARTITIONS"))
+    if verbose:
+        columns.append(Column("ASSIGNMENT"))
+    rows = []
+    for member in group.members:
+        assigned = member.assigned
+        count = sum(len(partitions) for partitions in assigned.values())
+        cells = (group.group_id, member.member_id, member.group_instance_id, member.host, member.client_id, count)
+        rows.append((*cells, _assignment(assigned)) if verbose else cells)
+    if rows:
+        print_table(columns, rows)
+    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
+
+
+def _assignment(assigned: dict[str, tuple[int, ...]]) -> str:
+    return ",".join(f"{topic}({','.join(map(str, partitions))})" for topic, partitions in sorted(assigned.items()))
+
+
+def _print_state(group: GroupDescription, nodes: dict[int, Node]) -> None:
+    node = nodes.get(group.coordinator)
+    print_table(
+        [name("GROUP"), name("COORDINATOR (ID)"), name("ASSIGNMENT-STRATEGY"), name("STATE"), number("#MEMBERS")],
+        [
+            (
+                group.group_id,
+                f"{node.address if node else 'unknown'} ({group.coordinator})",
+                group.protocol,
+                group.state,
+                len(group.members),
+            )
+        ],
+    )
+
+
+def _document(
+    group: GroupDescription, nodes: dict[int, Node], lags: list[PartitionLag], *, offsets: bool
+) -> dict[str, Any]:
+    node = nodes.get(group.coordinator)
+    document: dict[str, Any] = {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignment_strategy": group.protocol or None,
+        "coordinator": {"id": group.coordinator, "address": node.address if node else None},
+        "members": [
+            {
+                "consumer_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "assignment": {topic: list(partitions) for topic, partitions in member.assigned.items()},
+            }
+            for member in group.members
+        ],
+    }
+    if offsets:
+        document["total_lag"] = _total(lags)
+        document["offsets"] = [_offset_document(row) for row in lags]
+    return document
+
+
+def _offset_document(row: PartitionLag) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "current_offset": row.committed.offset if row.committed else None,
+        "metadata": row.committed.metadata if row.committed else None,
+        "log_end_offset": row.end,
+        "lag": row.lag,
+        "consumer_id": row.member.member_id if row.member else None,
+        "host": row.member.host if row.member else None,
+        "client_id": row.member.client_id if row.member else None,
+    }

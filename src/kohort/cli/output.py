@@ -1,0 +1,146 @@
+"""What commands print: tables for people, JSON for programs.
+
+A table is plain columns, two spaces apart: it can be cut, sorted and grepped. Into a pipe or file it is always
+whole. On a terminal that is too narrow, the header words are broken at their hyphens and long names are shortened in
+their middle; if that is still too wide, each row becomes a block of lines, one a column.
+JSON keeps its field names and types over releases; fields may be added.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+NOTHING = "-"
+GAP = "  "
+SHORTEST = 8
+"""A name is not shortened below this width."""
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people or JSON for programs.")]
+
+Cell = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened."""
+
+    name: str
+    right: bool = False
+    shrinks: bool = False
+
+
+def number(name: str) -> Column:
+    return Column(name, right=True)
+
+
+def name(name: str) -> Column:
+    return Column(name, shrinks=True)
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print rows under headings. None prints as "-"."""
+    texts = [[NOTHING if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for heading, line in format_table(columns, texts, width):
+        typer.secho(line, bold=heading)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[tuple[bool, str]]:
+    """The lines of a table and whether each is a heading; `width` None for no limit."""
+    headings = [[column.name] for column in columns]
+    widths = _widths(headings, rows)
+    if width is not None and _total(widths) > width:
+        headings = [_broken(column.name) for column in columns]
+        widths = _shrunk(columns, headings, rows, width)
+        if _total(widths) > width:
+            return _blocks(columns, rows)
+    height = max(len(heading) for heading in headings)
+    lines = []
+    for level in range(height):
+        words = [[""] * (height - len(heading)) + heading for heading in headings]
+        lines.append((True, _line(columns, [word[level] for word in words], widths)))
+    lines += [(False, _line(columns, row, widths)) for row in rows]
+    return lines
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = []
+    for column, cell, width in zip(columns, cells, widths, strict=True):
+        cell = shorten(cell, width)
+        padded.append(cell.rjust(width) if column.right else cell.ljust(width))
+    return GAP.join(padded).rstrip()
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _widths(headings: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max([*(len(word) for word in heading), *(len(row[index]) for row in rows)])
+        for index, heading in enumerate(headings)
+    ]
+
+
+def _shrunk(
+    columns: Sequence[Column], headings: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], width: int
+) -> list[int]:
+    """Widths with the widest names shortened first, as far as needed and allowed."""
+    widths = _widths(headings, rows)
+    least = [
+        max(SHORTEST, *(len(word) for word in heading)) if column.shrinks else widths[index]
+        for index, (column, heading) in enumerate(zip(columns, headings, strict=True))
+    ]
+    while _total(widths) > width:
+        candidates = [index for index in range(len(widths)) if widths[index] > least[index]]
+        if not candidates:
+            break
+        widths[max(candidates, key=lambda index: widths[index])] -= 1
+    return widths
+
+
+def _broken(heading: str) -> list[str]:
+    parts = heading.replace(" ", "-").split("-")
+    return [f"{part}-" for part in parts[:-1]] + parts[-1:]
+
+
+def _blocks(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[tuple[bool, str]]:
+    label = max(len(column.name) for column in columns)
+    lines: list[tuple[bool, str]] = []
+    for row in rows:
+        if lines:
+            lines.append((False, ""))
+        lines += [(False, f"{column.name.ljust(label)}  {cell}") for column, cell in zip(columns, row, strict=True)]
+    return lines
+
+
+def shorten(text: str, width: int) -> str:
+    """The text, its middle replaced by an ellipsis where it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    tail = width - 1 - head
+    return f"{text[:head]}…{text[len(text) - tail :]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 partition`, `6 partitions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

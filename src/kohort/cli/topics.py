@@ -1,0 +1,225 @@
+"""`kohort topics`: create, list, describe and delete topics, over the public protocol."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    EXIT_CODES,
+    FAILED,
+    BootstrapServer,
+    complain,
+    complete_topics,
+    connected,
+    fail,
+)
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.client.cluster import BROKER_DEFAULT, Cluster
+from kohort.client.errors import ServerError
+from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
+from kohort.wire.errors import ErrorCode
+
+app = typer.Typer(
+    name="topics",
+    help="Create, list, describe and delete topics.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
+
+
+def _config_pairs(values: list[str] | None) -> list[str] | None:
+    for value in values or ():
+        key, equals, _ = value.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{value!r} is not NAME=VALUE")
+    return values
+
+
+@app.command("create")
+def create(
+    topic: Annotated[str, typer.Argument(metavar="NAME")],
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many partitions; the broker's default when left out.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="How many brokers keep a copy; the broker's default when left out.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting; repeatable.", callback=_config_pairs)
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic is there.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Create a topic."""
+    configs = dict(pair.split("=", 1) for pair in config or ())
+    with connected(bootstrap_server) as cluster:
+        try:
+            cluster.create_topic(
+                topic,
+                partitions if partitions is not None else BROKER_DEFAULT,
+                replication_factor if replication_factor is not None else BROKER_DEFAULT,
+                configs,
+            )
+        except ServerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                raise
+            typer.echo(f"topic {topic} exists already")
+            return
+    typer.echo(f"created topic {topic}")
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List topics."""
+    with connected(bootstrap_server) as cluster:
+        topics = list(cluster.topics(internal=internal).values())
+    if output == Format.JSON:
+        print_json(
+            [
+                {
+                    "topic": topic.name,
+                    "partitions": len(topic.partitions),
+                    "replication_factor": topic.replication_factor,
+                    "internal": topic.internal,
+                }
+                for topic in topics
+            ]
+        )
+        return
+    print_table(
+        [name("TOPIC"), number("PARTITIONS"), number("REPLICATION-FACTOR")],
+        [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
+    )
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="All topics when left out.", autocompletion=complete_topics),
+    ] = None,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Describe topics: partitions, leaders, replicas, offsets, and the settings that are not defaults."""
+    with connected(bootstrap_server) as cluster:
+        asked = cluster.topics(names or None)
+        topics = [topic for topic in asked.values() if not topic.error]
+        described = _described(cluster, topics)
+    if output == Format.JSON:
+        print_json(described)
+    else:
+        for index, description in enumerate(described):
+            if index:
+                typer.echo("")
+            _print_topic(description)
+    for topic in asked.values():
+        if topic.error:
+            complain(_missing(topic))
+    if len(topics) < len(asked):
+        raise typer.Exit(FAILED)
+
+
+@app.command("delete")
+def delete(
+    names: ExistingTopics,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete topics and their records. Asks first when a person is at the keyboard."""
+    if not yes and sys.stdin.isatty():
+        what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+        if not typer.confirm(f"Delete {what} and all records?"):
+            fail("nothing was deleted")
+    failed = False
+    with connected(bootstrap_server) as cluster:
+        for topic in dict.fromkeys(names):
+            try:
+                cluster.delete_topic(topic)
+            except ServerError as error:
+                complain(error.message)
+                failed = True
+            else:
+                typer.echo(f"deleted topic {topic}")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _missing(topic: Topic) -> str:
+    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {topic.name} does not exist"
+    return f"topic {topic.name}: {topic.error.name}: {topic.error.message}"
+
+
+def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:
+    led = [(part.topic, part.index) for topic in topics for part in topic.partitions if part.leader != NO_LEADER]
+    earliest = cluster.offsets(led, "earliest")
+    latest = cluster.offsets(led, "latest")
+    configs = cluster.describe_configs(topic.name for topic in topics)
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": topic.topic_id.hex() if topic.topic_id is not None else None,
+            "internal": topic.internal,
+            "replication_factor": topic.replication_factor,
+            "configs": {entry.name: entry.value for entry in configs.get(topic.name, ()) if entry.set_on_topic},
+            "partitions": [_partition(partition, earliest, latest) for partition in topic.partitions],
+        }
+        for topic in topics
+    ]
+
+
+def _partition(
+    partition: Partition, earliest: dict[TopicPartition, int], latest: dict[TopicPartition, int]
+) -> dict[str, Any]:
+    key = (partition.topic, partition.index)
+    return {
+        "partition": partition.index,
+        "leader": partition.leader if partition.leader != NO_LEADER else None,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "earliest_offset": earliest.get(key),
+        "latest_offset": latest.get(key),
+    }
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    partitions = topic["partitions"]
+    title = (
+        f"{topic['topic']}: {plural(len(partitions), 'partition')}, replication factor {topic['replication_factor']}"
+    )
+    typer.secho(f"{title}, internal" if topic["internal"] else title, bold=True)
+    for key, value in topic["configs"].items():
+        typer.echo(f"  {key}={'(hidden)' if value is None else value}")
+    print_table(
+        [
+            number("PARTITION"),
+            number("LEADER"),
+            name("REPLICAS"),
+            name("ISR"),
+            number("EARLIEST-OFFSET"),
+            number("LATEST-OFFSET"),
+        ],
+        [
+            (
+                row["partition"],
+                row["leader"],
+                ",".join(map(str, row["replicas"])),
+                ",".join(map(str, row["isr"])),
+                row["earliest_offset"],
+                row["latest_offset"],
+            )
+            for row in partitions
+        ],
+    )
