@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from kohort.wire.compression import compress
+from kohort.wire.compression import DEFAULT_MAX_BYTES, compress
 from kohort.wire.errors import ProtocolError
 from kohort.wire.records import CorruptBatch, NewRecord, Record, RecordColumns, encode_record, read_records
 
@@ -58,9 +58,6 @@ _CRC = Struct(">I")
 _AFTER_CRC = Struct(">hiqqqhii")
 _BEFORE_CRC = Struct(">qiib")
 _MAGIC_AT = 16
-
-DEFAULT_MAX_BYTES = 64 * 1024 * 1024
-"""How far the records of one batch may expand when the caller sets no limit."""
 
 
 class UnsupportedMagic(ProtocolError):

@@ -14,6 +14,7 @@ only then the message is walked field by field to say which one it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct, error
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ _UNFIT = (error, TypeError, AttributeError, ValueError, OverflowError)
 
 def encode(message: Any, version: int) -> bytes:
     """The bytes of a message. ValueError, naming the field, when a value does not fit this version."""
-    return b"".join(_chunks(message, version))
+    return _joined(_chunks(message, version), message, version)
 
 
 def decode(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 0) -> _M:
@@ -76,7 +77,7 @@ def encode_response(message: Any, version: int, correlation_id: int, *, api_key:
         header = _RESPONSE_V1.pack(size + 5, correlation_id, 0)
     else:
         header = _RESPONSE_V0.pack(size + 4, correlation_id)
-    return b"".join((header, *chunks))
+    return _joined((header, *chunks), message, version)
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -90,7 +91,7 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
         header = _REQUEST_V1.pack(size, api_key, version, correlation_id, -1 if client_id is None else len(name))
     except error as failure:
         raise ValueError(f"header of {type(message).__name__} v{version}: {failure}") from None
-    return b"".join((header, name, tags, *chunks))
+    return _joined((header, name, tags, *chunks), message, version)
 
 
 def is_flexible(cls: type, version: int) -> bool:
@@ -114,4 +115,15 @@ def _chunks(message: Any, version: int) -> list[bytes]:
     try:
         return encoder(message)
     except _UNFIT as failure:
-        raise ValueError(explain(message, version) or f"{cls.__name__} v{version}: {failure}") from None
+        raise _unfit(message, version, failure) from None
+
+
+def _joined(chunks: Iterable[bytes], message: Any, version: int) -> bytes:
+    try:
+        return b"".join(chunks)
+    except TypeError as failure:  # text where bytes belong
+        raise _unfit(message, version, failure) from None
+
+
+def _unfit(message: Any, version: int, failure: Exception) -> ValueError:
+    return ValueError(explain(message, version) or f"{type(message).__name__} v{version}: {failure}")
