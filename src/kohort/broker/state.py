@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,20 @@ import msgspec
 from kohort.broker.fetch_waits import FetchWait, FetchWaits
 from kohort.broker.partition import Partition
 from kohort.broker.shard_deadlines import ShardDeadlines
-from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Catalog, Topic, topic_deleted_record, topic_record
+from kohort.broker.topics import (
+    METADATA_LOG,
+    OFFSETS_TOPIC,
+    Catalog,
+    Topic,
+    producer_ids_record,
+    topic_deleted_record,
+    topic_record,
+)
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.config import Config
 from kohort.coordinator.events import Client, Event, JournalEntry, Record, Reply, RequestId, TopicsDeleted
 from kohort.coordinator.shard import Shard, partition_for
-from kohort.storage.protocol import CreateLog, DeleteLog, LogKey, Operation, Storage
+from kohort.storage.protocol import Append, CreateLog, DeleteLog, Operation, Storage, StoredBatch
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -106,6 +114,7 @@ class BrokerState:
         self.replies: list[Reply] = []
         self.metadata_end = 0
         """Offset of the metadata log's next record."""
+        self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
         self._shard_records: dict[int, list[Record]] = {}
         self._next_producer_id = 0
@@ -241,10 +250,37 @@ class BrokerState:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
+    def resume_producer_ids(self) -> None:
+        """After the replay: what is left of the last block may have been given out before the stop."""
+        self._next_producer_id = self.catalog.next_producer_id
+
     # -- the turn
 
     def begin_turn(self, now: Millis) -> None:
+        """The last turn's operations are durable by now."""
         self.now = now
+        for partition in self._appended:
+            partition.committed()
+        self._appended.clear()
 
     def end_turn(self) -> tuple[Operation, ...]:
         """All that the turn has to make durable: one batch for each log that records were decided for."""
+        for shard, records in self._shard_records.items():
+            topic = self.catalog.topics[OFFSETS_TOPIC]
+            self.append_records(self.partitions[topic.topic_id][shard], records)
+        self._shard_records.clear()
+        if self._metadata_records:
+            self._append_metadata()
+        operations = tuple(self.operations)
+        self.operations.clear()
+        return operations
+
+    def _append_metadata(self) -> None:
+        records = [NewRecord(record.key, record.value, self.now) for record in self._metadata_records]
+        last_offset = self.metadata_end + len(records) - 1
+        batch = StoredBatch(
+            self.metadata_end, last_offset, self.now, encode_batch(records, base_offset=self.metadata_end)
+        )
+        self.operations.append(Append(METADATA_LOG, (batch,)))
+        self.metadata_end = last_offset + 1
+        self._metadata_records.clear()

@@ -133,7 +133,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict(
         _long("flush.messages", 1, LONG_MAX, "No effect: every answer waits for the disk"),
         _long("flush.ms", 0, LONG_MAX, "No effect: every answer waits for the disk"),
         _config(
-            "follower.replication.throttled.replicas", LIST, "", _any_text, "No effect: nothing is copied between brokers"
+            "follower.replication.throttled.replicas",
+            LIST,
+            "",
+            _any_text,
+            "No effect: nothing is copied between brokers",
         ),
         _int("index.interval.bytes", 0, 4_096, "No effect: every batch is indexed"),
         _config(
@@ -162,9 +166,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict(
             "log_cleaner_min_cleanable_ratio",
         ),
         _long("min.compaction.lag.ms", 0, 0, "How long a record stays uncompacted"),
-        _int(
-            "min.insync.replicas", 1, 1, "Replicas that must be in sync for acks=all", "min_insync_replicas"
-        ),
+        _int("min.insync.replicas", 1, 1, "Replicas that must be in sync for acks=all", "min_insync_replicas"),
         _config("preallocate", BOOLEAN, False, _boolean, "No effect: a log is no set of files"),
         _config("remote.log.copy.disable", BOOLEAN, False, _never, "There is no remote storage"),
         _config("remote.log.delete.on.disable", BOOLEAN, False, _never, "There is no remote storage"),
@@ -175,9 +177,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict(
         _int("segment.index.bytes", 4, 10_485_760, "No effect: a log has no segments"),
         _long("segment.jitter.ms", 0, 0, "No effect: a log has no segments"),
         _long("segment.ms", 1, _WEEK_MS, "No effect: a log has no segments"),
-        _config(
-            "unclean.leader.election.enable", BOOLEAN, False, _boolean, "No effect: replicas share one log"
-        ),
+        _config("unclean.leader.election.enable", BOOLEAN, False, _boolean, "No effect: replicas share one log"),
     )
 )
 """Name: what is known of it, in the order of names."""

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kohort.broker.topic_configs import TopicSettings, resolve
 from kohort.config import Config
@@ -69,7 +70,7 @@ class Catalog:
 
     def apply(self, record: Record) -> None:
         key = decode(MetadataKey, 0, record.key)
-        value = None
+        value: Any = None
         if record.value is not None:
             version = _VERSION.unpack_from(record.value)[0]
             value = decode(VALUES[key.kind], version, record.value, 2)

@@ -27,8 +27,8 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=state.advertised_apis)
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=state.advertised_apis)
 
 
 def find_coordinator(
@@ -72,8 +72,11 @@ def describe_cluster(
             else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="This is a broker's endpoint",
             endpoint_type=request.endpoint_type,
+            cluster_id="",
+            brokers=(),
         )
     return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
         cluster_id=state.catalog.cluster_id,
         controller_id=state.controller_id,
         brokers=tuple(

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, InShard, RequestContext
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode
@@ -23,50 +22,42 @@ from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsRespons
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def join_group(
-    state: BrokerState, request: JoinGroupRequest, context: RequestContext
-) -> JoinGroupResponse | InShard:
+def join_group(state: BrokerState, request: JoinGroupRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return JoinGroupResponse(
             error_code=ErrorCode.NOT_COORDINATOR,
+            leader="",
             member_id=request.member_id,
+            members=(),
             protocol_name=None if context.api_version >= 7 else "",
         )
     nonce = str(UUID(bytes=state.random.randbytes(16), version=4))
     return ask_shard(state, shard, request, context, nonce)
 
 
-def sync_group(
-    state: BrokerState, request: SyncGroupRequest, context: RequestContext
-) -> SyncGroupResponse | InShard:
+def sync_group(state: BrokerState, request: SyncGroupRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
-        return SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        return SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, assignment=b"")
     return ask_shard(state, shard, request, context)
 
 
-def heartbeat(
-    state: BrokerState, request: HeartbeatRequest, context: RequestContext
-) -> HeartbeatResponse | InShard:
+def heartbeat(state: BrokerState, request: HeartbeatRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
     return ask_shard(state, shard, request, context)
 
 
-def leave_group(
-    state: BrokerState, request: LeaveGroupRequest, context: RequestContext
-) -> LeaveGroupResponse | InShard:
+def leave_group(state: BrokerState, request: LeaveGroupRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
     return ask_shard(state, shard, request, context)
 
 
-def ask_shard(
-    state: BrokerState, shard: int, body: Any, context: RequestContext, nonce: str = ""
-) -> Any:
+def ask_shard(state: BrokerState, shard: int, body: Any, context: RequestContext, nonce: str = "") -> Any:
     """The shard's response, or InShard when it parked the request."""
     event = GroupRequested(context.request_id, context.api_version, context.client, body, nonce)
     response = state.ask(shard, event, awaited=context.request_id)
@@ -81,13 +72,24 @@ def describe_groups(
     for group_id in request.groups:
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
-            described.append(DescribedGroup(error_code=ErrorCode.NOT_COORDINATOR, group_id=group_id))
+            described.append(_not_here(group_id))
             continue
         group = state.shards[shard].describe(group_id, context.api_version)
         if operations != NOT_ASKED and not group.error_code:
-            group = msgspec.structs.replace(group, authorized_operations=operations)
+            group = changed(group, authorized_operations=operations)
         described.append(group)
     return DescribeGroupsResponse(groups=tuple(described))
+
+
+def _not_here(group_id: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=ErrorCode.NOT_COORDINATOR,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )
 
 
 def list_groups(state: BrokerState, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -95,12 +97,10 @@ def list_groups(state: BrokerState, request: ListGroupsRequest, context: Request
     for index, shard in enumerate(state.shards):
         if state.coordinator_of(index) == context.broker_id:
             groups.extend(shard.list_groups(request.states_filter, request.types_filter))
-    return ListGroupsResponse(groups=tuple(groups))
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
 
-def delete_groups(
-    state: BrokerState, request: DeleteGroupsRequest, context: RequestContext
-) -> DeleteGroupsResponse:
+def delete_groups(state: BrokerState, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     results: dict[str, DeletableGroupResult] = {}
     by_shard: dict[int, list[str]] = {}
     for group_id in dict.fromkeys(request.groups_names):

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: topics, partitions, leaders. Metadata also creates topics that are asked for."""
+"""Metadata and DescribeTopicPartitions: topics, partitions, leaders. Metadata also creates the topics asked for."""
 
 from __future__ import annotations
 
@@ -58,24 +58,28 @@ def _one(
         topic = state.catalog.by_id.get(topic_id)
         if topic is not None:
             return _known(topic, operations)
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
-        )
+        return _unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, operations)
     if name is None or topic_id != NO_UUID:
         # Before version 12 a topic is asked for by its name alone.
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name or "", topic_id=topic_id)
+        return _unknown(ErrorCode.INVALID_REQUEST, name or "", topic_id, operations)
     topic = state.topic(name)
     if topic is None:
         error = _create(state, name) if may_create else _reason_unknown(name)
         if error:
-            return MetadataResponseTopic(
-                error_code=error,
-                name=name,
-                is_internal=name in INTERNAL_TOPICS,
-                topic_authorized_operations=operations,
-            )
+            return _unknown(error, name, NO_UUID, operations)
         topic = state.catalog.topics[name]
     return _known(topic, operations)
+
+
+def _unknown(error: ErrorCode, name: str | None, topic_id: bytes, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
+        topic_authorized_operations=operations,
+    )
 
 
 def _reason_unknown(name: str) -> ErrorCode:
@@ -95,11 +99,13 @@ def _create(state: BrokerState, name: str) -> ErrorCode:
 
 def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
             MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=assignment.leader,
                 leader_epoch=assignment.leader_epoch,
@@ -121,12 +127,7 @@ def describe_topic_partitions(
     names = {topic.name for topic in request.topics} if request.topics else set(state.catalog.topics)
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         return DescribeTopicPartitionsResponse(
-            topics=tuple(
-                DescribeTopicPartitionsResponseTopic(
-                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name, topic_id=NO_UUID
-                )
-                for topic in request.topics
-            )
+            topics=tuple(_undescribed(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics)
         )
     left = max(1, min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS))
     described: list[DescribeTopicPartitionsResponseTopic] = []
@@ -135,11 +136,7 @@ def describe_topic_partitions(
         topic = state.topic(name)
         if topic is None:
             if request.topics:
-                described.append(
-                    DescribeTopicPartitionsResponseTopic(
-                        error_code=_reason_unknown(name), name=name, is_internal=name in INTERNAL_TOPICS
-                    )
-                )
+                described.append(_undescribed(_reason_unknown(name), name))
             continue
         if left == 0:
             return DescribeTopicPartitionsResponse(
@@ -155,18 +152,27 @@ def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=tuple(described))
 
 
+def _undescribed(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error, name=name, topic_id=NO_UUID, is_internal=name in INTERNAL_TOPICS, partitions=()
+    )
+
+
 def _described(topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=topic.partitions[index].leader,
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].replicas,
+                offline_replicas=(),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )

@@ -1,0 +1,329 @@
+"""The broker: owns the order of a turn, and of each connection's requests and responses.
+
+A turn, in this order: fetches woken by the last commit are answered; what arrived is handled, one thing after another;
+deadlines that have come are served (after the arrivals, so that a request that came in time during a slow sync is not
+held against its sender); upkeep of logs, a bounded piece of it. Everything that was decided leaves as the operations of
+the turn, every answer as a release, and the edge delivers releases only after the operations are durable.
+
+A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data)
+the next ones wait in the connection's backlog, so responses leave in the order of the requests, as Kafka's muted
+channels make them (W5).
+
+Bytes that make no sense end their connection with a reason. An exception out of `step` is a bug; it carries a note of
+what was being handled, and the process stops.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from kohort.broker import moves
+from kohort.broker.apis import API_VERSIONS, APIS, Api, advertised
+from kohort.broker.fetch_waits import FetchWait
+from kohort.broker.handlers import fetch
+from kohort.broker.start import replay, write_first_records
+from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
+from kohort.broker.turn import (
+    Arrived,
+    Closed,
+    ConnectionId,
+    Disconnect,
+    Frame,
+    Millis,
+    MoveGroup,
+    MovePartition,
+    Opened,
+    Release,
+    Send,
+    Shutdown,
+    Turn,
+)
+from kohort.broker.upkeep import Upkeep
+from kohort.config import Config
+from kohort.coordinator.events import Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
+from kohort.storage.protocol import Storage
+from kohort.wire.codec import decode, encode_response
+from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.framing import body_offset, read_request_header
+from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+
+@dataclass(slots=True)
+class _Connection:
+    id: ConnectionId
+    broker_id: int
+    host: str
+    client: Client
+    software: tuple[str, str]
+    backlog: deque[bytes]
+    parked: RequestId | None = None
+    closing: bool = False
+    """Told to disconnect; whatever still comes from it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ParkedRequest:
+    connection: _Connection
+    context: RequestContext
+    shard: int | None
+    """The shard that holds the request; None for a fetch."""
+
+
+class Broker:
+    """All brokers of this process; they differ in their ids and in what they lead."""
+
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        *,
+        now: Millis,
+        random: random_module.Random,
+        endpoints: Sequence[Endpoint],
+    ) -> None:
+        nodes = [
+            Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack)
+            for index, endpoint in enumerate(endpoints)
+        ]
+        self._state = BrokerState(config, storage, nodes, random, now)
+        self._state.advertised_apis = advertised()
+        self._upkeep = Upkeep(self._state, now)
+        self._connections: dict[ConnectionId, _Connection] = {}
+        self._parked: dict[RequestId, _ParkedRequest] = {}
+        self._resumed: deque[_Connection] = deque()
+        self._releases: list[Release] = []
+        self._last_request_id = 0
+        self._stopping = False
+        self._first_records_due = True
+        replay(self._state)
+
+    @property
+    def cluster_id(self) -> str:
+        return self._state.catalog.cluster_id
+
+    @property
+    def state(self) -> BrokerState:
+        """For reading, between turns: tests, and the edges' own reports."""
+        return self._state
+
+    @property
+    def busy(self) -> bool:
+        """There is work that waited for the last commit only: step again at once."""
+        return bool(self._state.fetch_waits.woken) or self._upkeep.busy
+
+    def next_deadline(self) -> Millis | None:
+        deadlines = [
+            self._state.deadlines.next(),
+            self._state.fetch_waits.next_deadline(),
+            self._upkeep.next_deadline(),
+        ]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def step(self, arrived: Iterable[Arrived], now: Millis) -> Turn:
+        state = self._state
+        state.begin_turn(now)
+        if self._first_records_due:
+            self._first_records_due = False
+            write_first_records(state)
+        for wait in state.fetch_waits.take_woken():
+            self._answer_fetch(wait)
+        for event in arrived:
+            self._take(event)
+        if not self._stopping:
+            self._serve_deadlines()
+            self._upkeep.step(now)
+            self._settle()
+        releases = tuple(self._releases)
+        self._releases.clear()
+        return Turn(state.end_turn(), releases)
+
+    # -- what arrives
+
+    def _take(self, event: Arrived) -> None:
+        match event:
+            case Frame():
+                connection = self._connections.get(event.connection)
+                if connection is None or connection.closing or self._stopping:
+                    return
+                if connection.parked is not None or connection.backlog:
+                    connection.backlog.append(event.data)
+                    return
+                self._handle(connection, event.data)
+                self._settle()
+            case Opened():
+                client = Client("", f"/{event.host}")
+                self._connections[event.connection] = _Connection(
+                    event.connection, event.broker_id, client.host, client, ("", ""), deque()
+                )
+            case Closed():
+                self._close(event.connection)
+            case MovePartition():
+                moves.move_partition(self._state, event.topic, event.partition, event.to_broker)
+                self._settle()
+            case MoveGroup():
+                moves.move_group(self._state, event.group, event.to_broker)
+                self._settle()
+            case Shutdown():
+                self._shut_down()
+            case _:
+                assert_never(event)
+
+    def _close(self, connection_id: ConnectionId) -> None:
+        connection = self._connections.pop(connection_id, None)
+        if connection is None:
+            return
+        connection.closing = True
+        connection.backlog.clear()
+        if connection.parked is None:
+            return
+        parked = self._parked.pop(connection.parked)
+        if parked.shard is None:
+            self._state.fetch_waits.remove(connection.parked)
+        else:
+            self._state.ask(parked.shard, RequestAbandoned(connection.parked))
+            self._settle()
+
+    def _shut_down(self) -> None:
+        """Parked requests are answered; nothing is taken any more."""
+        state = self._state
+        self._stopping = True
+        for connection in self._connections.values():
+            connection.backlog.clear()
+        for shard in range(len(state.shards)):
+            state.ask(shard, Unloaded())
+        for wait in state.fetch_waits.take_all():
+            self._answer_fetch(wait)
+        self._settle()
+
+    # -- one request
+
+    def _handle(self, connection: _Connection, frame: bytes) -> None:
+        try:
+            header = read_request_header(frame)
+            api = APIS.get(header.api_key)
+            if api is None:
+                self._disconnect(connection, f"request of the unknown API {header.api_key}")
+                return
+            if not api.first <= header.api_version <= api.last:
+                self._refuse_version(connection, api, header.api_version, header.correlation_id)
+                return
+            if api.is_group and len(frame) > self._state.config.group_request_max_bytes:
+                self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see group.request.max.bytes")
+                return
+            start = body_offset(frame, header.api_version >= api.flexible_from)
+            request: Any = decode(api.request, header.api_version, frame, start)
+        except ProtocolError as error:
+            self._disconnect(connection, f"malformed request: {error}")
+            return
+        client = connection.client
+        if client.client_id != header.client_id:
+            client = connection.client = Client(header.client_id or "", connection.host, *connection.software)
+        self._last_request_id += 1
+        context = RequestContext(
+            RequestId(self._last_request_id),
+            connection.id,
+            connection.broker_id,
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            client,
+            self._state.now,
+        )
+        try:
+            result = api.handler(self._state, request, context)
+        except Exception as error:
+            error.add_note(
+                f"while handling {api.name} v{context.api_version} of client {client.client_id!r}: {request}"
+            )
+            raise
+        if api is API_VERSIONS:
+            self._note_software(connection, request, result)
+        self._finish(connection, context, result)
+
+    def _finish(self, connection: _Connection, context: RequestContext, result: Any) -> None:
+        match result:
+            case InShard():
+                self._park(connection, context, result.shard)
+            case FetchWait():
+                self._park(connection, context, None)
+            case CloseConnection():
+                self._disconnect(connection, result.reason)
+            case None:
+                pass
+            case _:
+                self._send(connection, context, result)
+
+    def _park(self, connection: _Connection, context: RequestContext, shard: int | None) -> None:
+        connection.parked = context.request_id
+        self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
+
+    def _refuse_version(self, connection: _Connection, api: Api, version: int, correlation_id: int) -> None:
+        if api is not API_VERSIONS:
+            self._disconnect(connection, f"{api.name} request of version {version}, not in {api.first}-{api.last}")
+            return
+        # The client does not know what the server speaks: it gets version 0 and the versions to choose from (W1).
+        refusal = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=(ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last),),
+        )
+        data = encode_response(refusal, 0, correlation_id, api_key=api.key)
+        self._releases.append(Send(connection.id, data))
+
+    def _note_software(
+        self, connection: _Connection, request: ApiVersionsRequest, response: ApiVersionsResponse
+    ) -> None:
+        if response.error_code == 0 and request.client_software_name:
+            connection.software = (request.client_software_name, request.client_software_version)
+            connection.client = Client(connection.client.client_id, connection.host, *connection.software)
+
+    # -- what leaves
+
+    def _send(self, connection: _Connection, context: RequestContext, response: Any) -> None:
+        data = encode_response(response, context.api_version, context.correlation_id, api_key=context.api_key)
+        self._releases.append(Send(connection.id, data))
+
+    def _disconnect(self, connection: _Connection, reason: str) -> None:
+        connection.closing = True
+        connection.backlog.clear()
+        self._releases.append(Disconnect(connection.id, reason))
+
+    def _settle(self) -> None:
+        """Release what was answered meanwhile, and handle the requests that waited behind it."""
+        state = self._state
+        while state.replies or self._resumed:
+            for reply in state.replies:
+                self._release(reply.request_id, reply.body)
+            state.replies.clear()
+            while self._resumed and not state.replies:
+                connection = self._resumed.popleft()
+                while connection.backlog and connection.parked is None and not connection.closing:
+                    self._handle(connection, connection.backlog.popleft())
+
+    def _release(self, request_id: RequestId, body: Any) -> None:
+        parked = self._parked.pop(request_id, None)
+        if parked is None:
+            return
+        parked.connection.parked = None
+        self._send(parked.connection, parked.context, body)
+        if parked.connection.backlog:
+            self._resumed.append(parked.connection)
+
+    # -- time
+
+    def _serve_deadlines(self) -> None:
+        state = self._state
+        for shard in state.deadlines.due(state.now):
+            state.ask(shard, DeadlineReached())
+        for wait in state.fetch_waits.take_due(state.now):
+            self._answer_fetch(wait)
+        self._settle()
+
+    def _answer_fetch(self, wait: FetchWait) -> None:
+        """Answer a fetch with what there is now, or let it wait on."""
+        result = fetch.resume(self._state, wait, stopping=self._stopping)
+        if not isinstance(result, FetchWait):
+            self._release(wait.context.request_id, result)

@@ -1,0 +1,194 @@
+"""Fetch: record batches out of partitions, at once or when there are enough of them (long poll).
+
+Limits follow KIP-74: partitions are served in the order of the request; the first batch of the first partition that has
+one is sent whole even when it is larger than every limit, so that a consumer always gets on; after that a partition
+gets what fits into its own limit and into what is left of the request's.
+
+Sessions are declined: every answer says session 0, so clients send the full list each time. Nothing here writes, and
+an answer holds only what an earlier turn made durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.broker.fetch_waits import FetchWait
+from kohort.broker.handlers.leaders import CurrentLeaders
+from kohort.broker.partition import Partition
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.topics import Topic
+from kohort.storage.protocol import LogKey
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+TOPIC_IDS = 13
+"""The version from which on topics are named by their ids."""
+READ_COMMITTED = 1
+_NEW_SESSION, _NO_SESSION = 0, -1
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over the partitions of a request."""
+
+    state: BrokerState
+    request: FetchRequest
+    context: RequestContext
+    leaders: CurrentLeaders
+    left_bytes: int
+    """Of the request's limit."""
+    size: int = 0
+    answer_now: bool = False
+    """An error or a diverging epoch: the client has something to do."""
+
+
+def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | FetchWait:
+    if context.api_version >= 7 and request.session_epoch not in (_NEW_SESSION, _NO_SESSION):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
+    wait = FetchWait(request, context, (), 0, state.now + max(request.max_wait_ms, 0))
+    return resume(state, wait)
+
+
+def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> FetchResponse | FetchWait:
+    """Answer a fetch, or park it (again) when there is too little for it and it may still wait."""
+    request, context = wait.request, wait.context
+    limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
+    reading = _Reading(state, request, context, CurrentLeaders(state), limit)
+    topics = tuple(
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                _read(reading, _find(state, topic.topic, topic.topic_id, context), asked) for asked in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    enough = reading.answer_now or reading.size >= request.min_bytes or not topics
+    if not enough and not stopping and state.now < wait.deadline_ms:
+        _park(state, wait, request.min_bytes - reading.size)
+        return wait
+    return FetchResponse(
+        responses=topics,
+        node_endpoints=tuple(
+            NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in reading.leaders.nodes()
+        ),
+    )
+
+
+def _find(state: BrokerState, name: str, topic_id: bytes, context: RequestContext) -> Topic | None:
+    return state.catalog.by_id.get(topic_id) if context.api_version >= TOPIC_IDS else state.topic(name)
+
+
+def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
+    logs: list[LogKey] = []
+    pending = False
+    for topic in wait.request.topics:
+        found = _find(state, topic.topic, topic.topic_id, wait.context)
+        assert found is not None, "a fetch of an unknown topic is answered at once"
+        for asked in topic.partitions:
+            partition = state.partition(found, asked.partition)
+            assert partition is not None
+            logs.append(partition.log)
+            pending |= partition.has_pending
+    wait.logs = tuple(logs)
+    wait.missing_bytes = missing_bytes
+    state.fetch_waits.park(wait)
+    if pending:
+        # Appended earlier in this very turn: readable after its commit, and nothing else would wake this fetch.
+        state.fetch_waits.wake(wait.logs)
+
+
+def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> PartitionData:
+    if topic is None:
+        by_id = reading.context.api_version >= TOPIC_IDS
+        return _error(reading, asked, ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = reading.state.partition(topic, asked.partition)
+    if partition is None:
+        return _error(reading, asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assignment = topic.partitions[asked.partition]
+    error = leader_error(
+        asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, reading.context.broker_id
+    )
+    if error:
+        reading.leaders.add(assignment.leader)
+        current = LeaderIdAndEpoch(leader_id=assignment.leader, leader_epoch=assignment.leader_epoch)
+        return _error(reading, asked, error, current)
+    diverging = _diverging(partition, asked)
+    if diverging is not None:
+        reading.answer_now = True
+        return _data(reading, partition, asked, b"", diverging)
+    if not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
+        return _error(reading, asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+    records = _records(reading, partition, asked)
+    return _data(reading, partition, asked, records, EpochEndOffset())
+
+
+def leader_error(asked_epoch: int, epoch: int, leader: int, broker_id: int) -> ErrorCode:
+    """What keeps this broker from answering as the leader that the client has in mind; NONE if nothing."""
+    if asked_epoch != -1 and asked_epoch < epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if asked_epoch > epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if leader == broker_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _diverging(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+    """Where the client's log parts from this one (KIP-595), if it does."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.end_of_epoch(asked.last_fetched_epoch)
+    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> bytes:
+    limit = min(asked.partition_max_bytes, reading.left_bytes)
+    whole_first = reading.size == 0
+    if (limit <= 0 and not whole_first) or asked.fetch_offset >= partition.high_watermark:
+        return b""
+    data = partition.read(asked.fetch_offset, max(limit, 0))
+    if len(data) > limit and not whole_first:
+        return b""
+    reading.left_bytes = max(0, reading.left_bytes - len(data))
+    reading.size += len(data)
+    return data
+
+
+def _data(
+    reading: _Reading, partition: Partition, asked: FetchPartition, records: bytes, diverging: EpochEndOffset
+) -> PartitionData:
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=0,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.high_watermark,
+        log_start_offset=partition.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=() if reading.request.isolation_level == READ_COMMITTED else None,
+        records=records,
+    )
+
+
+def _error(
+    reading: _Reading, asked: FetchPartition, error: ErrorCode, current: LeaderIdAndEpoch | None = None
+) -> PartitionData:
+    reading.answer_now = True
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=-1,
+        current_leader=current or LeaderIdAndEpoch(),
+        records=b"",
+    )

@@ -1,0 +1,19 @@
+"""The leaders named in answers of NOT_LEADER_OR_FOLLOWER, so that a client need not ask for metadata (KIP-951)."""
+
+from __future__ import annotations
+
+from kohort.broker.state import BrokerState, Node
+
+
+class CurrentLeaders:
+    """Collects them, each once."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._ids: dict[int, None] = {}
+
+    def add(self, broker_id: int) -> None:
+        self._ids[broker_id] = None
+
+    def nodes(self) -> list[Node]:
+        return [self._state.node_by_id[broker_id] for broker_id in self._ids]

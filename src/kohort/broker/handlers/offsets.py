@@ -1,0 +1,248 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete. The group's shard keeps offsets under topic names.
+
+Here topics are checked to exist, topic ids (version 10 on) become names and names ids again, and the older forms of
+OffsetFetch are put into that of one group. Unknown partitions get their error and the others go on (O8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.broker.handlers.groups import ask_shard
+from kohort.broker.messages import changed
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.topics import Topic
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+TOPIC_IDS = 10
+"""The version of OffsetCommit and OffsetFetch from which on topics are named by their ids."""
+GROUPS = 8
+"""The version of OffsetFetch from which on several groups are asked for at once."""
+
+
+def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: RequestContext) -> Any:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return OffsetCommitResponse(
+            topics=tuple(_commit_errors(topic, ErrorCode.NOT_COORDINATOR) for topic in request.topics)
+        )
+    known, refused = _known_topics(state, request, context.api_version)
+    if not known and refused:
+        return OffsetCommitResponse(topics=tuple(refused))
+    if refused or context.api_version >= TOPIC_IDS:
+        request = changed(request, topics=tuple(known))
+    response = ask_shard(state, shard, request, context)
+    if not refused and context.api_version < TOPIC_IDS:
+        return response
+    return _merged_commit(response, known, refused)
+
+
+def _known_topics(
+    state: BrokerState, request: OffsetCommitRequest, version: int
+) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
+    """The request's topics that exist, with their names and ids, and answers for what does not."""
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    catalog = state.catalog
+    for wanted in request.topics:
+        topic: Topic | None
+        if version >= TOPIC_IDS:
+            topic, error = catalog.by_id.get(wanted.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic, error = catalog.topics.get(wanted.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None:
+            refused.append(_commit_errors(wanted, error))
+            continue
+        count = len(topic.partitions)
+        unknown = [asked for asked in wanted.partitions if not 0 <= asked.partition_index < count]
+        if unknown:
+            absent = changed(wanted, partitions=tuple(unknown))
+            refused.append(_commit_errors(absent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            partitions = tuple(asked for asked in wanted.partitions if 0 <= asked.partition_index < count)
+            if not partitions:
+                continue
+            wanted = changed(wanted, partitions=partitions)
+        known.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=wanted.partitions))
+    return known, refused
+
+
+def _commit_errors(wanted: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=wanted.name,
+        topic_id=wanted.topic_id,
+        partitions=tuple(
+            OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+            for asked in wanted.partitions
+        ),
+    )
+
+
+def _merged_commit(
+    response: OffsetCommitResponse, known: list[OffsetCommitRequestTopic], refused: list[OffsetCommitResponseTopic]
+) -> OffsetCommitResponse:
+    """One entry a topic: the shard's answers and the refusals, with the ids that version 10 answers by."""
+    ids = {topic.name: topic.topic_id for topic in known}
+    merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
+    for answered in response.topics:
+        topic_id = ids[answered.name]
+        merged[answered.name, topic_id] = changed(answered, topic_id=topic_id)
+    for topic in refused:
+        name = topic.name or next((name for name, topic_id in ids.items() if topic_id == topic.topic_id), "")
+        topic_id = ids.get(name, topic.topic_id)
+        earlier = merged.get((name, topic_id))
+        if earlier is not None:
+            topic = changed(earlier, partitions=earlier.partitions + topic.partitions)
+        merged[name, topic_id] = topic
+    return OffsetCommitResponse(topics=tuple(merged.values()))
+
+
+def offset_fetch(state: BrokerState, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    version = context.api_version
+    if version >= GROUPS:
+        return OffsetFetchResponse(groups=tuple(_fetch_group(state, group, context) for group in request.groups))
+    topics = None
+    if request.topics is not None:
+        topics = tuple(
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        )
+    group = _fetch_group(state, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), context)
+    if group.error_code and version < 2:
+        # Version 1 has no error of its own: every partition carries it (O17).
+        return OffsetFetchResponse(
+            topics=tuple(
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetFetchResponsePartition(
+                            partition_index=index, committed_offset=-1, error_code=group.error_code
+                        )
+                        for index in topic.partition_indexes
+                    ),
+                )
+                for topic in topics or ()
+            )
+        )
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=found.partition_index,
+                        committed_offset=found.committed_offset,
+                        committed_leader_epoch=found.committed_leader_epoch,
+                        metadata=found.metadata,
+                        error_code=found.error_code,
+                    )
+                    for found in topic.partitions
+                ),
+            )
+            for topic in group.topics
+        ),
+    )
+
+
+def _fetch_group(
+    state: BrokerState, group: OffsetFetchRequestGroup, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    shard = state.shard_of(group.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.NOT_COORDINATOR)
+    if context.api_version < TOPIC_IDS:
+        return state.shards[shard].fetch_offsets(group, context.api_version, context.now)
+    return _fetch_group_by_ids(state, shard, group, context)
+
+
+def _fetch_group_by_ids(
+    state: BrokerState, shard: int, group: OffsetFetchRequestGroup, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    refused: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None:
+        known = []
+        for wanted in group.topics:
+            topic = state.catalog.by_id.get(wanted.topic_id)
+            if topic is None:
+                refused.append(_unknown_id(wanted))
+            else:
+                known.append(changed(wanted, name=topic.name))
+        group = changed(group, topics=tuple(known))
+    found = state.shards[shard].fetch_offsets(group, context.api_version, context.now)
+    by_id = []
+    for answered in found.topics:
+        topic = state.topic(answered.name)
+        if topic is not None:
+            by_id.append(changed(answered, topic_id=topic.topic_id))
+    if found.error_code:
+        return found
+    return changed(found, topics=(*by_id, *refused))
+
+
+def _unknown_id(wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=wanted.topic_id,
+        partitions=tuple(
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for index in wanted.partition_indexes
+        ),
+    )
+
+
+def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: RequestContext) -> Any:
+    shard = state.shard_of(request.group_id)
+    if state.coordinator_of(shard) != context.broker_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=())
+    known = []
+    refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for wanted in request.topics:
+        topic = state.topic(wanted.name)
+        count = len(topic.partitions) if topic is not None else 0
+        present = tuple(asked for asked in wanted.partitions if 0 <= asked.partition_index < count)
+        for asked in wanted.partitions:
+            if not 0 <= asked.partition_index < count:
+                refused.setdefault(wanted.name, []).append(
+                    OffsetDeleteResponsePartition(
+                        partition_index=asked.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                )
+        if present:
+            known.append(changed(wanted, partitions=present))
+    response = ask_shard(state, shard, changed(request, topics=tuple(known)), context)
+    if response.error_code or not refused:
+        return response
+    topics = {topic.name: list(topic.partitions) for topic in response.topics}
+    for name, partitions in refused.items():
+        topics.setdefault(name, []).extend(partitions)
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        topics=tuple(
+            OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
+        ),
+    )

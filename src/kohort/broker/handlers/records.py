@@ -1,0 +1,170 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where records lie, and letting go of the oldest."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.broker.handlers.fetch import leader_error
+from kohort.broker.partition import Partition
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.topics import Topic
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.wire.schemas.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+"""ListOffsets' special timestamps."""
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""The version each of them came with; the first two are as old as the API."""
+
+
+def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    asked = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(
+                        partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
+                    )
+                    if asked[topic.name, partition.partition_index] > 1
+                    else _list_offset(state, state.topic(topic.name), partition, context)
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _list_offset(
+    state: BrokerState, topic: Topic | None, asked: ListOffsetsPartition, context: RequestContext
+) -> ListOffsetsPartitionResponse:
+    index = asked.partition_index
+    partition = state.partition(topic, index) if topic is not None else None
+    if topic is None or partition is None:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if asked.timestamp < 0 and not _supported(asked.timestamp, context.api_version):
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    assignment = topic.partitions[index]
+    error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
+    if error:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
+    timestamp, offset, epoch = _locate(partition, asked.timestamp)
+    return ListOffsetsPartitionResponse(
+        partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+
+
+def _supported(timestamp: int, version: int) -> bool:
+    return timestamp in (LATEST, EARLIEST) or version >= _SINCE.get(timestamp, 32767)
+
+
+def _locate(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+    """Timestamp, offset and leader epoch, each -1 for what there is not."""
+    match timestamp:
+        case -1:
+            return -1, partition.high_watermark, partition.leader_epoch
+        case -2 | -4:
+            return -1, partition.start_offset, partition.epoch_at(partition.start_offset)
+        case -5 | -6:
+            return -1, -1, -1  # Nothing is ever moved to remote storage.
+        case -3:
+            found = partition.latest_record()
+        case _:
+            found = partition.first_record_at_or_after(timestamp)
+    if found is None:
+        return -1, -1, -1
+    return found.timestamp, found.offset, found.leader_epoch
+
+
+def offset_for_leader_epoch(
+    state: BrokerState, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    _end_of_epoch(state, state.topic(topic.topic), asked, context) for asked in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _end_of_epoch(
+    state: BrokerState, topic: Topic | None, asked: OffsetForLeaderPartition, context: RequestContext
+) -> EpochEndOffset:
+    partition = state.partition(topic, asked.partition) if topic is not None else None
+    if topic is None or partition is None:
+        return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assignment = topic.partitions[asked.partition]
+    error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
+    if error:
+        return EpochEndOffset(partition=asked.partition, error_code=error)
+    epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+    return EpochEndOffset(
+        partition=asked.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
+    )
+
+
+def delete_records(state: BrokerState, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    _delete_up_to(state, state.topic(topic.name), asked, context) for asked in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete_up_to(
+    state: BrokerState, topic: Topic | None, asked: DeleteRecordsPartition, context: RequestContext
+) -> DeleteRecordsPartitionResult:
+    index = asked.partition_index
+    partition = state.partition(topic, index) if topic is not None else None
+    if topic is None or partition is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif topic.is_internal:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif topic.partitions[index].leader != context.broker_id:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif not topic.settings.delete:
+        error = ErrorCode.POLICY_VIOLATION
+    else:
+        offset = partition.high_watermark if asked.offset == -1 else asked.offset
+        if 0 <= offset <= partition.high_watermark:
+            state.trim(partition, offset)
+            return DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=partition.start_offset, error_code=ErrorCode.NONE
+            )
+        error = ErrorCode.OFFSET_OUT_OF_RANGE
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)

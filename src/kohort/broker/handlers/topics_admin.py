@@ -1,0 +1,261 @@
+"""CreateTopics, DeleteTopics, CreatePartitions. Any broker takes them; a topic's error leaves the others alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from kohort.broker.handlers.configs import described_for_creation
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.topic_configs import InvalidConfig, parse
+from kohort.broker.topics import OFFSETS_TOPIC, Topic, check_topic_name
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import NO_UUID
+from kohort.wire.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kohort.wire.schemas.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kohort.wire.schemas.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+TOPIC_IDS = 6
+"""The version of DeleteTopics from which on a topic may be named by its id."""
+
+
+class _Refused(Exception):
+    """One topic of a request cannot be served."""
+
+    def __init__(self, error: ErrorCode, message: str | None = None) -> None:
+        super().__init__(error, message)
+        self.error = error
+        self.message = message if message is not None else error.message
+
+
+def create_topics(state: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        try:
+            if times[name] > 1:
+                raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+            results.append(_create(state, topic, request.validate_only))
+        except _Refused as refused:
+            results.append(
+                CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message, configs=())
+            )
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    name = topic.name
+    if problem := check_topic_name(name):
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name in ("__cluster_metadata", OFFSETS_TOPIC) and state.topic(name) is None:
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
+    if state.topic(name) is not None:
+        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if other := state.catalog.colliding(name):
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+    configs = _configs(topic)
+    assignments = _assignments(state, topic)
+    topic_id = NO_UUID
+    if not validate_only:
+        topic_id = state.create_topic(name, assignments, configs).topic_id
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0].replicas),
+        configs=described_for_creation(state, configs),
+    )
+
+
+def _configs(topic: CreatableTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise _Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        try:
+            parse(config.name, config.value)
+        except InvalidConfig as error:
+            raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        configs[config.name] = config.value
+    return configs
+
+
+def _assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAssignment, ...]:
+    if topic.assignments:
+        return _manual_assignments(state, topic)
+    factor, count = topic.replication_factor, topic.num_partitions
+    if factor < -1 or factor == 0:
+        raise _Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count < -1 or count == 0:
+        raise _Refused(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1 to use the default value."
+        )
+    factor = state.config.default_replication_factor if factor == -1 else factor
+    count = state.config.num_partitions if count == -1 else count
+    if factor > len(state.nodes):
+        raise _Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): there are only {len(state.nodes)} broker(s).",
+        )
+    _check_room(state, count)
+    return state.place(count, factor)
+
+
+def _manual_assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAssignment, ...]:
+    if topic.replication_factor != -1 or topic.num_partitions != -1:
+        raise _Refused(
+            ErrorCode.INVALID_REQUEST,
+            "With a manual partition assignment, partitions and replication factor must both be -1.",
+        )
+    by_index = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        raise _Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    _check_room(state, len(by_index))
+    return _assigned(state, [by_index[index] for index in range(len(by_index))], len(by_index[0]))
+
+
+def _assigned(
+    state: BrokerState, replica_lists: Sequence[tuple[int, ...]], factor: int
+) -> tuple[PartitionAssignment, ...]:
+    for replicas in replica_lists:
+        if not replicas or len(set(replicas)) != len(replicas):
+            problem = "lists no broker or one twice"
+        elif len(replicas) != factor:
+            problem = f"has {len(replicas)} replicas where others have {factor}"
+        elif unknown := set(replicas) - set(state.node_by_id):
+            problem = f"names brokers that do not exist: {sorted(unknown)}"
+        else:
+            continue
+        raise _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment {list(replicas)} {problem}")
+    return tuple(
+        PartitionAssignment(leader=replicas[0], leader_epoch=0, replicas=replicas) for replicas in replica_lists
+    )
+
+
+def _check_room(state: BrokerState, additional: int) -> None:
+    limit = state.config.max_partitions
+    if state.catalog.partition_count + additional > limit:
+        raise _Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"{additional} more partitions would pass the limit of {limit} (max.partitions)",
+        )
+
+
+def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    asked = request.topics
+    if context.api_version < TOPIC_IDS:
+        asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    # Found before anything is deleted: a topic that is named twice, by name and by id, is refused.
+    found = [(wanted, _named(state, wanted)) for wanted in asked]
+    times = Counter(topic.name if topic is not None else wanted for wanted, topic in found)
+    results = []
+    for wanted, topic in found:
+        result = DeletableTopicResult(
+            name=topic.name if topic is not None else wanted.name,
+            topic_id=topic.topic_id if topic is not None else wanted.topic_id,
+            error_code=ErrorCode.NONE,
+        )
+        try:
+            _check_deletion(wanted, topic, times)
+            assert topic is not None
+            state.delete_topic(topic)
+        except _Refused as refused:
+            result = DeletableTopicResult(
+                name=wanted.name,
+                topic_id=wanted.topic_id,
+                error_code=refused.error,
+                error_message=refused.message,
+            )
+        results.append(result)
+    return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _named(state: BrokerState, wanted: DeleteTopicState) -> Topic | None:
+    if wanted.name is not None:
+        return state.topic(wanted.name)
+    return state.catalog.by_id.get(wanted.topic_id)
+
+
+def _check_deletion(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str | DeleteTopicState]) -> None:
+    if wanted.name is not None and wanted.topic_id != NO_UUID:
+        raise _Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if wanted.name is None and wanted.topic_id == NO_UUID:
+        raise _Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times[topic.name if topic is not None else wanted] > 1:
+        raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+    if topic is None:
+        by_id = wanted.name is None
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name == OFFSETS_TOPIC:
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{OFFSETS_TOPIC} holds the groups; it cannot be deleted")
+
+
+def create_partitions(
+    state: BrokerState, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
+        error, message = ErrorCode.NONE, None
+        try:
+            if times[name] > 1:
+                raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+            _grow(state, wanted, request.validate_only)
+        except _Refused as refused:
+            error, message = refused.error, refused.message
+        results.append(CreatePartitionsTopicResult(name=name, error_code=error, error_message=message))
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+    topic = state.topic(wanted.name)
+    if topic is None:
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name == OFFSETS_TOPIC:
+        raise _Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"The number of partitions of {OFFSETS_TOPIC} is fixed at the first start",
+        )
+    present = len(topic.partitions)
+    additional = wanted.count - present
+    if additional <= 0:
+        raise _Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic {topic.name} has {present} partition(s); {wanted.count} would not be an increase.",
+        )
+    _check_room(state, additional)
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        added = state.place(additional, factor, present)
+    elif len(wanted.assignments) != additional:
+        raise _Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{additional} partition(s) would be added, but {len(wanted.assignments)} assignment(s) were given.",
+        )
+    else:
+        added = _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)
+    if not validate_only:
+        state.change_topic(topic, assignments=topic.partitions + added)

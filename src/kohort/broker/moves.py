@@ -1,0 +1,43 @@
+"""Moving leadership between the brokers of this process: controls of tests and operators, not requests of clients.
+
+The brokers share one log, so a move changes who answers, and the leader epoch, by which clients and fenced requests
+notice. A shard's coordinator is the leader of its partition of `__consumer_offsets`, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.messages import changed
+from kohort.broker.state import BrokerState
+from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.coordinator.events import Loaded, Unloaded
+from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+
+def move_partition(state: BrokerState, topic_name: str, partition: int, to_broker: int) -> None:
+    """Make `to_broker` the leader. Raises ValueError when there is no such topic, partition or broker."""
+    topic = state.topic(topic_name)
+    if topic is None or not 0 <= partition < len(topic.partitions):
+        raise ValueError(f"there is no partition {partition} of a topic {topic_name}")
+    if to_broker not in state.node_by_id:
+        raise ValueError(f"there is no broker {to_broker}")
+    assignments = list(topic.partitions)
+    if assignments[partition].leader == to_broker:
+        return
+    assignments[partition] = led_by(assignments[partition], to_broker)
+    state.change_topic(topic, assignments=assignments)
+    state.fetch_waits.wake((topic.log_key(partition),))
+    if topic_name == OFFSETS_TOPIC:
+        state.ask(partition, Unloaded())
+        state.ask(partition, Loaded())
+
+
+def move_group(state: BrokerState, group_id: str, to_broker: int) -> None:
+    move_partition(state, OFFSETS_TOPIC, state.shard_of(group_id), to_broker)
+
+
+def led_by(assignment: PartitionAssignment, leader: int) -> PartitionAssignment:
+    """The next epoch under another leader, which takes the old one's place if it was no replica."""
+    replicas = assignment.replicas
+    if leader not in replicas:
+        replicas = tuple(leader if replica == assignment.leader else replica for replica in replicas)
+    return changed(assignment, leader=leader, leader_epoch=assignment.leader_epoch + 1, replicas=replicas)

@@ -1,0 +1,106 @@
+"""From stored logs to a running state: the replay, and what the first turn has to write.
+
+The replay reads the metadata log, opens every partition, and feeds each shard its partition of `__consumer_offsets`.
+The constructor of the broker writes nothing; the first turn writes what is missing: the cluster's id and the offsets
+topic in a fresh data directory, new leaders when brokers that led something are not there any more.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from kohort.broker.moves import led_by
+from kohort.broker.partition import Partition
+from kohort.broker.state import BrokerState
+from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, cluster_record
+from kohort.coordinator.events import Loaded, Record
+from kohort.coordinator.shard import Shard
+from kohort.storage.protocol import CreateLog, LogInfo, LogKey
+from kohort.wire.batches import decode_records
+from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+READ_BYTES = 4 * 1024 * 1024
+"""How much of a log the replay reads at a time."""
+
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+
+
+def replay(state: BrokerState) -> None:
+    logs = {info.key: info for info in state.storage.logs()}
+    metadata = logs.pop(METADATA_LOG, None)
+    if metadata is None:
+        raw = state.new_topic_id()
+        state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        return
+    for record, _ in records_of(state, METADATA_LOG, metadata.start_offset):
+        state.catalog.apply(record)
+    state.metadata_end = metadata.end_offset
+    state.resume_producer_ids()
+    _open_partitions(state, logs)
+    _load_shards(state)
+
+
+def records_of(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
+    """Records of a log from `offset` on, with their timestamps."""
+    while batches := state.storage.read(log, offset, READ_BYTES):
+        for batch in batches:
+            for record in decode_records(batch.data):
+                if record.key is not None:
+                    yield Record(record.key, record.value), record.timestamp
+        offset = batches[-1].last_offset + 1
+
+
+def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
+    for topic in state.catalog.topics.values():
+        state.partitions[topic.topic_id] = [
+            Partition(state, topic, index, logs.pop(topic.log_key(index))) for index in range(len(topic.partitions))
+        ]
+    assert not logs, f"the storage holds logs of no topic: {sorted(logs)[:5]}"
+
+
+def _load_shards(state: BrokerState) -> None:
+    topic = state.catalog.topics[OFFSETS_TOPIC]
+    for index, partition in enumerate(state.partitions[topic.topic_id]):
+        shard = Shard(index, state.config)
+        if partition.end_offset > partition.start_offset:
+            for record, timestamp in records_of(state, partition.log, partition.start_offset):
+                shard.apply(record, timestamp)
+        state.shards.append(shard)
+
+
+def write_first_records(state: BrokerState) -> None:
+    """What the first turn writes; on an ordinary restart, nothing."""
+    if not state.catalog.offsets_partitions:
+        _found_cluster(state)
+    _replace_absent_leaders(state)
+    for index in range(len(state.shards)):
+        state.ask(index, Loaded())
+
+
+def _found_cluster(state: BrokerState) -> None:
+    count = state.config.offsets_topic_num_partitions
+    state.operations.append(CreateLog(METADATA_LOG))
+    state.decide(cluster_record(state.catalog.cluster_id, count))
+    factor = min(state.config.offsets_topic_replication_factor, len(state.nodes))
+    state.create_topic(OFFSETS_TOPIC, state.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
+    state.shards.extend(Shard(index, state.config) for index in range(count))
+
+
+def _replace_absent_leaders(state: BrokerState) -> None:
+    """A process with fewer brokers than before leads everything with those it has."""
+    for topic in list(state.catalog.topics.values()):
+        if all(assignment.leader in state.node_by_id for assignment in topic.partitions):
+            continue
+        assignments = []
+        for index, assignment in enumerate(topic.partitions):
+            if assignment.leader not in state.node_by_id:
+                assignment = _with_present_leader(state, index, assignment)
+            assignments.append(assignment)
+        state.change_topic(topic, assignments=assignments)
+
+
+def _with_present_leader(state: BrokerState, index: int, assignment: PartitionAssignment) -> PartitionAssignment:
+    present = [replica for replica in assignment.replicas if replica in state.node_by_id]
+    leader = present[0] if present else state.nodes[index % len(state.nodes)].id
+    return led_by(assignment, leader)
