@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from kohort.client.cluster import Cluster
@@ -82,9 +81,8 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
 
 
 def complain(message: str) -> None:
-    """A line on stderr, headed by the command's name."""
-    context = click.get_current_context(silent=True)
-    typer.echo(f"{context.command_path if context else 'kohort'}: {message}", err=True)
+    """A line on stderr."""
+    typer.echo(f"kohort: {message}", err=True)
 
 
 def _advice(error: KafkaError) -> str:
@@ -95,16 +93,16 @@ def _advice(error: KafkaError) -> str:
     return error.message
 
 
-def complete_topics(context: click.Context, incomplete: str) -> list[str]:
+def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Topic names for the shell; none when the cluster does not answer at once."""
     return _complete(context, incomplete, lambda cluster: list(cluster.topics(internal=incomplete.startswith("_"))))
 
 
-def complete_groups(context: click.Context, incomplete: str) -> list[str]:
+def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, lambda cluster: [group.group_id for group in cluster.list_groups()])
 
 
-def _complete(context: click.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
+def _complete(context: typer.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
     address = context.params.get("bootstrap_server") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     limit = COMPLETION_TIMEOUT_MS
     try:

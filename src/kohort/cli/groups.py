@@ -30,6 +30,7 @@ app = typer.Typer(
     help="List and describe consumer groups.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

@@ -19,8 +19,9 @@ from kohort.cli.connect import (
 )
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
-from kohort.client.errors import ServerError
+from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
+from kohort.client.topics import ConfigEntry
 from kohort.wire.errors import ErrorCode
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
     help="Create, list, describe and delete topics.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
@@ -166,7 +168,7 @@ def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:
     led = [(part.topic, part.index) for topic in topics for part in topic.partitions if part.leader != NO_LEADER]
     earliest = cluster.offsets(led, "earliest")
     latest = cluster.offsets(led, "latest")
-    configs = cluster.describe_configs(topic.name for topic in topics)
+    configs = _configs(cluster, topics)
     return [
         {
             "topic": topic.name,
@@ -178,6 +180,17 @@ def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:
         }
         for topic in topics
     ]
+
+
+def _configs(cluster: Cluster, topics: list[Topic]) -> dict[str, tuple[ConfigEntry, ...]]:
+    """The settings, where the cluster tells them: not every broker and not every user can ask."""
+    try:
+        return cluster.describe_configs(topic.name for topic in topics)
+    except (UnsupportedVersion, ServerError) as error:
+        if isinstance(error, ServerError) and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        complain(f"settings are not shown: {error.message}")
+        return {}
 
 
 def _partition(
