@@ -127,6 +127,10 @@ class MemoryStorage:
             for key, log in sorted(self._logs.items(), key=lambda item: item[0])
         ]
 
+    def log_info(self, log: LogKey) -> LogInfo | None:
+        held = self._logs.get(log)
+        return None if held is None else LogInfo(log, held.start_offset, held.end_offset, held.size)
+
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         held = self._logs.get(log)
         if held is None:

@@ -113,6 +113,9 @@ class Storage(Protocol):
     def logs(self) -> list[LogInfo]:
         """All logs, ordered by key."""
 
+    def log_info(self, log: LogKey) -> LogInfo | None:
+        """One log; None when there is no such log. Costs no read."""
+
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         """Batches in order from the one that holds `offset` (or the next one after it) on.
 

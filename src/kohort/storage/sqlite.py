@@ -409,6 +409,10 @@ class SqliteStorage:
             for key, log in sorted(self._logs.items(), key=lambda item: item[0])
         ]
 
+    def log_info(self, log: LogKey) -> LogInfo | None:
+        held = self._logs.get(log)
+        return None if held is None else LogInfo(log, held.start_offset, held.end_offset, held.size)
+
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         found: list[StoredBatch] = []
         room = max_bytes

@@ -1,0 +1,265 @@
+"""One partition's log: what is appended gets its offsets here, what is read passes through here.
+
+A partition decides and keeps its state in memory; it never writes. Appending returns the operation that the turn has
+to commit, and moves `end_offset` at once, so that the next append of the same turn goes on behind it and a repeat
+within the turn is noticed. `high_watermark` follows when the turn is durable (`committed`); reads end there.
+
+Epochs. Each batch carries the leader epoch in which it was written, so where an epoch begins is found in the log by
+bisecting it; it is looked up on first use and kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kohort.broker.idempotence import Producers, Written
+from kohort.broker.topic_configs import TopicSettings
+from kohort.broker.validation import InvalidAppend, validate
+from kohort.config import Config
+from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
+from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, set_log_append_time
+from kohort.wire.errors import ErrorCode
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of a produced batch. `operation` is None when it was refused, or is a repeat."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    base_offset: int = UNKNOWN
+    log_append_time_ms: int = UNKNOWN
+    """-1 unless the topic has LogAppendTime."""
+    operation: Append | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A record found by its time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Partition:
+    """`info` is what the storage knows of the log; its records are read from there when they are asked for."""
+
+    def __init__(
+        self, info: LogInfo, settings: TopicSettings, leader_epoch: int, storage: Storage, config: Config
+    ) -> None:
+        self.log: LogKey = info.key
+        self.start_offset = info.start_offset
+        self.end_offset = info.end_offset
+        """The offset that the next record gets."""
+        self.high_watermark = info.end_offset
+        self.settings = settings
+        self.leader_epoch = leader_epoch
+        self._storage = storage
+        self._pending_bytes = 0
+        self._producers = Producers(self._producer_batches, config.producer_id_expiration_ms)
+        self._epochs: list[tuple[int, int]] | None = None
+        """Epoch and the offset where it begins, ascending; the last is the current one. None until first needed."""
+
+    @classmethod
+    def new(
+        cls, log: LogKey, settings: TopicSettings, leader_epoch: int, storage: Storage, config: Config
+    ) -> Partition:
+        """A partition whose log is created in this turn."""
+        return cls(LogInfo(log, 0, 0, 0), settings, leader_epoch, storage, config)
+
+    def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
+        """The topic's settings have changed, or the partition has moved (a new epoch begins at the end offset)."""
+        self.settings = settings
+        if leader_epoch != self.leader_epoch:
+            epochs = [entry for entry in self._known_epochs() if entry[1] < self.end_offset]
+            self._epochs = [*epochs, (leader_epoch, self.end_offset)]
+            self.leader_epoch = leader_epoch
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches, those of the turn under way included."""
+        info = self._storage.log_info(self.log)
+        return (0 if info is None else info.size) + self._pending_bytes
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something was appended in this turn."""
+        return self.end_offset > self.high_watermark
+
+    # -- appending
+
+    def append_produced(self, data: bytes, now: int) -> Appended:
+        """A client's batch: validated, numbered, its sequence checked."""
+        try:
+            header = validate(data, self.settings, now)
+        except InvalidAppend as refused:
+            return Appended(refused.error, refused.message)
+        if header.producer_id >= 0:
+            verdict = self._producers.check(header, now)
+            if isinstance(verdict, Written):
+                time = verdict.timestamp if self.settings.log_append_time else UNKNOWN
+                return Appended(base_offset=verdict.base_offset, log_append_time_ms=time)
+            if verdict is not ErrorCode.NONE:
+                return Appended(verdict, self._sequence_message(verdict, header.producer_id))
+        base_offset = self.end_offset
+        timestamp = header.max_timestamp
+        batch = patch(data, base_offset, self.leader_epoch)
+        if self.settings.log_append_time:
+            timestamp = now
+            batch = set_log_append_time(batch, now)
+        if header.producer_id >= 0:
+            self._producers.remember(header, base_offset, timestamp, now)
+        operation = self._append(batch, header.record_count, timestamp, header.producer_id)
+        return Appended(
+            base_offset=base_offset,
+            log_append_time_ms=timestamp if self.settings.log_append_time else UNKNOWN,
+            operation=operation,
+        )
+
+    def append_internal(self, records: Sequence[NewRecord]) -> Append:
+        """The broker's own records, as one batch."""
+        batch = encode_batch(records, base_offset=self.end_offset, leader_epoch=self.leader_epoch)
+        return self._append(batch, len(records), max(record.timestamp for record in records), UNKNOWN)
+
+    def _append(self, batch: bytes, count: int, max_timestamp: int, producer_id: int) -> Append:
+        last_offset = self.end_offset + count - 1
+        stored = StoredBatch(self.end_offset, last_offset, max_timestamp, batch, producer_id, self.leader_epoch)
+        self.end_offset = last_offset + 1
+        self._pending_bytes += len(batch)
+        return Append(self.log, (stored,))
+
+    def committed(self) -> None:
+        """Everything appended so far is durable."""
+        self.high_watermark = self.end_offset
+        self._pending_bytes = 0
+        self._producers.forget_some()
+
+    def _producer_batches(self, producer_id: int, limit: int) -> list[StoredBatch]:
+        return self._storage.producer_batches(self.log, producer_id, limit)
+
+    def _sequence_message(self, error: ErrorCode, producer_id: int) -> str:
+        if error is ErrorCode.INVALID_PRODUCER_EPOCH:
+            return f"producer {producer_id} has a newer epoch"
+        return f"the sequence number of producer {producer_id} does not follow its last one"
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, *, whole_first: bool = True) -> bytes:
+        """Whole batches from the one that holds `offset` on, up to the high watermark.
+
+        The first one even when it is larger than `max_bytes` (KIP-74), unless `whole_first` is False.
+        """
+        if not self.start_offset <= offset < self.high_watermark:
+            return b""
+        batches = self._storage.read(self.log, offset, max_bytes)
+        if not whole_first and batches and len(batches[0].data) > max_bytes:
+            return b""
+        return b"".join(batch.data for batch in batches)
+
+    def latest_record(self) -> Located | None:
+        """The first record with the largest timestamp (ListOffsets -3)."""
+        info = self._storage.max_timestamp(self.log)
+        if info is None:
+            return None
+        if info.base_offset >= self.start_offset:
+            [batch] = self._storage.read(self.log, info.base_offset, 0)
+            best = _newest(decode_records(batch.data))
+            if best is not None:
+                return Located(best.timestamp, best.offset, batch.leader_epoch)
+        # The batch has lost its newest record to a trim: look at every record that is left.
+        found: Located | None = None
+        for batch in self._each_batch(self.start_offset):
+            best = _newest([record for record in decode_records(batch.data) if record.offset >= self.start_offset])
+            if best is not None and (found is None or best.timestamp > found.timestamp):
+                found = Located(best.timestamp, best.offset, batch.leader_epoch)
+        return found
+
+    def first_record_at_or_after(self, timestamp: int) -> Located | None:
+        """The first record, by offset, whose timestamp is at or after `timestamp`."""
+        first = self._storage.first_at_or_after(self.log, timestamp)
+        if first is None:
+            return None
+        for batch in self._each_batch(first.base_offset):
+            if batch.max_timestamp < timestamp:
+                continue
+            for record in decode_records(batch.data):
+                if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                    return Located(record.timestamp, record.offset, batch.leader_epoch)
+        return None
+
+    def _each_batch(self, offset: int) -> Iterator[StoredBatch]:
+        while batches := self._storage.read(self.log, offset, 1024 * 1024):
+            yield from batches
+            offset = batches[-1].last_offset + 1
+
+    # -- trimming
+
+    def trim(self, offset: int) -> Trim | None:
+        """Let go of the records below `offset`, which must not lie above the high watermark. None: already gone."""
+        assert offset <= self.high_watermark, "a trim beyond what is durable"
+        if offset <= self.start_offset:
+            return None
+        self.start_offset = offset
+        if self._epochs is not None:
+            kept = bisect_right(self._epochs, offset, key=lambda entry: entry[1])
+            self._epochs = [(epoch, max(start, offset)) for epoch, start in self._epochs[max(kept - 1, 0) :]]
+        return Trim(self.log, offset)
+
+    # -- epochs
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`."""
+        epochs = self._known_epochs()
+        index = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
+        return epochs[max(index, 0)][0]
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch at or below `epoch` and the offset after its last record; (-1, -1) for one to come.
+
+        For an epoch older than all that the log still has: that epoch, and where the oldest begins
+        (LeaderEpochFileCache.endOffsetFor).
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.high_watermark
+        if epoch < 0 or epoch > self.leader_epoch:
+            return UNKNOWN, UNKNOWN
+        epochs = self._known_epochs()
+        index = bisect_right(epochs, epoch, key=lambda entry: entry[0])
+        found = epoch if index == 0 else epochs[index - 1][0]
+        return found, epochs[index][1]
+
+    def _known_epochs(self) -> list[tuple[int, int]]:
+        if self._epochs is None:
+            epochs = list(self._find_epochs())
+            if not epochs or epochs[-1][0] != self.leader_epoch:
+                # Nothing of the current epoch is in storage yet: it begins where storage ends.
+                epochs.append((self.leader_epoch, max(self.high_watermark, self.start_offset)))
+            self._epochs = epochs
+        return self._epochs
+
+    def _find_epochs(self) -> Iterator[tuple[int, int]]:
+        """Epochs never fall along a log, so the end of each is found by bisection."""
+        offset = self.start_offset
+        while (batch := next(self._storage.batches(self.log, offset), None)) is not None:
+            yield batch.leader_epoch, max(batch.base_offset, self.start_offset)
+            if batch.leader_epoch == self.leader_epoch:
+                return
+            low, high = batch.last_offset + 1, self.high_watermark
+            while low < high:
+                middle = (low + high) // 2
+                other = next(self._storage.batches(self.log, middle), None)
+                if other is not None and other.leader_epoch == batch.leader_epoch:
+                    low = other.last_offset + 1
+                else:
+                    high = middle
+            offset = low
+
+
+def _newest(records: Sequence[Record]) -> Record | None:
+    """The first record with the largest timestamp."""
+    return max(records, key=lambda record: record.timestamp, default=None)
