@@ -11,13 +11,14 @@ import base64
 from collections.abc import Iterator
 
 from kohort.broker.moves import led_by
-from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
-from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, cluster_record
+from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, cluster_record
 from kohort.coordinator.events import Loaded, Record
 from kohort.coordinator.shard import Shard
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey
-from kohort.wire.batches import decode_records
+from kohort.wire.batches import CorruptBatch, check_crc, decode_records, read_header
+from kohort.wire.batches import Record as StoredRecord
+from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 READ_BYTES = 4 * 1024 * 1024
@@ -45,18 +46,36 @@ def records_of(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[R
     """Records of a log from `offset` on, with their timestamps."""
     while batches := state.storage.read(log, offset, READ_BYTES):
         for batch in batches:
-            for record in decode_records(batch.data):
+            for record in _checked(log, batch.data):
                 if record.key is not None:
                     yield Record(record.key, record.value), record.timestamp
         offset = batches[-1].last_offset + 1
 
 
+def _checked(log: LogKey, data: bytes) -> list[StoredRecord]:
+    try:
+        header = read_header(data)
+        if not check_crc(data, header):
+            raise CorruptBatch("its checksum is wrong")
+        return decode_records(data, header)
+    except ProtocolError as error:
+        raise StorageError(f"a record batch of log {log} cannot be read, the data is damaged: {error}") from None
+
+
 def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
     for topic in state.catalog.topics.values():
         state.partitions[topic.topic_id] = [
-            Partition(state, topic, index, logs.pop(topic.log_key(index))) for index in range(len(topic.partitions))
+            state.open_partition(topic, index, _stored(logs, topic, index)) for index in range(len(topic.partitions))
         ]
-    assert not logs, f"the storage holds logs of no topic: {sorted(logs)[:5]}"
+    if logs:
+        raise StorageError(f"the data directory holds logs of no topic, {sorted(logs)[0]} for one: it is damaged")
+
+
+def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
+    info = logs.pop(topic.log_key(index), None)
+    if info is None:
+        raise StorageError(f"the data directory lacks the log of {topic.name}-{index}: it is damaged")
+    return info
 
 
 def _load_shards(state: BrokerState) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from kohort.broker.fetch_waits import FetchWait, FetchWaits
-from kohort.broker.partition import Partition
+from kohort.broker.partition import Appended, Partition
 from kohort.broker.shard_deadlines import ShardDeadlines
 from kohort.broker.topics import (
     METADATA_LOG,
@@ -36,7 +36,7 @@ from kohort.broker.turn import ConnectionId, Millis
 from kohort.config import Config
 from kohort.coordinator.events import Client, Event, JournalEntry, Record, Reply, RequestId, TopicsDeleted
 from kohort.coordinator.shard import Shard, partition_for
-from kohort.storage.protocol import Append, CreateLog, DeleteLog, Operation, Storage, StoredBatch
+from kohort.storage.protocol import Append, CreateLog, DeleteLog, LogInfo, Operation, Storage, StoredBatch
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -154,6 +154,23 @@ class BrokerState:
             for index in range(first_index, first_index + count)
         )
 
+    # -- records of partitions
+
+    def append(self, partition: Partition, data: bytes) -> Appended:
+        """Append a producer's batches. What is refused changes nothing."""
+        return self._appended_to(partition, partition.append(data, self.now))
+
+    def append_records(self, partition: Partition, records: Sequence[Record]) -> None:
+        """Append records of the broker's own as one batch."""
+        self._appended_to(partition, partition.append_records(records, self.now))
+
+    def _appended_to(self, partition: Partition, appended: Appended) -> Appended:
+        if appended.operations:
+            self.operations.extend(appended.operations)
+            self._appended.append(partition)
+            self.fetch_waits.appended(partition.log, appended.size)
+        return appended
+
     # -- decisions about metadata
 
     def decide(self, record: Record) -> None:
@@ -201,11 +218,12 @@ class BrokerState:
     def _open_new_partitions(self, topic: Topic) -> None:
         partitions = self.partitions[topic.topic_id]
         for index in range(len(partitions), len(topic.partitions)):
-            log = topic.log_key(index)
-            self.operations.append(CreateLog(log))
-            partitions.append(
-                Partition.new(log, topic.settings, topic.partitions[index].leader_epoch, self.storage, self.config)
-            )
+            self.operations.append(CreateLog(topic.log_key(index)))
+            partitions.append(self.open_partition(topic, index, None))
+
+    def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
+        epoch = topic.partitions[index].leader_epoch
+        return Partition(topic.log_key(index), topic.settings, epoch, self.storage, self.config, info)
 
     # -- coordination
 

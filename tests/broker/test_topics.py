@@ -1,0 +1,327 @@
+"""Topics: CreateTopics, DeleteTopics, CreatePartitions, Metadata, DescribeTopicPartitions, DescribeCluster."""
+
+from __future__ import annotations
+
+import pytest
+from wire_driver import Connection, Wire, create_topic, fetch_request, produce, values_of
+
+from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kohort.wire.schemas.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
+from kohort.wire.schemas.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    return wire.connect()
+
+
+def metadata(client: Connection, *names: str, version: int = 9, **options: bool) -> MetadataResponse:
+    topics = tuple(MetadataRequestTopic(name=name) for name in names)
+    response: MetadataResponse = client.ask(MetadataRequest(topics=topics, **options), version)
+    return response
+
+
+def create(
+    client: Connection, name: str = "t", version: int = 7, validate_only: bool = False, **fields: object
+) -> CreatableTopicResult:
+    topic = CreatableTopic(name=name, **({"num_partitions": 1, "replication_factor": 1} | fields))  # type: ignore[arg-type]
+    response = client.ask(CreateTopicsRequest(topics=(topic,), validate_only=validate_only), version)
+    result: CreatableTopicResult = response.topics[0]
+    return result
+
+
+# -- Metadata
+
+
+def test_metadata_lists_brokers_and_the_offsets_topic(client: Connection, wire: Wire) -> None:
+    response = client.ask(MetadataRequest(topics=None), 12)
+    assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "127.0.0.1", 9092)]
+    assert response.controller_id == 1
+    assert response.cluster_id == wire.broker.cluster_id
+    assert len(wire.broker.cluster_id) == 22
+    (offsets,) = response.topics
+    assert (offsets.name, offsets.is_internal, len(offsets.partitions)) == (OFFSETS_TOPIC, True, 5)
+    assert offsets.topic_authorized_operations == -2147483648
+
+
+@pytest.mark.parametrize(("version", "topics", "all_topics"), [(0, (), True), (1, None, True), (1, (), False)])
+def test_which_metadata_request_means_all_topics(
+    client: Connection, version: int, topics: tuple[MetadataRequestTopic, ...] | None, all_topics: bool
+) -> None:
+    response = client.ask(MetadataRequest(topics=topics), version)
+    assert bool(response.topics) is all_topics
+
+
+def test_metadata_creates_an_unknown_topic_with_the_brokers_defaults() -> None:
+    client = Wire(num_partitions=3).connect()
+    (topic,) = metadata(client, "fresh").topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 3)
+    (again,) = metadata(client, "fresh", version=10).topics
+    assert len(again.partitions) == 3
+    assert again.topic_id != bytes(16)
+
+
+@pytest.mark.parametrize(("server", "asked"), [(False, True), (True, False)])
+def test_metadata_creates_nothing_unless_both_sides_want_it(server: bool, asked: bool) -> None:
+    client = Wire(auto_create_topics_enable=server).connect()
+    (topic,) = metadata(client, "fresh", allow_auto_topic_creation=asked).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(client.ask(MetadataRequest(topics=None), 9).topics) == 1
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "__transaction_state"])
+def test_metadata_does_not_create_topics_of_illegal_names(client: Connection, name: str) -> None:
+    assert metadata(client, name).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_metadata_by_topic_id(client: Connection) -> None:
+    topic_id = create_topic(client, "t")
+    absent = bytes(15) + b"\x09"
+    topics = (MetadataRequestTopic(topic_id=topic_id, name=None), MetadataRequestTopic(topic_id=absent, name=None))
+    known, unknown = client.ask(MetadataRequest(topics=topics), 12).topics
+    assert (known.name, known.error_code) == ("t", 0)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, absent, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_authorized_operations_are_told_when_asked_for(client: Connection) -> None:
+    create_topic(client, "t")
+    options = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    response = metadata(client, "t", version=8, **options)
+    assert response.topics[0].topic_authorized_operations == 0b110111111000
+    assert response.cluster_authorized_operations == 0b1111110100000
+
+
+# -- CreateTopics
+
+
+def test_a_created_topic_is_described_in_the_answer(client: Connection) -> None:
+    result = create(client, num_partitions=4, configs=(CreatableTopicConfig(name="retention.ms", value="1000"),))
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
+    assert result.configs is not None
+    configs = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert configs["retention.ms"] == ("1000", 1)
+    assert configs["cleanup.policy"] == ("delete", 5)
+    assert metadata(client, "t", version=12).topics[0].topic_id == result.topic_id
+
+
+@pytest.mark.parametrize("version", [2, 4, 5, 6, 7])
+def test_errors_of_creation_never_have_null_configs(client: Connection, version: int) -> None:
+    assert create(client, version=version).error_code == 0
+    result = create(client, version=version)
+    assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    if version >= 5:
+        assert result.configs == ()
+
+
+def test_defaults_of_creation() -> None:
+    client = Wire(brokers=2, num_partitions=3, default_replication_factor=2).connect()
+    result = create(client, num_partitions=-1, replication_factor=-1)
+    assert (result.num_partitions, result.replication_factor) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": 2_000_000_000}, ErrorCode.POLICY_VIOLATION),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "x" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
+        ({"name": OFFSETS_TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"configs": (CreatableTopicConfig(name="nope", value="1"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (CreatableTopicConfig(name="retention.ms", value="x"),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (CreatableTopicConfig(name="retention.ms", value=None),)}, ErrorCode.INVALID_CONFIG),
+        ({"configs": (CreatableTopicConfig(name="cleanup.policy", value="burn"),)}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_creation_refuses(client: Connection, fields: dict[str, object], error: ErrorCode) -> None:
+    before = client.ask(MetadataRequest(topics=None), 9)
+    result = create(client, **fields)  # type: ignore[arg-type]
+    assert result.error_code == error
+    assert result.error_message
+    assert client.ask(MetadataRequest(topics=None), 9) == before
+
+
+def test_names_that_differ_in_periods_and_underscores_collide(client: Connection) -> None:
+    create_topic(client, "a.b")
+    assert create(client, "a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert metadata(client, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    client.ask(DeleteTopicsRequest(topic_names=("a.b",), timeout_ms=1), 5)
+    assert create(client, "a_b").error_code == 0
+
+
+def test_a_topic_named_twice_in_a_request_is_refused_and_the_others_are_created(client: Connection) -> None:
+    topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a", "b", "a"))
+    response = client.ask(CreateTopicsRequest(topics=topics), 7)
+    assert {topic.name: topic.error_code for topic in response.topics} == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
+
+
+def test_validate_only_creates_nothing(client: Connection) -> None:
+    assert create(client, validate_only=True).error_code == 0
+    assert create(client, validate_only=True, replication_factor=9).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert metadata(client, "t", allow_auto_topic_creation=False).topics[0].error_code == 3
+
+
+def test_manual_assignments() -> None:
+    client = Wire(brokers=3).connect()
+
+    def assigned(*replicas: tuple[int, ...], **fields: object) -> CreatableTopicResult:
+        assignments = tuple(
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in enumerate(replicas)
+        )
+        return create(client, **({"num_partitions": -1, "replication_factor": -1, "assignments": assignments} | fields))  # type: ignore[arg-type]
+
+    assert assigned((1, 2), num_partitions=1).error_code == ErrorCode.INVALID_REQUEST
+    assert assigned((1, 9)).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assigned((1, 1)).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assigned((1, 2), (3,)).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assigned(()).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assigned((3, 1), (2, 3)).error_code == 0
+    (topic,) = metadata(client, "t").topics
+    assert [(part.leader_id, part.replica_nodes, part.isr_nodes) for part in topic.partitions] == [
+        (3, (3, 1), (3, 1)),
+        (2, (2, 3), (2, 3)),
+    ]
+
+
+# -- CreatePartitions
+
+
+def grow(client: Connection, count: int, name: str = "t", validate_only: bool = False, **fields: object) -> int:
+    topic = CreatePartitionsTopic(name=name, count=count, **fields)  # type: ignore[arg-type]
+    request = CreatePartitionsRequest(topics=(topic,), timeout_ms=1, validate_only=validate_only)
+    error: int = client.ask(request, 3).results[0].error_code
+    return error
+
+
+def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) -> None:
+    create_topic(client, "t", 2)
+    produce(client, "t", "kept", partition=1)
+    assert grow(client, 3, "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert grow(client, 2) == ErrorCode.INVALID_PARTITIONS
+    assert grow(client, 1) == ErrorCode.INVALID_PARTITIONS
+    assert grow(client, 4, assignments=(CreatePartitionsAssignment(broker_ids=(1,)),)) == (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+    assert grow(client, 10, OFFSETS_TOPIC) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert grow(client, 4, validate_only=True) == 0
+    assert len(metadata(client, "t").topics[0].partitions) == 2
+    assert grow(client, 4) == 0
+    assert len(metadata(client, "t").topics[0].partitions) == 4
+    assert produce(client, "t", "new", partition=3) == 0
+    again = wire.restarted().connect()
+    assert values_of(again.ask(fetch_request("t", partition=1), 11)) == [b"kept"]
+    assert values_of(again.ask(fetch_request("t", partition=3), 11)) == [b"new"]
+
+
+# -- DeleteTopics
+
+
+def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(client: Connection, wire: Wire) -> None:
+    first = create_topic(client, "t")
+    produce(client, "t", "old")
+    (result,) = client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5).responses
+    assert (result.name, result.error_code) == ("t", 0)
+    second = create_topic(client, "t")
+    assert second != first
+    assert values_of(client.ask(fetch_request("t"), 11)) == []
+    wire.restarted()
+
+
+def test_topics_are_deleted_by_id(client: Connection) -> None:
+    topic_id = create_topic(client, "t")
+    absent = bytes(15) + b"\x09"
+    topics = (DeleteTopicState(name=None, topic_id=topic_id), DeleteTopicState(name=None, topic_id=absent))
+    known, unknown = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1), 6).responses
+    assert (known.name, known.topic_id, known.error_code) == ("t", topic_id, 0)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, absent, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_what_deletion_refuses(client: Connection) -> None:
+    topic_id = create_topic(client, "t")
+    create_topic(client, "u")
+
+    def delete(*topics: DeleteTopicState) -> list[int]:
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
+        return [result.error_code for result in client.ask(request, 6).responses]
+
+    assert delete(DeleteTopicState(name="absent")) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(DeleteTopicState(name="t", topic_id=topic_id)) == [ErrorCode.INVALID_REQUEST]
+    assert delete(DeleteTopicState(name=None)) == [ErrorCode.INVALID_REQUEST]
+    assert delete(DeleteTopicState(name="t"), DeleteTopicState(name=None, topic_id=topic_id)) == [42, 42]
+    assert delete(DeleteTopicState(name=OFFSETS_TOPIC)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert delete(DeleteTopicState(name="t"), DeleteTopicState(name="u")) == [0, 0]
+
+
+def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t")
+    waiting = wire.connect()
+    waiting.send(fetch_request("t", max_wait_ms=60_000), 11)
+    client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5)
+    error = waiting.take().responses[0].partitions[0].error_code
+    assert error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- DescribeTopicPartitions, DescribeCluster
+
+
+def test_partitions_are_described_page_by_page(client: Connection) -> None:
+    create_topic(client, "a", 3)
+    create_topic(client, "b", 2)
+    pages = []
+    cursor: Cursor | None = Cursor(topic_name="a", partition_index=0)
+    while cursor is not None:
+        request = DescribeTopicPartitionsRequest(
+            topics=(TopicRequest(name="b"), TopicRequest(name="a")), response_partition_limit=2, cursor=cursor
+        )
+        response = client.ask(request, 0)
+        pages.append([(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics])
+        cursor = response.next_cursor
+    assert pages == [[("a", [0, 1])], [("a", [2]), ("b", [0])], [("b", [1])]]
+
+
+def test_describing_all_partitions_and_absent_topics(client: Connection) -> None:
+    create_topic(client, "a")
+    everything = client.ask(DescribeTopicPartitionsRequest(topics=()), 0)
+    assert [topic.name for topic in everything.topics] == [OFFSETS_TOPIC, "a"]
+    assert everything.next_cursor is None
+    named = client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name="x"), TopicRequest(name="a b"))), 0)
+    assert [(topic.name, topic.error_code) for topic in named.topics] == [("a b", 17), ("x", 3)]
+    cursor = Cursor(topic_name="a", partition_index=-1)
+    refused = client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name="a"),), cursor=cursor), 0)
+    assert refused.topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_describe_cluster() -> None:
+    wire = Wire(brokers=3)
+    response = wire.connect(2).ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    assert response.cluster_id == wire.broker.cluster_id
+    assert response.controller_id == 1
+    assert [broker.broker_id for broker in response.brokers] == [1, 2, 3]
+    assert response.cluster_authorized_operations == 0b1111110100000
+    controllers = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    assert wire.connect().ask(controllers, 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
