@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kohort.broker.idempotence import Producers, Written
 from kohort.broker.topic_configs import TopicSettings
@@ -27,14 +28,25 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a produced batch. `operation` is None when it was refused, or is a repeat."""
+    """What became of an append. There is nothing to commit when it was refused, or is a repeat."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     base_offset: int = UNKNOWN
     log_append_time_ms: int = UNKNOWN
     """-1 unless the topic has LogAppendTime."""
-    operation: Append | None = None
+    operations: tuple[Append, ...] = ()
+    size: int = 0
+    """Bytes appended."""
+
+
+class KeyedRecord(Protocol):
+    """A record of the broker's own logs; a value of None is a tombstone."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def value(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +59,22 @@ class Located:
 
 
 class Partition:
-    """`info` is what the storage knows of the log; its records are read from there when they are asked for."""
+    """`info` is what the storage knows of the log, None when the log is created in this turn."""
 
     def __init__(
-        self, info: LogInfo, settings: TopicSettings, leader_epoch: int, storage: Storage, config: Config
+        self,
+        log: LogKey,
+        settings: TopicSettings,
+        leader_epoch: int,
+        storage: Storage,
+        config: Config,
+        info: LogInfo | None = None,
     ) -> None:
-        self.log: LogKey = info.key
-        self.start_offset = info.start_offset
-        self.end_offset = info.end_offset
+        self.log = log
+        self.start_offset = 0 if info is None else info.start_offset
+        self.end_offset = 0 if info is None else info.end_offset
         """The offset that the next record gets."""
-        self.high_watermark = info.end_offset
+        self.high_watermark = self.end_offset
         self.settings = settings
         self.leader_epoch = leader_epoch
         self._storage = storage
@@ -64,13 +82,6 @@ class Partition:
         self._producers = Producers(self._producer_batches, config.producer_id_expiration_ms)
         self._epochs: list[tuple[int, int]] | None = None
         """Epoch and the offset where it begins, ascending; the last is the current one. None until first needed."""
-
-    @classmethod
-    def new(
-        cls, log: LogKey, settings: TopicSettings, leader_epoch: int, storage: Storage, config: Config
-    ) -> Partition:
-        """A partition whose log is created in this turn."""
-        return cls(LogInfo(log, 0, 0, 0), settings, leader_epoch, storage, config)
 
     def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
         """The topic's settings have changed, or the partition has moved (a new epoch begins at the end offset)."""
@@ -93,7 +104,7 @@ class Partition:
 
     # -- appending
 
-    def append_produced(self, data: bytes, now: int) -> Appended:
+    def append(self, data: bytes, now: int) -> Appended:
         """A client's batch: validated, numbered, its sequence checked."""
         try:
             header = validate(data, self.settings, now)
@@ -114,24 +125,29 @@ class Partition:
             batch = set_log_append_time(batch, now)
         if header.producer_id >= 0:
             self._producers.remember(header, base_offset, timestamp, now)
-        operation = self._append(batch, header.record_count, timestamp, header.producer_id)
-        return Appended(
-            base_offset=base_offset,
-            log_append_time_ms=timestamp if self.settings.log_append_time else UNKNOWN,
-            operation=operation,
-        )
+        time = timestamp if self.settings.log_append_time else UNKNOWN
+        return self._append(batch, header.record_count, timestamp, header.producer_id, time)
 
-    def append_internal(self, records: Sequence[NewRecord]) -> Append:
+    def append_records(self, records: Sequence[KeyedRecord], now: int) -> Appended:
         """The broker's own records, as one batch."""
-        batch = encode_batch(records, base_offset=self.end_offset, leader_epoch=self.leader_epoch)
-        return self._append(batch, len(records), max(record.timestamp for record in records), UNKNOWN)
+        batch = encode_batch(
+            [NewRecord(record.key, record.value, now) for record in records],
+            base_offset=self.end_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        return self._append(batch, len(records), now, UNKNOWN, UNKNOWN)
 
-    def _append(self, batch: bytes, count: int, max_timestamp: int, producer_id: int) -> Append:
-        last_offset = self.end_offset + count - 1
-        stored = StoredBatch(self.end_offset, last_offset, max_timestamp, batch, producer_id, self.leader_epoch)
+    def _append(self, batch: bytes, count: int, max_timestamp: int, producer_id: int, append_time: int) -> Appended:
+        base_offset, last_offset = self.end_offset, self.end_offset + count - 1
+        stored = StoredBatch(base_offset, last_offset, max_timestamp, batch, producer_id, self.leader_epoch)
         self.end_offset = last_offset + 1
         self._pending_bytes += len(batch)
-        return Append(self.log, (stored,))
+        return Appended(
+            base_offset=base_offset,
+            log_append_time_ms=append_time,
+            operations=(Append(self.log, (stored,)),),
+            size=len(batch),
+        )
 
     def committed(self) -> None:
         """Everything appended so far is durable."""
