@@ -130,6 +130,10 @@ ALIASES: dict[str, tuple[str, int]] = {
 """Other names of a setting, and what their value is multiplied by."""
 
 
+CLIENT_VARIABLES = frozenset({"KOHORT_BOOTSTRAP_SERVER"})
+"""Variables of the commands that talk to a server; a server started beside them ignores them."""
+
+
 def load(
     overrides: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     *,
@@ -141,7 +145,7 @@ def load(
     if file is not None:
         texts.update(_read_file(file))
     for variable, value in (os.environ if environ is None else environ).items():
-        if variable.startswith("KOHORT_"):
+        if variable.startswith("KOHORT_") and variable not in CLIENT_VARIABLES:
             texts[property_name(variable.removeprefix("KOHORT_").lower())] = value
     texts.update(dict(overrides))
     values: dict[str, Any] = {}
