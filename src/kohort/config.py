@@ -3,7 +3,12 @@
 `Config` holds typed values; an attribute's property name is the attribute with dots for underscores
 (`group_initial_rebalance_delay_ms` is `group.initial.rebalance.delay.ms`). Values come from, later ones winning:
 the defaults here, a .properties or TOML file, the environment (`KOHORT_GROUP_INITIAL_REBALANCE_DELAY_MS`), flags.
-An unknown name or a bad value is a `ConfigError` that names it. Units last; bounds are inclusive.
+An unknown name or a bad value is a `ConfigError` that names it and says where it stood. Units last; bounds inclusive.
+
+Kafka has settings of things that kohort does not do. A broker's whole properties file should start a server, so those
+names are accepted, without effect, and listed in `Config.without_effect` for one warning at the start. Settings of
+security are refused instead: a server that ignores them would be open where its owner believes it closed.
+
 Source of the defaults: Apache Kafka trunk, August 2026 (GroupCoordinatorConfig, ServerConfigs, LogConfig).
 """
 
@@ -11,11 +16,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 INT_MAX = 2_147_483_647
 LONG_MAX = 9_223_372_036_854_775_807
@@ -36,9 +42,14 @@ class Config:
     """The settings of a server. Build it with `load` (text, checked) or directly with typed values (tests)."""
 
     # -- where it listens and keeps its data
-    listeners: str = _setting("127.0.0.1:9092", "HOST:PORT of each broker, comma separated; port 0 picks a free one")
+    listeners: str = _setting(
+        "127.0.0.1:9092",
+        "HOST:PORT of each broker, comma separated; port 0 picks a free one. A single one for several brokers stands "
+        "for consecutive ports",
+    )
     advertised_listeners: str = _setting(
-        "", "HOST:PORT that clients are told, one a listener; the listeners when empty"
+        "",
+        "HOST:PORT that clients are told, one a broker; HOST alone keeps the listener's port. The listeners when empty",
     )
     brokers: int = _setting(1, "Brokers that this process presents; one listener each", low=1, high=64)
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
@@ -56,7 +67,7 @@ class Config:
     )
     connection_max_queued_bytes: int = _setting(
         16_777_216,
-        "Bytes of answers that a slow reader may leave unread before its requests are no longer read",
+        "Bytes of answers that a slow reader may leave unread before its requests wait",
         low=65_536,
     )
 
@@ -111,7 +122,14 @@ class Config:
 
     # -- operation
     log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
-    log_format: str = _setting("auto", "Shape of the log", one_of=("auto", "console", "json", "logfmt"))
+    log_format: str = _setting(
+        "auto",
+        "Shape of the log; auto is console on a terminal, else logfmt",
+        one_of=("auto", "console", "json", "logfmt"),
+    )
+
+    without_effect: tuple[str, ...] = ()
+    """Names of Kafka's settings that were given and that kohort accepts without doing anything."""
 
 
 def property_name(attribute: str) -> str:
@@ -119,7 +137,7 @@ def property_name(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 
-SETTINGS: dict[str, Any] = {property_name(f.name): f for f in fields(Config)}
+SETTINGS: dict[str, Any] = {property_name(f.name): f for f in fields(Config) if f.metadata}
 """Property name: dataclass field; `metadata` has doc, low, high, one_of."""
 
 ALIASES: dict[str, tuple[str, int]] = {
@@ -130,8 +148,36 @@ ALIASES: dict[str, tuple[str, int]] = {
 """Other names of a setting, and what their value is multiplied by."""
 
 
-CLIENT_VARIABLES = frozenset({"KOHORT_BOOTSTRAP_SERVER"})
-"""Variables of the commands that talk to a server; a server started beside them ignores them."""
+WITHOUT_EFFECT = re.compile(
+    r"""
+    (alter\.log\.dirs|broker\.heartbeat|broker\.session|client\.quota|compression\.(gzip|lz4|zstd)|controlled\.shutdown
+    |controller|delegation\.token|election|group\.(consumer|coordinator|share|streams)|initial\.broker
+    |kafka\.metrics|leader|log\.(cleaner|flush|index|initial|local|message|roll|segment)|metadata|metrics?
+    |offsets\.(commit|load|topic)|producer\.id\.expiration|quota|remote|replica|replication|share|telemetry|transaction
+    |transactional|unclean|zookeeper)(\.\w+)+
+    | \w+\.(purgatory\.purge\.interval\.requests|policy\.class\.name)
+    | auto\.(include\.jmx\.reporter|leader\.rebalance\.enable) | background\.threads | broker\.id\.generation\.enable
+    | control\.plane\.listener\.name | delete\.topic\.enable | early\.start\.listeners
+    | inter\.broker\.(protocol\.version|listener\.name) | log\.(dir|dirs|dir\.failure\.timeout\.ms|preallocate)
+    | max\.(connection\.creation\.rate|connections\.per\.ip\.overrides|incremental\.fetch\.session\.cache\.slots
+      |request\.partition\.size\.limit)
+    | num\.(io\.threads|network\.threads|recovery\.threads\.per\.data\.dir|replica\.alter\.log\.dirs\.threads
+      |replica\.fetchers)
+    | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms
+    | socket\.(listen\.backlog\.size|receive\.buffer\.bytes|send\.buffer\.bytes) | unstable\..*
+    """,
+    re.VERBOSE,
+)
+"""Settings of Apache Kafka's brokers for which kohort has no use (or none yet)."""
+
+REFUSED = re.compile(
+    r"(ssl|sasl|security|authorizer|principal|super\.users|password\.encoder|connections\.max\.reauth"
+    r"|connection\.failed\.authentication)(\.\w+)*|listener\.name\..*|allow\.everyone\.if\.no\.acl\.found"
+)
+"""Settings of security."""
+
+NOT_SETTINGS = re.compile(r"KOHORT_(BOOTSTRAP_SERVER|SERVICE_(HOST|PORT)|PORT)(_.*)?")
+"""Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
 
 
 def load(
@@ -141,43 +187,99 @@ def load(
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Build a Config from a file, the environment (`KOHORT_…`) and overrides; later ones win."""
-    texts: dict[str, str] = {}
-    if file is not None:
-        texts.update(_read_file(file))
-    for variable, value in (os.environ if environ is None else environ).items():
-        if variable.startswith("KOHORT_") and variable not in CLIENT_VARIABLES:
-            texts[property_name(variable.removeprefix("KOHORT_").lower())] = value
-    texts.update(dict(overrides))
     values: dict[str, Any] = {}
-    for name, text in texts.items():
-        name, factor = ALIASES.get(name, (name, 1))
-        if name not in SETTINGS:
-            near = difflib.get_close_matches(name, SETTINGS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"unknown setting {name}{hint}")
-        values[SETTINGS[name].name] = parse_value(name, text, factor)
-    return check(Config(**values))
+    without_effect: dict[str, None] = {}
+    for origin, texts in (
+        (f" (in {file})", _read_file(file) if file is not None else {}),
+        (" (in the environment)", _from_environment(os.environ if environ is None else environ)),
+        ("", dict(overrides)),
+    ):
+        # Of two names of one setting in one place, the precise one wins, as log.retention.ms does in Kafka.
+        for name in sorted(texts, key=lambda name: name not in ALIASES):
+            known, factor = ALIASES.get(name, (name, 1))
+            if known in SETTINGS:
+                try:
+                    values[SETTINGS[known].name] = parse_value(known, texts[name], factor)
+                except ConfigError as error:
+                    raise ConfigError(f"{error}{origin}") from None
+            elif not _accept_without_effect(name, texts[name], origin):
+                raise ConfigError(f"unknown setting {name}{origin}{_hint(name)}")
+            else:
+                without_effect[name] = None
+    return check(Config(**values, without_effect=tuple(without_effect)))
 
 
 def check(config: Config) -> Config:
-    """Check what spans several settings. Returns the config; raises ConfigError."""
+    """Check what spans several settings. Returns the config, listeners spelled out; raises ConfigError."""
     for name, setting in SETTINGS.items():
         _check_bounds(name, getattr(config, setting.name))
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
-    listeners = [part for part in config.listeners.split(",") if part.strip()]
-    if len(listeners) != config.brokers:
-        raise ConfigError(
-            f"listeners names {len(listeners)} addresses, but brokers is {config.brokers}; they must agree"
-        )
-    advertised = [part for part in config.advertised_listeners.split(",") if part.strip()]
-    if advertised and len(advertised) != config.brokers:
-        raise ConfigError(f"advertised.listeners names {len(advertised)} addresses, but brokers is {config.brokers}")
     if config.default_replication_factor > config.brokers:
         raise ConfigError(
             f"default.replication.factor is {config.default_replication_factor}, larger than brokers ({config.brokers})"
         )
-    return config
+    listeners = _one_each(config.brokers, "listeners", config.listeners)
+    advertised = _one_each(config.brokers, "advertised.listeners", config.advertised_listeners)
+    if len(racks := config.broker_rack.split(",")) not in (1, config.brokers):
+        raise ConfigError(f"broker.rack names {len(racks)} racks, but brokers is {config.brokers}; they must agree")
+    return replace(
+        config,
+        listeners=",".join(map(str, listeners)),
+        advertised_listeners=",".join(map(str, advertised)),
+    )
+
+
+class Address(NamedTuple):
+    """HOST:PORT of a listener. The host "" stands for all of the machine's addresses; the port -1 for "not said"."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port < 0 else f"{host}:{self.port}"
+
+
+def addresses(name: str, text: str) -> list[Address]:
+    """The addresses of a comma separated list; `name` is the setting that an error blames.
+
+    Kafka's way of writing them is understood too: PLAINTEXT://HOST:PORT, of which CONTROLLER://… is left out.
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        protocol, slashes, rest = part.rpartition("://")
+        if protocol == "CONTROLLER":
+            continue
+        if slashes and protocol != "PLAINTEXT":
+            raise ConfigError(f"{name} is {part!r}; kohort speaks PLAINTEXT only, no TLS or SASL yet")
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/\s]*))(?::(\d{1,5}))?", rest)
+        port = int(match[3] or -1) if match else -1
+        if match is None or port > 65535 or (port < 0 and name != "advertised.listeners"):
+            raise ConfigError(f"{name} is {part!r}; it takes HOST:PORT, or [ADDRESS]:PORT for IPv6")
+        host = match[1] or match[2] or ""
+        if name == "advertised.listeners" and host in ("", "*", "0.0.0.0", "::"):
+            raise ConfigError(f"{name} is {part!r}; clients need a host name or address that leads to this machine")
+        found.append(Address("" if host == "*" else host, port))
+    return found
+
+
+def _one_each(brokers: int, name: str, text: str) -> list[Address]:
+    """An address for each broker: as many as there are, or consecutive ports from a single one on."""
+    found = addresses(name, text)
+    if not found and name == "advertised.listeners":
+        return []
+    if len(found) == 1 and brokers > 1:
+        host, port = found[0]
+        if port + brokers - 1 > 65535:
+            raise ConfigError(f"{name} is {text!r}; there are no {brokers} consecutive ports from there on")
+        return [Address(host, port + index if port > 0 else port) for index in range(brokers)]
+    if len(found) != brokers:
+        raise ConfigError(f"{name} names {len(found)} addresses, but brokers is {brokers}; they must agree")
+    real = [address for address in found if address.port > 0]
+    if len(set(real)) < len(real):
+        raise ConfigError(f"{name} is {text!r}; it names an address twice")
+    return found
 
 
 def with_values(config: Config, **values: Any) -> Config:
@@ -216,6 +318,30 @@ def _check_bounds(name: str, value: Any) -> None:
         raise ConfigError(f"{name} is {value}; the most is {meta['high']}")
     if meta["one_of"] and value not in meta["one_of"]:
         raise ConfigError(f"{name} is {value!r}; it takes one of {', '.join(meta['one_of'])}")
+
+
+def _accept_without_effect(name: str, text: str, origin: str) -> bool:
+    if REFUSED.fullmatch(name):
+        # What says in a roundabout way that nothing is protected is what kohort does.
+        if name.startswith("security.") and text.strip() in ("PLAINTEXT", ""):
+            return True
+        raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet: no TLS, SASL or ACLs")
+    if name == "listener.security.protocol.map":
+        return True
+    return WITHOUT_EFFECT.fullmatch(name) is not None
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name, [*SETTINGS, *ALIASES], n=1)
+    return f"; did you mean {near[0]}?" if near else "; kohort serve --list-settings prints all"
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        property_name(variable.removeprefix("KOHORT_").lower()): value
+        for variable, value in environ.items()
+        if variable.startswith("KOHORT_") and not NOT_SETTINGS.fullmatch(variable)
+    }
 
 
 def _read_file(path: Path) -> dict[str, str]:
