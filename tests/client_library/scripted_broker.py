@@ -6,6 +6,7 @@ bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives 
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Mapping
@@ -52,10 +53,8 @@ class ScriptedBroker:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._connections:
-            try:
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
         for thread in self._threads:
             thread.join(timeout=5)
 
@@ -74,16 +73,13 @@ class ScriptedBroker:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
             while len(length := stream.read(4)) == 4:
                 answer = self._answer(stream.read(int.from_bytes(length, "big")))
                 if answer is CLOSE:
                     return
                 if answer is not SILENCE:
-                    try:
-                        connection.sendall(answer)
-                    except OSError:
-                        return
+                    connection.sendall(answer)
 
     def _answer(self, frame: bytes) -> Any:
         header = read_request_header(frame)

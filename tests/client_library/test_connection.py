@@ -103,7 +103,7 @@ def test_nobody_listens() -> None:
 
 
 def test_an_unknown_host_is_named() -> None:
-    with pytest.raises(ConnectionFailed, match="no-such-host.invalid:9092"):
+    with pytest.raises(ConnectionFailed, match=r"no-such-host\.invalid:9092"):
         Connection("no-such-host.invalid", 9092)
 
 

@@ -171,7 +171,7 @@ def _total(lags: list[PartitionLag]) -> int:
 
 def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
     columns = [
-        name("GROUP"),
+        Column("GROUP", shrinks=True, repeats=True),
         name("TOPIC"),
         number("PARTITION"),
         number("CURRENT-OFFSET"),
@@ -200,8 +200,14 @@ def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
 
 
 def _print_members(group: GroupDescription, *, verbose: bool) -> None:
-    columns = [name("GROUP"), name("CONSUMER-ID"), name("GROUP-INSTANCE-ID"), name("HOST"), name("CLIENT-ID")]
-    columns.append(number("#PARTITIONS"))
+    columns = [
+        Column("GROUP", shrinks=True, repeats=True),
+        name("CONSUMER-ID"),
+        name("GROUP-INSTANCE-ID"),
+        name("HOST"),
+        name("CLIENT-ID"),
+        number("#PARTITIONS"),
+    ]
     if verbose:
         columns.append(Column("ASSIGNMENT"))
     rows = []

@@ -1,8 +1,9 @@
 """What commands print: tables for people, JSON for programs.
 
 A table is plain columns, two spaces apart: it can be cut, sorted and grepped. Into a pipe or file it is always
-whole. On a terminal that is too narrow, the header words are broken at their hyphens and long names are shortened in
-their middle; if that is still too wide, each row becomes a block of lines, one a column.
+whole. On a terminal that is too narrow, columns that repeat what stands elsewhere are left out, headings are broken at
+a hyphen, and long names are shortened in their middle; if that is still too wide, each row becomes a block of lines,
+one a column.
 JSON keeps its field names and types over releases; fields may be added.
 """
 
@@ -36,11 +37,13 @@ Cell = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened."""
+    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened, `repeats` for what may be
+    left out where there is little room."""
 
     name: str
     right: bool = False
     shrinks: bool = False
+    repeats: bool = False
 
 
 def number(name: str) -> Column:
@@ -68,6 +71,11 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width
     headings = [[column.name] for column in columns]
     widths = _widths(headings, rows)
     if width is not None and _total(widths) > width:
+        kept = [index for index, column in enumerate(columns) if not column.repeats]
+        if len(kept) < len(columns):
+            return format_table(
+                [columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width
+            )
         headings = [_broken(column.name) for column in columns]
         widths = _shrunk(columns, headings, rows, width)
         if _total(widths) > width:
@@ -118,8 +126,12 @@ def _shrunk(
 
 
 def _broken(heading: str) -> list[str]:
-    parts = heading.replace(" ", "-").split("-")
-    return [f"{part}-" for part in parts[:-1]] + parts[-1:]
+    """A heading on two lines, broken behind the hyphen or at the space that leaves it narrowest."""
+    breaks = [index + 1 for index, letter in enumerate(heading) if letter in "- "]
+    if not breaks:
+        return [heading]
+    best = min(breaks, key=lambda index: max(index, len(heading) - index))
+    return [heading[:best].rstrip(), heading[best:]]
 
 
 def _blocks(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[tuple[bool, str]]:

@@ -96,7 +96,11 @@ class Connection:
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(self.address, _reason(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._negotiate(connect_timeout_ms)
+        try:
+            self._negotiate(connect_timeout_ms)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def closed(self) -> bool:

@@ -1,0 +1,274 @@
+"""Addresses, retries and patience, against scripted brokers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from scripted_broker import CLOSE, ScriptedBroker, topic
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import BadAnswer, KafkaError, ServerError, Unreachable
+from kohort.client.groups import Committed
+from kohort.client.routing import Router, Timing, parse_addresses
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:1", (("a", 1),)),
+        ("a:1,b:2", (("a", 1), ("b", 2))),
+        (" a:1 , b ,", (("a", 1), ("b", 9092))),
+        ("[::1]:9093", (("::1", 9093),)),
+        ("[::1]", (("::1", 9092),)),
+        ("::1", (("::1", 9092),)),
+    ],
+)
+def test_addresses(text: str, expected: tuple[tuple[str, int], ...]) -> None:
+    assert parse_addresses(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " , ", ":9092", "a:b", "a:0", "a:65536", "[::1", "a:-1"])
+def test_bad_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_addresses(text)
+
+
+class Flaky:
+    """An operation that fails so many times."""
+
+    def __init__(self, failures: int, error: KafkaError) -> None:
+        self.left = failures
+        self.error = error
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise self.error
+        return "done"
+
+
+def quick(**changes: int) -> Timing:
+    return Timing(**({"backoff": 1, "backoff_max": 2, "api": 2_000, "bootstrap": 200} | changes))
+
+
+def test_retriable_failures_are_retried() -> None:
+    flaky = Flaky(3, ServerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "group g"))
+    assert Router("h:1", "test", quick()).retrying(flaky) == "done"
+    assert flaky.calls == 4
+
+
+def test_other_failures_are_not() -> None:
+    flaky = Flaky(1, ServerError(ErrorCode.TOPIC_ALREADY_EXISTS, "topic t"))
+    with pytest.raises(ServerError, match="topic t"):
+        Router("h:1", "test", quick()).retrying(flaky)
+    assert flaky.calls == 1
+
+
+def test_patience_ends_with_the_last_error_and_the_attempts() -> None:
+    flaky = Flaky(1_000_000, ServerError(ErrorCode.NOT_COORDINATOR, "group g"))
+    with pytest.raises(ServerError, match=r"group g \(gave up after \d+ attempts\)"):
+        Router("h:1", "test", quick(api=50, bootstrap=50)).retrying(flaky)
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    router = Router("h:1", "test", Timing(backoff=100, backoff_max=1_000))
+    pauses = [router.backoff(attempt) for attempt in range(1, 8)]
+    for pause, nominal in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1, 1, 1], strict=True):
+        assert 0.8 * nominal <= pause <= 1.2 * nominal
+
+
+def options(**changes: int) -> dict[str, int]:
+    return {
+        "retry_backoff_ms": 1,
+        "retry_backoff_max_ms": 5,
+        "bootstrap_timeout_ms": 200,
+        "api_timeout_ms": 5_000,
+    } | changes
+
+
+def test_an_unreachable_cluster_names_every_address() -> None:
+    started = time.monotonic()
+    with (
+        Cluster("127.0.0.1:1,127.0.0.1:2", **options()) as cluster,
+        pytest.raises(Unreachable, match=r"127\.0\.0\.1:[12]: connection refused; 127\.0\.0\.1:[12]: connection"),
+    ):
+        cluster.topics()
+    assert time.monotonic() - started < 3
+
+
+def test_what_is_not_kafka_is_not_tried_again() -> None:
+    script = {ApiVersionsRequest: lambda *_: b"\x00\x00\x00\x08HTTP/1.1"}
+    with (
+        ScriptedBroker(script) as broker,
+        Cluster(broker.address, **options(bootstrap_timeout_ms=60_000)) as cluster,
+        pytest.raises(Unreachable, match="is this Kafka"),
+    ):
+        cluster.topics()
+
+
+def test_a_malformed_answer_is_not_asked_for_again() -> None:
+    with ScriptedBroker({MetadataRequest: lambda *_: b"\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00"}) as broker:
+        with Cluster(broker.address, **options()) as cluster, pytest.raises(BadAnswer):
+            cluster.topics()
+        assert len(broker.seen(MetadataRequest)) == 1
+
+
+def end_offset(offset: int, error: int = 0) -> ListOffsetsResponse:
+    row = ListOffsetsPartitionResponse(partition_index=0, error_code=error, offset=offset)
+    return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(row,)),))
+
+
+def in_turn(*answers: Any) -> Any:
+    """A script that gives these answers one after the other, the last one for ever."""
+    left = list(answers)
+    return lambda *_: left.pop(0) if len(left) > 1 else left[0]
+
+
+@pytest.mark.parametrize("first", [CLOSE, end_offset(-1, 6), end_offset(-1, 74), end_offset(-1, 5)])
+def test_a_leader_that_moves_is_looked_up_again(first: Any) -> None:
+    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: in_turn(first, end_offset(42))}) as broker:
+        broker.script[MetadataRequest] = broker.metadata(topic("t"))
+        with Cluster(broker.address, **options()) as cluster:
+            assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
+        assert len(broker.seen(MetadataRequest)) == 2
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: end_offset(42)}) as broker:
+        leaderless, led = broker.metadata(topic("t", leader=-1)), broker.metadata(topic("t"))
+        left = [leaderless, leaderless]
+        broker.script[MetadataRequest] = lambda *call: (left.pop() if left else led)(*call)
+        with Cluster(broker.address, **options()) as cluster:
+            assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
+
+
+def test_a_missing_topic_gets_less_patience_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kohort.client.routing.MISSING_TOPIC_PATIENCE_MS", 50)
+    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: end_offset(1)}) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        with (
+            Cluster(broker.address, **options(api_timeout_ms=600_000)) as cluster,
+            pytest.raises(ServerError, match="topic nix: UNKNOWN_TOPIC_OR_PARTITION"),
+        ):
+            cluster.offsets([("nix", 0)])
+
+
+def coordinator(broker: ScriptedBroker) -> Any:
+    def answer(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        row = Coordinator(key="g", node_id=1, host=broker.host, port=broker.port)
+        if version >= 4:
+            return FindCoordinatorResponse(coordinators=(row,))
+        return FindCoordinatorResponse(node_id=1, host=broker.host, port=broker.port)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+@pytest.mark.parametrize("newest", [3, 6])
+def test_a_coordinator_that_moves_or_loads_is_asked_again(code: int, newest: int) -> None:
+    def described(error: int, state: str) -> DescribeGroupsResponse:
+        row = DescribedGroup(
+            error_code=error, group_id="g", group_state=state, protocol_type="", protocol_data="", members=()
+        )
+        return DescribeGroupsResponse(groups=(row,))
+
+    script = {
+        MetadataRequest: None,
+        FindCoordinatorRequest: None,
+        DescribeGroupsRequest: in_turn(described(code, ""), described(0, "Empty")),
+    }
+    with ScriptedBroker(script, versions={FindCoordinatorRequest: (0, newest)}) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            assert cluster.describe_groups(["g"])["g"].state == "Empty"
+        assert len(broker.seen(FindCoordinatorRequest)) == 2
+
+
+@pytest.mark.parametrize("newest", [2, 7, 8, 10])
+def test_committed_offsets_in_old_and_new_versions(newest: int) -> None:
+    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        if version >= 8:
+            rows = tuple(
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset, metadata="m")
+                for index, offset in enumerate((5, -1))
+            )
+            found = OffsetFetchResponseTopics(name="t", partitions=rows)
+            return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=(found,)),))
+        old = tuple(
+            OffsetFetchResponsePartition(partition_index=index, committed_offset=offset, metadata="m")
+            for index, offset in enumerate((5, -1))
+        )
+        return OffsetFetchResponse(topics=(OffsetFetchResponseTopic(name="t", partitions=old),))
+
+    script = {MetadataRequest: None, FindCoordinatorRequest: None, OffsetFetchRequest: answer}
+    with ScriptedBroker(script, versions={OffsetFetchRequest: (1, newest)}) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            assert cluster.committed("g") == {("t", 0): Committed(5, -1, "m")}
+            assert cluster.committed("g", [("t", 0), ("t", 1)]) == {("t", 0): Committed(5, -1, "m")}
+            assert cluster.committed("g", []) == {}
+
+
+def test_states_of_groups_are_described_where_the_list_does_not_tell_them() -> None:
+    listed = ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="g", protocol_type="consumer"),))
+    row = DescribedGroup(
+        error_code=0, group_id="g", group_state="Stable", protocol_type="", protocol_data="", members=()
+    )
+    script = {
+        MetadataRequest: None,
+        FindCoordinatorRequest: None,
+        ListGroupsRequest: listed,
+        DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,)),
+    }
+    with ScriptedBroker(script, versions={ListGroupsRequest: (0, 2)}) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            assert [group.state for group in cluster.list_groups(states=["stable"])] == ["Stable"]
+            assert cluster.list_groups(states=["Empty"]) == []
+            assert [group.state for group in cluster.list_groups()] == [""]
+
+
+def test_a_group_that_is_not_there_is_dead_in_every_version() -> None:
+    row = DescribedGroup(error_code=69, group_id="g", group_state="", protocol_type="", protocol_data="", members=())
+    script = {
+        MetadataRequest: None,
+        FindCoordinatorRequest: None,
+        DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,)),
+    }
+    with ScriptedBroker(script) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            assert cluster.describe_groups(["g"])["g"].state == "Dead"
