@@ -15,7 +15,7 @@ from kohort.broker.state import BrokerState
 from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, cluster_record
 from kohort.coordinator.events import Loaded, Record
 from kohort.coordinator.shard import Shard
-from kohort.storage.protocol import CreateLog, LogInfo, LogKey
+from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.batches import CorruptBatch, check_crc, decode_records, read_header
 from kohort.wire.batches import Record as StoredRecord
 from kohort.wire.errors import ProtocolError

@@ -157,19 +157,26 @@ class BrokerState:
     # -- records of partitions
 
     def append(self, partition: Partition, data: bytes) -> Appended:
-        """Append a producer's batches. What is refused changes nothing."""
-        return self._appended_to(partition, partition.append(data, self.now))
+        """Append a producer's batch. What is refused changes nothing."""
+        return self._write(partition, partition.append(data, self.now))
 
     def append_records(self, partition: Partition, records: Sequence[Record]) -> None:
         """Append records of the broker's own as one batch."""
-        self._appended_to(partition, partition.append_records(records, self.now))
+        self._write(partition, partition.append_records(records, self.now))
 
-    def _appended_to(self, partition: Partition, appended: Appended) -> Appended:
+    def _write(self, partition: Partition, appended: Appended) -> Appended:
         if appended.operations:
             self.operations.extend(appended.operations)
             self._appended.append(partition)
             self.fetch_waits.appended(partition.log, appended.size)
         return appended
+
+    def trim(self, partition: Partition, offset: int) -> None:
+        """Let go of the records below `offset`."""
+        operation = partition.trim(offset)
+        if operation is not None:
+            self.operations.append(operation)
+            self.fetch_waits.wake((partition.log,))
 
     # -- decisions about metadata
 
@@ -222,6 +229,7 @@ class BrokerState:
             partitions.append(self.open_partition(topic, index, None))
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
+        """`info` is what storage has of the log; None for one that this turn creates."""
         epoch = topic.partitions[index].leader_epoch
         return Partition(topic.log_key(index), topic.settings, epoch, self.storage, self.config, info)
 

@@ -158,9 +158,7 @@ def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> 
     whole_first = reading.size == 0
     if (limit <= 0 and not whole_first) or asked.fetch_offset >= partition.high_watermark:
         return b""
-    data = partition.read(asked.fetch_offset, max(limit, 0))
-    if len(data) > limit and not whole_first:
-        return b""
+    data = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first)
     reading.left_bytes = max(0, reading.left_bytes - len(data))
     reading.size += len(data)
     return data
