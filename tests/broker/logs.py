@@ -1,0 +1,67 @@
+"""A partition on the memory engine, with turns made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kohort.broker.partition import Appended, Partition
+from kohort.broker.topic_configs import TopicSettings, resolve
+from kohort.config import Config
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage
+from kohort.wire.batches import NewRecord, encode_batch
+
+LOG = LogKey(bytes(range(16)), 0)
+NOW = 1_700_000_000_000
+
+
+def settings(**configs: Any) -> TopicSettings:
+    """Topic settings from attribute-style names: `cleanup_policy="compact"`."""
+    return resolve({name.replace("_", "."): str(value) for name, value in configs.items()}, Config())
+
+
+def batch(*records: tuple[bytes | None, bytes | None] | bytes, timestamp: int = NOW, **fields: Any) -> bytes:
+    """A produced batch of (key, value) pairs or values, a millisecond apart."""
+    news = [
+        NewRecord(None, record, timestamp + index)
+        if isinstance(record, bytes)
+        else NewRecord(record[0], record[1], timestamp + index)
+        for index, record in enumerate(records)
+    ]
+    return encode_batch(news, **fields)
+
+
+class OneLog:
+    """A partition and its engine. `produce` is a turn of its own; `append` only decides."""
+
+    def __init__(self, storage: Storage | None = None, config: Config | None = None, **configs: Any) -> None:
+        self.storage = storage or MemoryStorage()
+        self.config = config or Config()
+        self.settings = settings(**configs)
+        self.pending: list[Operation] = []
+        if self.storage.log_info(LOG) is None:
+            self.storage.commit([CreateLog(LOG)])
+        self.partition = self.opened()
+
+    def opened(self, leader_epoch: int = 0) -> Partition:
+        info = self.storage.log_info(LOG)
+        return Partition(LOG, self.settings, leader_epoch, self.storage, self.config, info)
+
+    def restart(self, leader_epoch: int = 0) -> None:
+        self.partition = self.opened(leader_epoch)
+
+    def append(self, data: bytes, now: int = NOW) -> Appended:
+        appended = self.partition.append(data, now)
+        self.pending.extend(appended.operations)
+        return appended
+
+    def commit(self, operations: Sequence[Operation] = ()) -> None:
+        self.storage.commit([*self.pending, *operations])
+        self.pending.clear()
+        self.partition.committed()
+
+    def produce(self, data: bytes, now: int = NOW) -> Appended:
+        appended = self.append(data, now)
+        self.commit()
+        return appended

@@ -1,0 +1,197 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+import pytest
+from wire_driver import Connection, Wire, batch, create_topic, produce_request
+
+from kohort.broker.topic_configs import TOPIC_CONFIGS
+from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.config import SETTINGS
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas import alter_configs as full
+from kohort.wire.schemas import incremental_alter_configs as incremental
+from kohort.wire.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    connection = wire.connect()
+    create_topic(connection, "t")
+    return connection
+
+
+def describe(
+    client: Connection, name: str = "t", kind: int = TOPIC, keys: tuple[str, ...] | None = None, version: int = 4
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=True, **({"include_documentation": True} if version >= 3 else {})
+    )
+    result: DescribeConfigsResult = client.ask(request, version).results[0]
+    return result
+
+
+def one(client: Connection, key: str) -> DescribeConfigsResourceResult:
+    (entry,) = describe(client, keys=(key,)).configs
+    return entry
+
+
+def alter(
+    client: Connection,
+    *changes: tuple[str, int, str | None],
+    name: str = "t",
+    kind: int = TOPIC,
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    configs = tuple(
+        incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    )
+    resource = incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = incremental.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+    response = client.ask(request, 1).responses[0]
+    return response.error_code, response.error_message
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_topic_config_is_described(client: Connection, version: int) -> None:
+    result = describe(client, version=version)
+    assert [entry.name for entry in result.configs] == list(TOPIC_CONFIGS)
+    assert all(entry.config_source == 5 for entry in result.configs)
+    if version >= 3:
+        assert all(entry.documentation and entry.config_type for entry in result.configs)
+
+
+def test_values_types_and_synonyms() -> None:
+    client = Wire(log_retention_ms=1234).connect()
+    create_topic(client, "t")
+    entry = one(client, "retention.ms")
+    assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("1234", 4, 5, False)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
+        ("log.retention.ms", "1234", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    alter(client, ("retention.ms", SET, "99"))
+    entry = one(client, "retention.ms")
+    assert (entry.value, entry.config_source) == ("99", 1)
+    assert [synonym.source for synonym in entry.synonyms] == [1, 4, 5]
+    assert (one(client, "cleanup.policy").config_type, one(client, "preallocate").value) == (7, "false")
+
+
+def test_the_settings_of_a_broker_are_described(client: Connection) -> None:
+    result = describe(client, "1", BROKER)
+    configs = {entry.name: entry for entry in result.configs}
+    assert set(configs) == set(SETTINGS)
+    assert configs["broker.id"].value == "1"
+    assert configs["offsets.topic.num.partitions"].config_source == 4
+    assert all(entry.read_only for entry in result.configs)
+    assert [entry.name for entry in describe(client, "1", BROKER, ("broker.id",)).configs] == ["broker.id"]
+    assert describe(client, "", BROKER).configs == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (32, "group", ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_unknown_resources(client: Connection, kind: int, name: str, error: ErrorCode) -> None:
+    assert describe(client, name, kind).error_code == error
+    assert alter(client, ("retention.ms", SET, "1"), name=name, kind=kind)[0] == error
+
+
+def test_changes_last(client: Connection, wire: Wire) -> None:
+    assert alter(client, ("retention.ms", SET, "5000"), ("cleanup.policy", APPEND, "compact")) == (0, None)
+    assert one(client, "cleanup.policy").value == "delete,compact"
+    assert alter(client, ("cleanup.policy", SUBTRACT, "delete")) == (0, None)
+    assert one(client, "cleanup.policy").value == "compact"
+    again = wire.restarted().connect()
+    assert (one(again, "retention.ms").value, one(again, "cleanup.policy").value) == ("5000", "compact")
+    assert alter(again, ("retention.ms", DELETE, None), ("cleanup.policy", DELETE, None)) == (0, None)
+    assert (one(again, "retention.ms").config_source, one(again, "cleanup.policy").value) == (5, "delete")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, "-2"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (("min.cleanable.dirty.ratio", SET, "1.5"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", SET, "burn"), ErrorCode.INVALID_CONFIG),
+        (("compression.type", SET, "zstd"), ErrorCode.INVALID_CONFIG),
+        (("remote.storage.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
+        (("nope", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("nope", DELETE, None), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_bad_changes_change_nothing(client: Connection, change: tuple[str, int, str | None], error: ErrorCode) -> None:
+    before = describe(client)
+    found, message = alter(client, ("max.message.bytes", SET, "100"), change)
+    assert found == error
+    assert message
+    assert change[0] in message
+    assert describe(client) == before
+
+
+def test_validate_only_changes_nothing(client: Connection) -> None:
+    assert alter(client, ("retention.ms", SET, "1"), validate_only=True) == (0, None)
+    assert one(client, "retention.ms").config_source == 5
+
+
+def test_settings_of_brokers_cannot_be_changed(client: Connection) -> None:
+    for name in ("1", ""):
+        error, message = alter(client, ("log.retention.ms", SET, "1"), name=name, kind=BROKER)
+        assert error == ErrorCode.INVALID_REQUEST
+        assert "cannot be changed" in (message or "")
+
+
+def test_the_offsets_topic_stays_compacted(client: Connection) -> None:
+    error, _ = alter(client, ("cleanup.policy", SET, "delete"), name=OFFSETS_TOPIC)
+    assert error == ErrorCode.INVALID_CONFIG
+    assert alter(client, ("segment.bytes", SET, "1048576"), name=OFFSETS_TOPIC)[0] == 0
+
+
+def test_each_resource_and_key_at_most_once(client: Connection) -> None:
+    configs = (incremental.AlterableConfig(name="retention.ms", config_operation=SET, value="1"),)
+    resource = incremental.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+    request = incremental.IncrementalAlterConfigsRequest(resources=(resource, resource), validate_only=False)
+    assert [response.error_code for response in client.ask(request, 0).responses] == [42, 42]
+    assert alter(client, ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_alter_configs_replaces_all(client: Connection) -> None:
+    alter(client, ("retention.ms", SET, "1"))
+    configs = (full.AlterableConfig(name="retention.bytes", value="10"),)
+    resource = full.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+    response = client.ask(full.AlterConfigsRequest(resources=(resource,), validate_only=False), 2)
+    assert response.responses[0].error_code == 0
+    assert one(client, "retention.ms").config_source == 5
+    assert one(client, "retention.bytes").value == "10"
+
+
+def test_a_change_is_in_force_at_once(client: Connection) -> None:
+    alter(client, ("max.message.bytes", SET, "10"))
+    response = client.ask(produce_request("t", batch("too large")), 9)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -1,0 +1,458 @@
+"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId over the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from wire_driver import (
+    START_MS,
+    Connection,
+    Wire,
+    batch,
+    create_topic,
+    fetch_request,
+    produce,
+    produce_request,
+    values_of,
+)
+
+from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.turn import MovePartition
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kohort.wire.schemas.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kohort.wire.schemas.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    connection = wire.connect()
+    create_topic(connection, "t", 2)
+    return connection
+
+
+def produced(client: Connection, request: ProduceRequest, version: int = 9) -> PartitionProduceResponse:
+    result: PartitionProduceResponse = client.ask(request, version).responses[0].partition_responses[0]
+    return result
+
+
+def fetched(client: Connection, version: int = 12, **options: Any) -> PartitionData:
+    data: PartitionData = client.ask(fetch_request("t", **options), version).responses[0].partitions[0]
+    return data
+
+
+# -- Produce
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_in_every_version(client: Connection, version: int, acks: int) -> None:
+    assert produced(client, produce_request("t", batch("a", "b"), acks=acks), version).base_offset == 0
+    assert produced(client, produce_request("t", batch("c"), acks=acks), version).base_offset == 2
+    assert values_of(client.ask(fetch_request("t"), 11)) == [b"a", b"b", b"c"]
+
+
+def test_produce_and_fetch_by_topic_id(client: Connection) -> None:
+    topic_id = create_topic(client, "by-id")
+    data = TopicProduceData(topic_id=topic_id, partition_data=(PartitionProduceData(index=0, records=batch("a")),))
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(data,))
+    response = client.ask(request, 13)
+    assert response.responses[0].topic_id == topic_id
+    assert response.responses[0].partition_responses[0].error_code == 0
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    for version in (13, 15, 18):
+        fetch = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic_id=topic_id, partitions=(asked,)),))
+        assert values_of(client.ask(fetch, version)) == [b"a"]
+    absent = bytes(15) + b"\x09"
+    fetch = FetchRequest(max_wait_ms=9999, min_bytes=1, topics=(FetchTopic(topic_id=absent, partitions=(asked,)),))
+    assert client.ask(fetch, 13).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"topic": "absent"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partition": 2}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partition": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        ({"topic": OFFSETS_TOPIC}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_what_produce_refuses(client: Connection, options: dict[str, Any], error: ErrorCode) -> None:
+    result = produced(client, produce_request(**({"topic": "t", "data": batch("a")} | options)))
+    assert (result.error_code, result.base_offset) == (error, -1)
+
+
+def test_a_damaged_batch_is_refused_alone(client: Connection) -> None:
+    damaged = bytearray(batch("hello"))
+    damaged[-1] ^= 1
+    data = TopicProduceData(
+        name="t",
+        partition_data=(
+            PartitionProduceData(index=0, records=bytes(damaged)),
+            PartitionProduceData(index=1, records=batch("whole")),
+        ),
+    )
+    response = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=(data,)), 9)
+    assert [result.error_code for result in response.responses[0].partition_responses] == [
+        ErrorCode.CORRUPT_MESSAGE,
+        0,
+    ]
+
+
+def test_transactional_producers_are_refused(client: Connection) -> None:
+    data = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=batch("a")),))
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1, topic_data=(data,))
+    assert produced(client, request).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_too_few_replicas_for_acks_all() -> None:
+    client = Wire(brokers=2, min_insync_replicas=2).connect()
+    create_topic(client, "t", factor=1)
+    assert produced(client, produce_request("t", batch("a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert produced(client, produce_request("t", batch("a"), acks=1)).error_code == 0
+
+
+# -- InitProducerId
+
+
+def test_producer_ids_are_never_given_twice(client: Connection, wire: Wire) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    given = [client.ask(request, version).producer_id for version in (0, 1, 2, 3, 4, 5)]
+    again = wire.restarted()
+    given += [again.connect().ask(request, 4).producer_id]
+    assert len(set(given)) == len(given)
+    more = wire.restarted().connect()
+    given += [more.ask(request, 4).producer_id for _ in range(2500)]
+    assert len(set(given)) == len(given)
+
+
+def test_a_producer_that_has_an_id_gets_a_new_one(client: Connection) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1, producer_id=77, producer_epoch=3)
+    response = client.ask(request, 4)
+    assert (response.error_code, response.producer_epoch) == (0, 0)
+    assert response.producer_id != 77
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"transactional_id": "tx"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_init_producer_id_refuses(client: Connection, fields: dict[str, Any], error: ErrorCode) -> None:
+    request = InitProducerIdRequest(**({"transactional_id": None, "transaction_timeout_ms": 1} | fields))
+    response = client.ask(request, 4)
+    assert (response.error_code, response.producer_id) == (error, -1)
+
+
+def test_a_repeated_batch_is_answered_as_the_first_time_also_after_a_restart(client: Connection, wire: Wire) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    producer_id = client.ask(request, 4).producer_id
+
+    def numbered(sequence: int, value: str) -> bytes:
+        return batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+    assert produced(client, produce_request("t", numbered(0, "a"))).base_offset == 0
+    assert produced(client, produce_request("t", numbered(1, "b"))).base_offset == 1
+    assert produced(client, produce_request("t", numbered(0, "a"))).base_offset == 0
+    again = wire.restarted().connect()
+    assert produced(again, produce_request("t", numbered(1, "b"))).base_offset == 1
+    gap = produced(again, produce_request("t", numbered(3, "d")))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produced(again, produce_request("t", numbered(2, "c"))).base_offset == 2
+    assert values_of(again.ask(fetch_request("t"), 11)) == [b"a", b"b", b"c"]
+
+
+# -- Fetch
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_fetch_in_every_version(client: Connection, version: int) -> None:
+    produce(client, "t", "a", "b")
+    data = fetched(client, version)
+    assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 2, 2)
+    assert data.aborted_transactions is None
+    committed = fetched(client, version, isolation_level=1)
+    assert committed.aborted_transactions == ()
+    assert fetched(client, version, offset=2).records == b""
+
+
+def test_fetch_waits_for_data_and_is_woken_by_it(wire: Wire, client: Connection) -> None:
+    waiting = wire.connect()
+    waiting.send(fetch_request("t", max_wait_ms=500), 11)
+    wire.advance(499)
+    assert waiting.responses == []
+    produce(client, "t", "a")
+    assert values_of(waiting.take()) == [b"a"]
+
+
+def test_fetch_gives_up_waiting_after_max_wait(wire: Wire, client: Connection) -> None:
+    waiting = wire.connect()
+    waiting.send(fetch_request("t", max_wait_ms=500), 11)
+    assert wire.broker.next_deadline() == wire.now + 500
+    wire.advance(500)
+    assert values_of(waiting.take()) == []
+
+
+def test_fetch_waits_for_min_bytes(wire: Wire, client: Connection) -> None:
+    waiting = wire.connect()
+    size = len(batch("a"))
+    waiting.send(fetch_request("t", max_wait_ms=60_000, min_bytes=2 * size), 11)
+    produce(client, "t", "a")
+    assert waiting.responses == []
+    produce(client, "t", "b", partition=1)
+    assert waiting.responses == [], "that is another partition"
+    produce(client, "t", "c")
+    assert values_of(waiting.take()) == [b"a", b"c"]
+
+
+def test_fetch_sees_nothing_of_its_own_turn_and_all_of_it_in_the_next(wire: Wire, client: Connection) -> None:
+    other = wire.connect()
+    turn = wire.broker.step(
+        (other.frame(produce_request("t", batch("a")), 9), client.frame(fetch_request("t", max_wait_ms=100), 11)),
+        wire.now,
+    )
+    assert [release.connection for release in turn.releases] == [other.id], "the fetch waits for the commit"
+    wire.storage.commit(turn.operations)
+    wire.step()
+    assert values_of(client.take()) == [b"a"]
+
+
+@pytest.mark.parametrize("offset", [-1, 3, 10**15])
+def test_fetch_out_of_range_answers_at_once(client: Connection, offset: int) -> None:
+    produce(client, "t", "a", "b")
+    data = fetched(client, offset=offset, max_wait_ms=10_000)
+    assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_fetch_of_unknown_partitions_answers_at_once(client: Connection) -> None:
+    assert fetched(client, partition=9, max_wait_ms=10_000).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = client.ask(fetch_request("absent", max_wait_ms=10_000), 11)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
+    for index in range(4):
+        produce(client, "t", str(index) * 100)
+        produce(client, "t", str(index) * 100, partition=1)
+    size = len(batch("x" * 100))
+
+    def sizes(max_bytes: int, *partition_limits: int) -> list[int]:
+        asked = tuple(
+            FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=limit)
+            for index, limit in enumerate(partition_limits)
+        )
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=(FetchTopic(topic="t", partitions=asked),)
+        )
+        partitions = client.ask(request, 11).responses[0].partitions
+        return [len(partition.records) // size for partition in partitions]
+
+    everything = 10**6
+    assert sizes(everything, everything, everything) == [4, 4]
+    assert sizes(everything, 2 * size, size) == [2, 1]
+    assert sizes(everything, 1, 1) == [1, 0], "one batch whole, so that a consumer gets on"
+    assert sizes(1, everything, everything) == [1, 0]
+    assert sizes(5 * size, everything, everything) == [4, 1]
+    assert sizes(0, 0, 0) == [1, 0]
+
+
+def test_fetch_sessions_are_declined(client: Connection) -> None:
+    produce(client, "t", "a")
+    for session in ({"session_id": 0, "session_epoch": 0}, {"session_id": 5, "session_epoch": -1}):
+        response = client.ask(fetch_request("t", **session), 12)
+        assert (response.error_code, response.session_id, values_of(response)) == (0, 0, [b"a"])
+    response = client.ask(fetch_request("t", session_id=5, session_epoch=1), 12)
+    assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
+
+
+def test_fetch_of_nothing_answers_at_once(client: Connection) -> None:
+    response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=()), 12)
+    assert response.responses == ()
+
+
+def test_leader_epochs_in_fetch(wire: Wire) -> None:
+    wire = Wire(brokers=2)
+    first, second = wire.connect(1), wire.connect(2)
+    create_topic(first, "t", factor=2)
+    produce(first, "t", "a")
+    wire.step(MovePartition("t", 0, 2))
+    produce(second, "t", "b")
+
+    def at(client: Connection, epoch: int, last: int = -1, offset: int = 0) -> PartitionData:
+        asked = FetchPartition(
+            partition=0,
+            fetch_offset=offset,
+            partition_max_bytes=1000,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last,
+        )
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=(asked,)),))
+        response = client.ask(request, 12)
+        data: PartitionData = response.responses[0].partitions[0]
+        return data
+
+    assert at(second, 1).error_code == 0
+    stale = at(first, 0)
+    assert stale.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (stale.current_leader.leader_id, stale.current_leader.leader_epoch) == (2, 1)
+    assert at(second, 2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert at(first, 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert at(first, -1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert at(second, 1, last=0, offset=1).diverging_epoch.epoch == -1
+    diverging = at(second, 1, last=0, offset=2)
+    assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (0, 1)
+    assert diverging.records == b""
+
+
+# -- ListOffsets, OffsetForLeaderEpoch
+
+
+def listed(client: Connection, timestamp: int, version: int = 7, **fields: Any) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(**({"partition_index": 0, "timestamp": timestamp} | fields))
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,)),))
+    result: ListOffsetsPartitionResponse = client.ask(request, version).topics[0].partitions[0]
+    return result
+
+
+def test_offsets_by_time(client: Connection) -> None:
+    for timestamp in (100, 300, 200):
+        client.ask(produce_request("t", batch("x", timestamp=START_MS + timestamp)), 9)
+    assert (listed(client, -2).offset, listed(client, -1).offset) == (0, 3)
+    latest = listed(client, -3)
+    assert (latest.offset, latest.timestamp) == (1, START_MS + 300)
+    found = listed(client, START_MS + 150)
+    assert (found.offset, found.timestamp) == (1, START_MS + 300)
+    assert listed(client, 0).offset == 0
+    nothing = listed(client, START_MS + 400)
+    assert (nothing.error_code, nothing.offset, nothing.timestamp) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_earliest_and_latest_in_every_version(client: Connection, version: int) -> None:
+    produce(client, "t", "a")
+    assert (listed(client, -2, version).offset, listed(client, -1, version).offset) == (0, 1)
+
+
+def test_special_timestamps_need_their_version(client: Connection) -> None:
+    produce(client, "t", "a")
+    assert listed(client, -3, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert listed(client, -4, 7).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert listed(client, -4, 8).offset == 0
+    assert (listed(client, -5, 9).error_code, listed(client, -5, 9).offset) == (0, -1)
+    assert listed(client, -7, 11).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_what_list_offsets_refuses(client: Connection) -> None:
+    assert listed(client, -1, partition_index=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert listed(client, -1, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked, asked)),))
+    assert [found.error_code for found in client.ask(request, 7).topics[0].partitions] == [42, 42]
+
+
+def test_the_end_of_an_epoch() -> None:
+    wire = Wire(brokers=2)
+    first, second = wire.connect(1), wire.connect(2)
+    create_topic(first, "t", factor=2)
+    produce(first, "t", "a", "b")
+    wire.step(MovePartition("t", 0, 2))
+    produce(second, "t", "c")
+
+    def end(client: Connection, epoch: int, current: int = -1, partition: int = 0) -> EpochEndOffset:
+        asked = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
+        request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="t", partitions=(asked,)),))
+        result: EpochEndOffset = client.ask(request, 4).topics[0].partitions[0]
+        return result
+
+    for connection in (second, wire.restarted().connect(2)):
+        assert (end(connection, 0).leader_epoch, end(connection, 0).end_offset) == (0, 2)
+        assert (end(connection, 1).leader_epoch, end(connection, 1).end_offset) == (1, 3)
+        assert (end(connection, 5).leader_epoch, end(connection, 5).end_offset) == (-1, -1)
+    assert end(first, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert end(second, 0, current=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert end(second, 0, partition=4).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- DeleteRecords
+
+
+def deleted(client: Connection, offset: int, topic: str = "t", partition: int = 0) -> tuple[int, int]:
+    asked = DeleteRecordsTopic(
+        name=topic, partitions=(DeleteRecordsPartition(partition_index=partition, offset=offset),)
+    )
+    result = client.ask(DeleteRecordsRequest(topics=(asked,), timeout_ms=1), 2).topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+def test_records_are_deleted_up_to_an_offset(client: Connection, wire: Wire) -> None:
+    for value in "abc":
+        produce(client, "t", value)
+    assert deleted(client, 2) == (0, 2)
+    assert fetched(client, offset=1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert values_of(client.ask(fetch_request("t", 2), 11)) == [b"c"]
+    assert deleted(client, 1) == (0, 2), "never backwards"
+    assert deleted(client, -1) == (0, 3)
+    again = wire.restarted().connect()
+    assert (listed(again, -2).offset, listed(again, -1).offset) == (3, 3)
+
+
+def test_what_delete_records_refuses(client: Connection) -> None:
+    produce(client, "t", "a")
+    assert deleted(client, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert deleted(client, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert deleted(client, 0, partition=5) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert deleted(client, 0, OFFSETS_TOPIC) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_deleting_records_of_a_compacted_topic_is_refused() -> None:
+    client = Wire(log_cleanup_policy="compact").connect()
+    create_topic(client, "t")
+    keyed = encode_batch([NewRecord(b"k", b"v", START_MS)])
+    assert produced(client, produce_request("t", keyed)).error_code == 0
+    assert deleted(client, 1) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+# -- one turn, several things
+
+
+def test_deleting_a_topic_that_was_written_in_the_same_turn(wire: Wire, client: Connection) -> None:
+    wire.step(
+        client.frame(produce_request("t", batch("a")), 9),
+        client.frame(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5),
+        client.frame(produce_request("t", batch("b")), 9),
+    )
+    errors = [client.take().responses[0].partition_responses[0].error_code, client.take().responses[0].error_code]
+    assert errors == [0, 0]
+    assert client.take().responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wire.restarted()
