@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from kio_oracle import kio_class, messages, pairs, pairs_in_kio
 
 from kohort.wire.codec import decode, decode_prefix, encode, encode_request, encode_response, supported_versions
-from kohort.wire.compiler import compile_decoder, compile_encoder
+from kohort.wire.decoders import compile_decoder, decoder_source
+from kohort.wire.encoders import compile_encoder, encoder_source
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import unsigned_varint
 from kohort.wire.schema import Versions
@@ -260,3 +261,8 @@ def test_compiling_is_quick_enough_to_be_lazy() -> None:
         compile_decoder(cls, version)
     # The largest message takes about half a millisecond a function; the bound leaves room for a busy machine.
     assert (time.perf_counter() - started) / (2 * len(cases)) < 0.01
+
+
+def test_the_generated_source_can_be_read() -> None:
+    assert "long_or_null(buf, pos, 'group_id')" in decoder_source(HeartbeatRequest, 4)
+    assert "m.group_id.encode()" in encoder_source(HeartbeatRequest, 4)

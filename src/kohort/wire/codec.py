@@ -1,15 +1,12 @@
 """Messages to bytes and back, by functions that are generated from the schema tables.
 
 For each (message class, version) one flat encoder and one flat decoder are written as Python source and compiled on
-first use; nested structs are inlined into loops. The generator lives in `compiler.py`; this file holds the entrances,
-what the generated functions call, and how failures are told.
+first use; nested structs are inlined into loops. The generators are `encoders.py` and `decoders.py`; this file holds
+the entrances, and how failures are told.
 
-Decoding trusts nothing. A count is bounded by the bytes that remain before anything is built for it, so the memory a
-message takes is in proportion to its bytes. A length that reaches beyond the end is not checked on the spot: a slice
-past the end is only short, and the next read, or the check of the end position after the last one, fails.
-
-Encoding does no checks of its own on the way. When something does not fit, Python's own exception arrives here, and
-only then the message is walked field by field to say which one it was.
+Decoding trusts nothing: whatever the bytes, it ends in a message or a ProtocolError, and the memory that it takes is in
+proportion to the bytes. Encoding does no checks of its own on the way. When something does not fit, Python's own
+exception arrives here, and only then the message is walked field by field to say which one it was.
 """
 
 from __future__ import annotations
@@ -18,11 +15,23 @@ from collections.abc import Iterable
 from struct import Struct, error
 from typing import Any, TypeVar
 
-from kohort.wire.compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from kohort.wire.decoders import Decoder, compile_decoder
+from kohort.wire.encoders import Encoder, compile_encoder
 from kohort.wire.errors import ProtocolError
 from kohort.wire.explain import explain
 from kohort.wire.framing import API_VERSIONS_KEY
+from kohort.wire.layout import is_flexible
 from kohort.wire.schema import Versions, schema_of
+
+__all__ = [
+    "decode",
+    "decode_prefix",
+    "encode",
+    "encode_request",
+    "encode_response",
+    "is_flexible",
+    "supported_versions",
+]
 
 _M = TypeVar("_M")
 
@@ -92,11 +101,6 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
     except error as failure:
         raise ValueError(f"header of {type(message).__name__} v{version}: {failure}") from None
     return _joined((header, name, tags, *chunks), message, version)
-
-
-def is_flexible(cls: type, version: int) -> bool:
-    """Whether this version of a message has compact types and tagged fields (KIP-482)."""
-    return version in schema_of(cls).flexible
 
 
 def supported_versions(cls: type) -> Versions:

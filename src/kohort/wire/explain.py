@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import error, pack
 from typing import Any
 
-from kohort.wire.compiler import FORMATS, fields_of, tagged_fields_of
+from kohort.wire.layout import FORMATS, fields_of, tagged_fields_of
 from kohort.wire.schema import schema_of
 
 

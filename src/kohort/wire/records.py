@@ -153,7 +153,7 @@ _ONE_BYTE = [bytes((2 * value,)) for value in range(64)] + [bytes((2 * -value - 
 
 _READ = """\
 name = data[pos]; pos += 1
-if name < 128: name = name >> 1 ^ -(name & 1)
+if name < 128: name = zigzag[name]
 elif data[pos] < 128: name = name & 127 | data[pos] << 7; name = name >> 1 ^ -(name & 1); pos += 1
 else: name, pos = read_varint(data, pos - 1)
 """
@@ -225,6 +225,7 @@ def _compile_loop() -> Any:
             lines.append(line)
     names = {
         "read_varint": read_varint,
+        "zigzag": [value >> 1 ^ -(value & 1) for value in range(128)],
         "read_headers": _read_headers,
         "corrupt": _corrupt,
         "columns": RecordColumns,
