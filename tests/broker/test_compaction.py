@@ -1,0 +1,273 @@
+"""Compaction: the newest record of each key stays, nothing moves, tombstones and producers are kept long enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from logs import LOG, NOW, OneLog, batch
+
+from kohort.broker import compaction
+from kohort.broker.compaction import DELETE_HORIZON, due
+from kohort.storage.protocol import Append, StoredBatch
+from kohort.wire.batches import NewRecord as New
+from kohort.wire.batches import Record, check_crc, decode_records, encode_batch, read_header
+from kohort.wire.errors import ErrorCode
+
+DAY = 86_400_000
+KEEP = 10 * DAY
+"""producer.id.expiration.ms of these tests."""
+
+
+def compacted_log(**configs: object) -> OneLog:
+    return OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0, **configs)
+
+
+def run(log: OneLog, now: int = NOW, first_dirty: int = 0, step_bytes: int = 1 << 20) -> int:
+    """A pass to its end, if one is due. Returns how far the log is clean."""
+    work = due(log.partition, log.storage, first_dirty, now)
+    if work is None:
+        return first_dirty
+    for _ in range(10_000):
+        log.commit(work.step(now, KEEP, step_bytes))
+        if work.done:
+            return work.clean_to
+    pytest.fail("the pass does not end")
+
+
+def batches(log: OneLog) -> list[StoredBatch]:
+    return log.storage.read(LOG, 0, 1 << 30)
+
+
+def records(log: OneLog) -> list[Record]:
+    return [record for each in batches(log) for record in decode_records(each.data)]
+
+
+def pairs(log: OneLog) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in records(log)]
+
+
+def test_only_the_newest_record_of_a_key_stays() -> None:
+    log = compacted_log()
+    log.produce(batch((b"a", b"1"), (b"b", b"1")))
+    log.produce(batch((b"a", b"2"), (b"c", b"1")))
+    log.produce(batch((b"a", b"3")))
+    log.produce(batch((b"b", b"2")))
+    assert run(log) == 5
+    # The last batch is not looked at: b=1 stays beside b=2.
+    assert pairs(log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"a", b"3"), (5, b"b", b"2")]
+    assert log.partition.end_offset == 6
+    assert all(check_crc(each.data, read_header(each.data)) for each in batches(log))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_is_kept_keeps_codec_offsets_timestamps_and_headers(codec: int) -> None:
+    log = compacted_log()
+    news = [New(b"k%d" % (n % 60), b"v" * n, NOW + n, (("h", b"%d" % n), ("n", None))) for n in range(100)]
+    log.produce(encode_batch(news, compression=codec, producer_id=4, producer_epoch=2, base_sequence=10))
+    log.produce(batch((b"z", b"z")))
+    before = records(log)
+    run(log)
+    assert records(log) == [*before[40:100], before[100]]
+    header = read_header(batches(log)[0].data)
+    assert (header.compression, header.base_offset, header.last_offset, header.record_count) == (codec, 0, 99, 60)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 2, 10)
+    assert header.max_timestamp == batches(log)[0].max_timestamp == NOW + 99
+
+
+def test_log_append_time_stays() -> None:
+    log = compacted_log(message_timestamp_type="LogAppendTime")
+    log.produce(batch((b"a", b"1"), (b"b", b"1")), now=NOW + 7)
+    log.produce(batch((b"a", b"2")), now=NOW + 8)
+    log.produce(batch((b"z", b"z")), now=NOW + 9)
+    run(log)
+    assert [(record.key, record.timestamp) for record in records(log)] == [
+        (b"b", NOW + 7),
+        (b"a", NOW + 8),
+        (b"z", NOW + 9),
+    ]
+    assert read_header(batches(log)[0].data).timestamp_type == 1
+
+
+def test_tombstones_go_when_they_have_been_seen_long_enough() -> None:
+    log = compacted_log(delete_retention_ms=DAY)
+    log.produce(batch((b"a", b"1")))
+    log.produce(batch((b"a", None), (b"b", b"1"), timestamp=NOW - 100 * DAY))
+    log.produce(batch((b"z", b"1")))
+    clean = run(log, NOW)
+    assert pairs(log) == [(1, b"a", None), (2, b"b", b"1"), (3, b"z", b"1")]
+    header = read_header(batches(log)[0].data)
+    assert header.attributes & DELETE_HORIZON
+    assert header.base_timestamp == NOW + DAY
+    assert records(log)[0].timestamp == NOW - 100 * DAY
+    log.produce(batch((b"y", b"1")))
+    clean = run(log, NOW + DAY - 1, clean)
+    assert pairs(log)[0] == (1, b"a", None)
+    log.produce(batch((b"x", b"1")))
+    run(log, NOW + DAY, clean)
+    assert [key for _, key, _ in pairs(log)] == [b"b", b"z", b"y", b"x"]
+
+
+def test_an_emptied_batch_stays_for_a_producer_that_may_come_back() -> None:
+    log = compacted_log()
+    log.produce(batch((b"a", b"1"), (b"a", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, compression=4))
+    log.produce(batch((b"a", b"3"), producer_id=6, producer_epoch=0, base_sequence=0))
+    log.produce(batch((b"a", b"4"), producer_id=6, producer_epoch=0, base_sequence=1))
+    log.produce(batch((b"z", b"z")))
+    run(log)
+    assert [(each.producer_id, read_header(each.data).record_count) for each in batches(log)] == [
+        (5, 0),
+        (6, 1),
+        (-1, 1),
+    ]
+    log.restart()
+
+    def send(sequence: int, count: int) -> ErrorCode:
+        data = batch(*[(b"a", b"5")] * count, producer_id=5, producer_epoch=0, base_sequence=sequence)
+        return log.produce(data).error
+
+    assert send(0, 2) == 0  # a repeat
+    assert log.partition.end_offset == 5
+    assert send(3, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(2, 1) == 0
+    log.produce(batch((b"y", b"y")))
+    run(log, NOW)
+    assert 0 not in [each.base_offset for each in batches(log)]
+
+
+def test_an_emptied_batch_of_an_expired_producer_goes() -> None:
+    log = compacted_log()
+    log.produce(batch((b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=0))
+    log.produce(batch((b"a", b"2")))
+    log.produce(batch((b"z", b"z")))
+    run(log, NOW + KEEP + 1)
+    assert pairs(log) == [(1, b"a", b"2"), (2, b"z", b"z")]
+
+
+def test_finding_by_time_passes_over_empty_batches() -> None:
+    log = compacted_log()
+    log.produce(batch((b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, timestamp=NOW + 50))
+    log.produce(batch((b"a", b"2"), timestamp=NOW + 10))
+    log.produce(batch((b"z", b"z"), timestamp=NOW + 5))
+    run(log)
+    latest = log.partition.latest_record()
+    assert latest is not None
+    assert (latest.offset, latest.timestamp) == (1, NOW + 10)
+    found = log.partition.first_record_at_or_after(NOW + 6)
+    assert found is not None
+    assert found.offset == 1
+
+
+def test_control_batches_stay() -> None:
+    log = compacted_log()
+    control = encode_batch([New(b"\0\0\0\1", b"\0\0\0\0\0\0", NOW)], is_control=True)
+    stored = StoredBatch(0, 0, NOW, control)
+    log.storage.commit([Append(LOG, (stored,))])
+    log.restart()
+    log.produce(batch((b"\0\0\0\1", b"x")))
+    log.produce(batch((b"z", b"z")))
+    run(log)
+    assert batches(log)[0] == stored
+
+
+def test_a_pass_is_due_by_the_dirty_ratio() -> None:
+    log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.5)
+    for n in range(10):
+        log.produce(batch((b"k%d" % n, b"v")))
+    assert due(log.partition, log.storage, 0, NOW) is not None
+    assert due(log.partition, log.storage, 4, NOW) is None  # 5 of 10 batches: not more than half
+    assert due(log.partition, log.storage, 3, NOW) is not None
+    assert due(OneLog(cleanup_policy="delete").partition, log.storage, 0, NOW) is None
+
+
+def test_young_records_stay_as_they_are() -> None:
+    log = compacted_log(min_compaction_lag_ms=1000)
+    for at in (NOW - 3000, NOW - 2000, NOW - 500, NOW - 400, NOW - 2000):
+        log.produce(batch((b"a", b"%d" % at), timestamp=at))
+    assert run(log, NOW) == 2
+    assert [record.offset for record in records(log)] == [1, 2, 3, 4]
+
+
+def test_a_trim_in_the_same_turn_is_waited_for() -> None:
+    log = compacted_log()
+    for n in range(6):
+        log.produce(batch((b"a", b"%d" % n)))
+    work = due(log.partition, log.storage, 0, NOW)
+    assert work is not None
+    assert work.step(NOW, KEEP) == ()
+    trim = log.partition.trim(3)
+    assert trim is not None
+    assert work.step(NOW, KEEP) == ()
+    log.commit([trim])
+    while not work.done:
+        log.commit(work.step(NOW, KEEP))
+    assert pairs(log) == [(4, b"a", b"4"), (5, b"a", b"5")]
+
+
+def test_too_many_keys_make_the_pass_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MAX_KEY_BYTES", 3 * 150)
+    log = compacted_log()
+    for n in range(20):
+        log.produce(batch((b"key %d" % (n % 10), b"%d" % n)))
+    clean, passes = 0, 0
+    while clean < 19 and passes < 20:
+        clean, passes = run(log, NOW, clean), passes + 1
+    assert 1 < passes < 20
+    # The last batch, key 9, is not looked at, so its older value stays too.
+    assert [record.offset for record in records(log)] == list(range(9, 20))
+
+
+@dataclass(frozen=True)
+class Step:
+    sends: list[list[tuple[int, int | None]]]
+    """Batches of (key, value)."""
+    hours: int
+    compact: bool
+    restart: bool
+
+
+steps = st.builds(
+    Step,
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 99)), min_size=1, max_size=4), max_size=4
+    ),
+    st.integers(0, 30),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(steps, max_size=12), st.integers(1, 400))
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_the_state_replayed_is_the_state_live(history: list[Step], step_bytes: int) -> None:
+    log = compacted_log(delete_retention_ms=DAY)
+    live: dict[bytes, bytes | None] = {}
+    values: dict[int, tuple[bytes, bytes | None]] = {}
+    now, clean = NOW, 0
+    for step in history:
+        now += step.hours * 3_600_000
+        for sends in step.sends:
+            news = [(b"%d" % key, None if value is None else b"%d" % value) for key, value in sends]
+            base = log.produce(batch(*news, timestamp=now), now).base_offset
+            for index, (key, value) in enumerate(news):
+                live[key] = value
+                values[base + index] = (key, value)
+        if step.compact:
+            clean = run(log, now, clean, step_bytes)
+        if step.restart:
+            log.restart()
+            clean = 0
+        found = records(log)
+        replayed: dict[bytes, bytes | None] = {}
+        for record in found:
+            assert values[record.offset] == (record.key, record.value)
+            assert record.key is not None
+            replayed[record.key] = record.value
+        offsets = [record.offset for record in found]
+        assert offsets == sorted(set(offsets))
+        present = {key: value for key, value in live.items() if value is not None}
+        assert {key: value for key, value in replayed.items() if value is not None} == present
+        assert log.partition.size == sum(len(each.data) for each in batches(log))
