@@ -1,0 +1,101 @@
+"""`kohort groups` against a server: views, states, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from run_command import Kohort
+
+sys.path.append(str(Path(__file__).parents[1] / "client_library"))
+
+from group_member import GroupMember
+
+
+@pytest.fixture
+def group(kohort: Kohort, unique: str) -> str:
+    """A group without members that has read 2 of 3 records of partition 0, and all (none) of partition 1."""
+    kohort("topics", "create", unique, "--partitions", "2")
+    kohort("produce", unique, "-p", "0", stdin="a\nb\n")
+    kohort("consume", unique, "-g", unique, "--from-beginning", "-e")
+    kohort("produce", unique, "-p", "0", stdin="c\n")
+    return unique
+
+
+@pytest.fixture
+def member(group: str, bootstrap: str) -> Iterator[GroupMember]:
+    member = GroupMember(bootstrap, group, {group: (0, 1)})
+    yield member
+    member.leave()
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_an_empty_group(kohort: Kohort, group: str) -> None:
+    described = rows(kohort("groups", "describe", group).out)
+    assert described[0] == (
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+    )
+    assert described[1] == [group, group, "0", "2", "3", "1", "-", "-", "-"]
+    assert " ".join(described[-1]) == f"{group}: Empty, 0 members, total lag 1"
+
+
+def test_a_group_with_a_member(kohort: Kohort, group: str, member: GroupMember) -> None:
+    described = rows(kohort("groups", "describe", group).out)
+    assert described[1][:7] == [group, group, "0", "2", "3", "1", member.member_id]
+    assert described[2][:7] == [group, group, "1", "-", "0", "-", member.member_id]
+    assert described[1][-1] == "by-hand"
+    assert " ".join(described[-1]) == f"{group}: Stable, 1 member, total lag 1"
+
+
+def test_the_views(kohort: Kohort, group: str, member: GroupMember) -> None:
+    heading, row, _ = rows(kohort("groups", "describe", group, "--members", "--verbose").out)
+    assert heading == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
+    assert (row[:3], row[-2:]) == ([group, member.member_id, "-"], ["2", f"{group}(0,1)"])
+    heading, row = rows(kohort("groups", "describe", group, "--state").out)
+    assert heading == ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    assert row[-3:] == ["range", "Stable", "1"]
+    assert kohort("groups", "describe", group, "--offsets").out == kohort("groups", "describe", group).out
+
+
+def test_json(kohort: Kohort, group: str, member: GroupMember) -> None:
+    (described,) = json.loads(kohort("groups", "describe", group, "-o", "json").out)
+    assert (described["group"], described["state"], described["total_lag"]) == (group, "Stable", 1)
+    assert described["members"][0]["assignment"] == {group: [0, 1]}
+    first, second = described["offsets"]
+    assert (first["current_offset"], first["log_end_offset"], first["lag"]) == (2, 3, 1)
+    assert (second["current_offset"], second["log_end_offset"], second["lag"]) == (None, 0, None)
+    assert first["consumer_id"] == member.member_id
+    listed = json.loads(kohort("groups", "list", "-o", "json").out)
+    assert [row["state"] for row in listed if row["group"] == group] == ["Stable"]
+
+
+def test_lists_by_state_and_type(kohort: Kohort, group: str) -> None:
+    assert [group, "Empty"] in [row[:2] for row in rows(kohort("groups", "list", "--state", "empty").out)]
+    assert group not in kohort("groups", "list", "--state", "Stable").out
+    assert group in kohort("groups", "list", "--type", "classic").out
+    assert group not in kohort("groups", "list", "--type", "consumer").out
+
+
+def test_offsets_outlive_their_topic(kohort: Kohort, group: str) -> None:
+    kohort("topics", "delete", group)
+    ran = kohort("groups", "describe", group, code=None)
+    assert ran.code in (0, 1), ran  # brokers may delete the offsets together with the topic
+    assert "Traceback" not in ran.err
+
+
+def test_an_unknown_group_is_named_after_those_known(kohort: Kohort, group: str) -> None:
+    ran = kohort("groups", "describe", "nobody", group, code=1)
+    assert ran.err == "kohort: group nobody does not exist\n"
+    assert f"{group}: Empty" in ran.out
+    assert json.loads(kohort("groups", "describe", "nobody", "-o", "json", code=1).out) == []
+
+
+def test_a_group_with_members_does_not_lend_its_offsets(kohort: Kohort, group: str, member: GroupMember) -> None:
+    ran = kohort("consume", group, "--group", group, code=1)
+    assert f"group {group} is Stable: only its members may commit" in ran.err

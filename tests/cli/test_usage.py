@@ -1,0 +1,104 @@
+"""Wrong usage is exit code 2, an unreachable cluster 3; neither prints a traceback."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kohort import __version__
+from kohort.cli.connect import complete_topics
+from kohort.cli.main import COMMANDS, app
+
+WRONG = [
+    ["nonsense"],
+    ["topics", "nonsense"],
+    ["topics", "create"],
+    ["topics", "create", "t", "--partitions", "none"],
+    ["topics", "create", "t", "--partitions", "0"],
+    ["topics", "create", "t", "--config", "retention.ms"],
+    ["topics", "list", "-o", "yaml"],
+    ["topics", "list", "-b", "host:port"],
+    ["topics", "list", "-b", ""],
+    ["groups", "describe"],
+    ["groups", "describe", "g", "--members", "--state"],
+    ["groups", "describe", "g", "--verbose"],
+    ["consume", "t", "--offset", "soon"],
+    ["consume", "t", "--offset", "latest", "--from-beginning"],
+    ["consume", "t", "-o", "table"],
+    ["consume", "t", "--format", "%q"],
+    ["consume", "t", "--isolation", "none"],
+    ["consume", "t", "-o", "json", "--format", "%v"],
+    ["produce", "t", "--key-separator", ""],
+    ["produce", "t", "--acks", "2"],
+    ["produce", "t", "--file", "/nowhere/at/all"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_wrong_usage(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "list"],
+        ["topics", "create", "t"],
+        ["topics", "delete", "t", "--yes"],
+        ["groups", "list"],
+        ["groups", "describe", "g"],
+        ["consume", "t"],
+        ["produce", "t"],
+    ],
+    ids=" ".join,
+)
+def test_an_unreachable_cluster(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kohort.cli.connect.BOOTSTRAP_TIMEOUT_MS", 50)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    result = CliRunner().invoke(app, [*arguments, "-b", address])
+    assert result.exit_code == 3, result.output
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert f"{address}: connection refused" in result.stderr
+    assert "--bootstrap-server" in result.stderr
+
+
+def test_completion_of_an_unreachable_cluster_is_empty_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Context:
+        params = {"bootstrap_server": "127.0.0.1:1"}
+
+    monkeypatch.setattr("kohort.cli.connect.COMPLETION_TIMEOUT_MS", 50)
+    assert complete_topics(Context(), "") == []  # type: ignore[arg-type]
+
+
+def test_help_names_every_command_and_the_exit_codes() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert name in result.stdout
+    assert "Exit codes" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["topics", "groups", "produce", "consume"])
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.stdout
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"kohort {__version__}\n"
+
+
+def test_commands_do_not_import_the_server_side() -> None:
+    for name in ("topics", "groups", "produce", "consume", "connect", "output", "main"):
+        text = (Path(__file__).parents[2] / "src" / "kohort" / "cli" / f"{name}.py").read_text(encoding="utf-8")
+        assert "kohort.server" not in text
+        assert "kohort.broker" not in text

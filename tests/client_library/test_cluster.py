@@ -1,0 +1,186 @@
+"""Every call of `Cluster` against a server of three brokers."""
+
+from __future__ import annotations
+
+import pytest
+from group_member import GroupMember
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.client.groups import Committed
+from kohort.client.metadata import TopicPartition
+from kohort.client.records import next_position, records
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
+
+
+def write(cluster: Cluster, topic: str, partition: int, *values: bytes, timestamp: int = 1_000) -> int:
+    new = [NewRecord(None, value, timestamp + index) for index, value in enumerate(values)]
+    return cluster.produce(topic, partition, new)
+
+
+def read_all(cluster: Cluster, positions: dict[TopicPartition, int]) -> dict[TopicPartition, list[bytes | None]]:
+    """Everything up to the present ends; moves the positions."""
+    ends = cluster.offsets(positions, "latest")
+    found: dict[TopicPartition, list[bytes | None]] = {partition: [] for partition in positions}
+    while any(positions[partition] < ends[partition] for partition in positions):
+        for part in cluster.fetch(positions, max_wait_ms=100):
+            key = (part.topic, part.partition)
+            assert part.error == ErrorCode.NONE
+            found[key] += [record.value for record in records(part, positions[key])]
+            positions[key] = next_position(part, positions[key])
+    return found
+
+
+def test_brokers(cluster: Cluster, three_brokers: KohortServer) -> None:
+    nodes = cluster.nodes()
+    assert len(nodes) == 3
+    assert {node.address for node in nodes.values()} == set(three_brokers.bootstrap_servers.split(","))
+    assert cluster.cluster_id()
+    assert cluster.controller_id() in nodes
+
+
+def test_topics_are_created_described_and_deleted(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=4, replication_factor=3, configs={"retention.ms": "1000"})
+    topic = cluster.topics([unique])[unique]
+    assert [partition.index for partition in topic.partitions] == [0, 1, 2, 3]
+    assert topic.replication_factor == 3
+    assert topic.topic_id is not None
+    assert {partition.leader for partition in topic.partitions} <= set(cluster.nodes())
+    assert unique in cluster.topics()
+    settings = {entry.name: entry for entry in cluster.describe_configs([unique])[unique]}
+    assert settings["retention.ms"].value == "1000"
+    assert settings["retention.ms"].set_on_topic
+    assert not settings["cleanup.policy"].set_on_topic
+    with pytest.raises(ServerError, match="TOPIC_ALREADY_EXISTS"):
+        cluster.create_topic(unique)
+    cluster.delete_topic(unique)
+    assert cluster.topics([unique])[unique].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unique not in cluster.topics()
+
+
+def test_numbers_left_out_are_the_brokers(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique)
+    assert len(cluster.topics([unique])[unique].partitions) == 6
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "code"),
+    [(0, 1, "INVALID_PARTITIONS"), (1, 4, "INVALID_REPLICATION_FACTOR")],
+)
+def test_impossible_topics_are_refused(
+    cluster: Cluster, unique: str, partitions: int, replicas: int, code: str
+) -> None:
+    with pytest.raises(ServerError, match=code):
+        cluster.create_topic(unique, partitions, replicas)
+
+
+def test_records_come_back_in_order_from_every_leader(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=6)
+    for partition in range(6):
+        assert write(cluster, unique, partition, b"a%d" % partition, b"b") == 0
+        assert write(cluster, unique, partition, b"c") == 2
+    assert len({partition.leader for partition in cluster.topics([unique])[unique].partitions}) == 3
+    positions = cluster.offsets([(unique, partition) for partition in range(6)], "earliest")
+    found = read_all(cluster, positions)
+    assert found == {(unique, partition): [b"a%d" % partition, b"b", b"c"] for partition in range(6)}
+    assert set(positions.values()) == {3}
+
+
+def test_a_fetch_with_nothing_to_read_comes_back_empty(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=6)
+    fetched = cluster.fetch({(unique, partition): 0 for partition in range(6)}, max_wait_ms=20)
+    assert sorted(part.partition for part in fetched) == list(range(6))
+    assert all(part.records == b"" and part.high_watermark == 0 for part in fetched)
+    assert cluster.fetch({}) == []
+
+
+def test_a_position_outside_of_the_log_is_told(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=1)
+    write(cluster, unique, 0, b"a")
+    (part,) = cluster.fetch({(unique, 0): 99}, max_wait_ms=20)
+    assert part.error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_offsets_by_time(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=2, configs={"retention.ms": "-1"})
+    write(cluster, unique, 0, b"a", b"b", b"c", timestamp=10_000)
+    first, second = (unique, 0), (unique, 1)
+    assert cluster.offsets([first], 10_001) == {first: 1}
+    assert cluster.offsets([first], 10_003) == {first: -1}
+    assert cluster.offsets([first], "max-timestamp") == {first: 2}
+    assert cluster.offsets([first, second], {first: 0, second: "latest"}) == {first: 0, second: 0}
+    assert cluster.offsets([]) == {}
+
+
+def test_without_acknowledgement_records_still_arrive(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=1)
+    new = [NewRecord(b"k", b"v", 1_000)]
+    assert cluster.produce(unique, 0, new, acks=0) == -1
+    assert cluster.produce(unique, 0, new, acks=1) == 1
+
+
+def test_a_moved_partition_is_followed(cluster: Cluster, three_brokers: KohortServer, unique: str) -> None:
+    cluster.create_topic(unique, partitions=1)
+    write(cluster, unique, 0, b"before")
+    old = cluster.topics([unique])[unique].partitions[0].leader
+    for broker in cluster.nodes():
+        three_brokers.move_partition(unique, 0, broker)
+        write(cluster, unique, 0, b"moved")
+    assert old in cluster.nodes()
+    assert read_all(cluster, {(unique, 0): 0}) == {(unique, 0): [b"before", b"moved", b"moved", b"moved"]}
+
+
+def test_a_broker_that_goes_and_comes_back_is_waited_for(
+    cluster: Cluster, three_brokers: KohortServer, unique: str
+) -> None:
+    cluster.create_topic(unique, partitions=3)
+    for partition in range(3):
+        write(cluster, unique, partition, b"before")
+    three_brokers.stop_broker(2)
+    three_brokers.start_broker(2)
+    for partition in range(3):
+        write(cluster, unique, partition, b"after")
+    found = read_all(cluster, {(unique, partition): 0 for partition in range(3)})
+    assert set(map(tuple, found.values())) == {(b"before", b"after")}
+
+
+def test_offsets_are_committed_from_outside_and_follow_the_group(
+    cluster: Cluster, three_brokers: KohortServer, unique: str
+) -> None:
+    cluster.create_topic(unique, partitions=2)
+    assert cluster.committed(unique) == {}
+    cluster.commit(unique, {(unique, 0): 5, (unique, 1): Committed(7, 3, "note")})
+    expected = {(unique, 0): Committed(5, -1, ""), (unique, 1): Committed(7, 3, "note")}
+    assert cluster.committed(unique) == expected
+    for broker in cluster.nodes():
+        three_brokers.move_group(unique, broker)
+        assert cluster.committed(unique, [(unique, 1), (unique, 0)]) == expected
+    cluster.commit(unique, {})
+
+
+def test_a_group_is_listed_described_and_deleted(cluster: Cluster, three_brokers: KohortServer, unique: str) -> None:
+    cluster.create_topic(unique, partitions=3)
+    member = GroupMember(three_brokers.bootstrap_servers, unique, {unique: (0, 2)})
+    listed = {group.group_id: group for group in cluster.list_groups()}
+    assert listed[unique].state == "Stable"
+    assert [group.group_id for group in cluster.list_groups(states=["stable"]) if group.group_id == unique] == [unique]
+    assert unique not in [group.group_id for group in cluster.list_groups(states=["Empty"])]
+    described = cluster.describe_groups([unique])[unique]
+    assert (described.state, described.protocol) == ("Stable", "range")
+    assert described.coordinator == listed[unique].coordinator
+    (seen,) = described.members
+    assert (seen.member_id, seen.client_id) == (member.member_id, "by-hand")
+    assert seen.assigned == {unique: (0, 2)}
+    assert seen.subscribed == (unique,)
+    with pytest.raises(ServerError, match="only they may commit"):
+        cluster.commit(unique, {(unique, 0): 1})
+    with pytest.raises(ServerError, match="NON_EMPTY_GROUP"):
+        cluster.delete_group(unique)
+    member.leave()
+    assert cluster.describe_groups([unique])[unique].state == "Empty"
+    cluster.delete_group(unique)
+    assert cluster.describe_groups([unique])[unique].state == "Dead"
+    with pytest.raises(ServerError, match="GROUP_ID_NOT_FOUND"):
+        cluster.delete_group(unique)
