@@ -32,6 +32,18 @@ class RequestHeaderView(NamedTuple):
     client_id: str | None
 
 
+class BadLength(ProtocolError):
+    """A frame whose length is negative or above the limit. The stream is lost from here on.
+
+    `frames` are the good ones that arrived before it in the same piece: whoever wants may serve them first, as Kafka
+    does, and close the connection then.
+    """
+
+    def __init__(self, length: int, max_bytes: int, frames: list[bytes]) -> None:
+        super().__init__(f"frame of {length} bytes (the limit is {max_bytes})")
+        self.frames = frames
+
+
 class FrameSplitter:
     """Cuts a byte stream into frames of at most `max_bytes` (the length prefix not counted)."""
 
@@ -48,7 +60,7 @@ class FrameSplitter:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now. After a ProtocolError the stream is lost."""
+        """The frames that are whole now. Raises BadLength, after which the stream is lost."""
         buffer = self._buffer
         if not buffer:
             # The common case: what arrives begins at a frame and ends with one. No copy into the buffer.
@@ -70,7 +82,7 @@ class FrameSplitter:
         while size - position >= 4:
             (length,) = _LENGTH.unpack_from(data, position)
             if length < 0 or length > self._max_bytes:
-                raise ProtocolError(f"frame of {length} bytes (the limit is {self._max_bytes})")
+                raise BadLength(length, self._max_bytes, frames)
             end = position + 4 + length
             if end > size:
                 self._wanted = 4 + length
