@@ -36,8 +36,7 @@ def replay(state: BrokerState) -> None:
         return
     for record, _ in records_of(state, METADATA_LOG, metadata.start_offset):
         state.catalog.apply(record)
-    state.metadata_end = metadata.end_offset
-    state.resume_producer_ids()
+    state.resume(metadata)
     _open_partitions(state, logs)
     _load_shards(state)
 

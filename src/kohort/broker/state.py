@@ -23,6 +23,7 @@ import msgspec
 from kohort.broker.fetch_waits import FetchWait, FetchWaits
 from kohort.broker.partition import Appended, Partition
 from kohort.broker.shard_deadlines import ShardDeadlines
+from kohort.broker.topic_configs import resolve
 from kohort.broker.topics import (
     METADATA_LOG,
     OFFSETS_TOPIC,
@@ -36,8 +37,7 @@ from kohort.broker.turn import ConnectionId, Millis
 from kohort.config import Config
 from kohort.coordinator.events import Client, Event, JournalEntry, Record, Reply, RequestId, TopicsDeleted
 from kohort.coordinator.shard import Shard, partition_for
-from kohort.storage.protocol import Append, CreateLog, DeleteLog, LogInfo, Operation, Storage, StoredBatch
-from kohort.wire.batches import NewRecord, encode_batch
+from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 
@@ -103,6 +103,7 @@ class BrokerState:
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}
         """Topic id: its partitions, by index."""
+        self.metadata = self._open_metadata(None)
         self.shards: list[Shard] = []
         self.deadlines = ShardDeadlines()
         self.fetch_waits = FetchWaits()
@@ -112,8 +113,6 @@ class BrokerState:
         self.now = now
         self.operations: list[Operation] = []
         self.replies: list[Reply] = []
-        self.metadata_end = 0
-        """Offset of the metadata log's next record."""
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
         self._shard_records: dict[int, list[Record]] = {}
@@ -131,6 +130,16 @@ class BrokerState:
     def partition(self, topic: Topic, index: int) -> Partition | None:
         partitions = self.partitions[topic.topic_id]
         return partitions[index] if 0 <= index < len(partitions) else None
+
+    def partition_of(self, log: LogKey) -> Partition | None:
+        """The partition of a log, also that of the metadata log; None when its topic is gone."""
+        if log == METADATA_LOG:
+            return self.metadata
+        partitions = self.partitions.get(log.topic_id)
+        return partitions[log.partition] if partitions is not None else None
+
+    def all_partitions(self) -> list[Partition]:
+        return [self.metadata, *(partition for partitions in self.partitions.values() for partition in partitions)]
 
     def new_topic_id(self) -> bytes:
         """A random UUID (RFC 4122, version 4) whose text begins with no hyphen, which tools would take for a flag."""
@@ -276,9 +285,15 @@ class BrokerState:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
-    def resume_producer_ids(self) -> None:
-        """After the replay: what is left of the last block may have been given out before the stop."""
+    def resume(self, metadata: LogInfo) -> None:
+        """After the replay of the metadata log."""
+        self.metadata = self._open_metadata(metadata)
+        # What is left of the last block may have been given out before the stop.
         self._next_producer_id = self.catalog.next_producer_id
+
+    def _open_metadata(self, info: LogInfo | None) -> Partition:
+        settings = resolve({"cleanup.policy": "compact"}, self.config)
+        return Partition(METADATA_LOG, settings, 0, self.storage, self.config, info)
 
     # -- the turn
 
@@ -296,17 +311,8 @@ class BrokerState:
             self.append_records(self.partitions[topic.topic_id][shard], records)
         self._shard_records.clear()
         if self._metadata_records:
-            self._append_metadata()
+            self.append_records(self.metadata, self._metadata_records)
+            self._metadata_records.clear()
         operations = tuple(self.operations)
         self.operations.clear()
         return operations
-
-    def _append_metadata(self) -> None:
-        records = [NewRecord(record.key, record.value, self.now) for record in self._metadata_records]
-        last_offset = self.metadata_end + len(records) - 1
-        batch = StoredBatch(
-            self.metadata_end, last_offset, self.now, encode_batch(records, base_offset=self.metadata_end)
-        )
-        self.operations.append(Append(METADATA_LOG, (batch,)))
-        self.metadata_end = last_offset + 1
-        self._metadata_records.clear()

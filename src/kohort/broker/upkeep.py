@@ -1,20 +1,25 @@
 """What has to be done now and then: retention and compaction of logs, the expiry of committed offsets.
 
-Work comes in bounded pieces, one a turn, so that no client waits long behind it. A round looks at every partition once;
-while a round is under way the broker is busy and is stepped again at once.
+Work comes in bounded pieces, one a turn, so that no client waits long behind it. A round looks at every log once; while
+a round or a compaction is under way there is more to do at once, and the broker says that it is busy.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from kohort.broker import compaction, retention
+from kohort.broker.compaction import Compaction
+from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
 from kohort.coordinator.events import ExpireOffsets
 from kohort.storage.protocol import LogKey
 
-PARTITIONS_A_TURN = 64
+LOGS_A_TURN = 32
 """How many logs are looked at in one turn."""
+COMPACTED_BYTES_A_TURN = 1024 * 1024
+"""What a compaction reads in one turn: some ten milliseconds of decoding."""
 
 
 class Upkeep:
@@ -24,10 +29,14 @@ class Upkeep:
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
         self._logs: deque[LogKey] = deque()
         """Left of the round under way."""
+        self._compaction: Compaction | None = None
+        self._compacting: Partition | None = None
+        self._clean_to: dict[LogKey, int] = {}
+        """How far each log is compacted. Not durable: after a restart the first pass looks at everything again."""
 
     @property
     def busy(self) -> bool:
-        return bool(self._logs)
+        return self._compaction is not None or bool(self._logs)
 
     def next_deadline(self) -> Millis:
         return min(self._logs_due_ms, self._offsets_due_ms)
@@ -40,11 +49,52 @@ class Upkeep:
                 state.ask(shard, ExpireOffsets())
         if now >= self._logs_due_ms:
             self._logs_due_ms = now + state.config.log_retention_check_interval_ms
-            self._logs = deque(
-                topic.log_key(i) for topic in state.catalog.topics.values() for i in range(len(topic.partitions))
-            )
-        for _ in range(min(PARTITIONS_A_TURN, len(self._logs))):
-            self._look_after(self._logs.popleft(), now)
+            self._begin_round()
+        if self._compaction is not None:
+            self._compact(self._compaction)
+        for _ in range(min(LOGS_A_TURN, len(self._logs))):
+            if self._compaction is not None:
+                break
+            self._look_after(self._logs.popleft())
 
-    def _look_after(self, log: LogKey, now: Millis) -> None:
-        pass
+    def _begin_round(self) -> None:
+        if self._logs:
+            return
+        partitions = self._state.all_partitions()
+        self._logs.extend(partition.log for partition in partitions)
+        present = set(self._logs)
+        self._clean_to = {log: offset for log, offset in self._clean_to.items() if log in present}
+
+    def _look_after(self, log: LogKey) -> None:
+        partition = self._state.partition_of(log)
+        if partition is None:
+            return
+        self._retain(partition)
+        clean_to = self._clean_to.get(log, 0)
+        if self._state.config.log_cleaner_enable and partition.settings.compact and partition.high_watermark > clean_to:
+            self._compaction = compaction.due(partition, self._state.storage, clean_to, self._state.now)
+            self._compacting = partition
+
+    def _retain(self, partition: Partition) -> None:
+        settings = partition.settings
+        if not settings.delete or partition.high_watermark == partition.start_offset:
+            return
+        batches = self._state.storage.batches(partition.log, partition.start_offset)
+        kept = retention.retained(batches, partition.start_offset, partition.size, settings, self._state.now)
+        if kept.start_offset > partition.start_offset:
+            self._state.trim(partition, kept.start_offset)
+        if not kept.complete:
+            self._logs.append(partition.log)
+
+    def _compact(self, under_way: Compaction) -> None:
+        state, partition = self._state, self._compacting
+        assert partition is not None
+        if state.partition_of(partition.log) is not partition:
+            self._compaction = None  # Its topic was deleted.
+            return
+        state.operations.extend(
+            under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
+        )
+        if under_way.done:
+            self._clean_to[partition.log] = under_way.clean_to
+            self._compaction = None
