@@ -1,0 +1,233 @@
+"""A data directory that is locked, damaged, foreign or of a newer format; a disk that is full.
+
+Damage is either noticed or does no harm: nothing wrong is ever read.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storage_batches import LOG, OTHER, make_batch
+
+from kohort.storage.protocol import Append, BatchInfo, CreateLog, LogInfo, LogKey, Replace, StorageError, StoredBatch
+from kohort.storage.sqlite import FILE_NAME, SqliteStorage
+
+Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
+
+
+def filled(directory: Path, commits: int = 60) -> Content:
+    chance = random.Random(3)
+    storage = SqliteStorage(directory)
+    storage.commit([CreateLog(LOG), CreateLog(OTHER)])
+    end = 0
+    for n in range(commits):
+        made = []
+        for _ in range(3):
+            made.append(make_batch(end, 2, timestamp=n, size=chance.choice([80, 300, 20_000]), producer_id=n % 4))
+            end += 2
+        storage.commit([Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),))])
+    storage.commit([Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
+    content = everything(storage)
+    storage.close()
+    return content
+
+
+def everything(storage: SqliteStorage) -> Content:
+    keys = (LOG, OTHER)
+    return (
+        storage.logs(),
+        [storage.read(key, 0, 1 << 30) for key in keys],
+        [list(storage.batches(key)) for key in keys],
+    )
+
+
+def read_all(directory: Path) -> Content:
+    storage = SqliteStorage(directory)
+    try:
+        return everything(storage)
+    finally:
+        storage.close()
+
+
+def assert_right_or_noticed(read: Callable[[], Any], right: Any, how: str) -> None:
+    try:
+        found = read()
+    except StorageError as error:
+        found = right if FILE_NAME in str(error) else f"an error that does not name the file: {error}"
+    assert found == right, how
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
+    directory = tmp_path_factory.mktemp("original")
+    return directory, filled(directory)
+
+
+def spoiled(original: Path, directory: Path, data: bytes) -> Path:
+    shutil.copytree(original, directory, dirs_exist_ok=True)
+    (directory / FILE_NAME).write_bytes(data)
+    return directory
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_flipped_bit_is_noticed_or_harmless(original: tuple[Path, Content], tmp_path: Path, seed: int) -> None:
+    directory, content = original
+    data = bytearray((directory / FILE_NAME).read_bytes())
+    chance = random.Random(seed)
+    # Half of the flips hit what structures the file: the first bytes of a page.
+    position = chance.randrange(len(data))
+    if seed % 2:
+        position = position // 8192 * 8192 + chance.randrange(64)
+    data[position] ^= 1 << chance.randrange(8)
+    spoiled(directory, tmp_path, bytes(data))
+    assert_right_or_noticed(lambda: read_all(tmp_path), content, f"seed {seed}, byte {position}")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_truncated_file_is_noticed(original: tuple[Path, Content], tmp_path: Path, seed: int) -> None:
+    directory, _ = original
+    data = (directory / FILE_NAME).read_bytes()
+    keep = random.Random(seed).randrange(1, len(data) - 1)
+    with pytest.raises(StorageError, match=FILE_NAME):
+        read_all(spoiled(directory, tmp_path, data[:keep]))
+
+
+def test_a_zeroed_page_is_noticed(original: tuple[Path, Content], tmp_path: Path) -> None:
+    directory, content = original
+    data = (directory / FILE_NAME).read_bytes()
+    for page in range(1, len(data) // 8192, 7):
+        zeroed = data[: page * 8192] + bytes(8192) + data[page * 8192 + 8192 :]
+        spoiled(directory, tmp_path, zeroed)
+        assert_right_or_noticed(lambda: read_all(tmp_path), content, f"page {page}")
+
+
+def test_not_a_database(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"hello " * 1000)
+    with pytest.raises(StorageError, match=r"kohort\.db is damaged.*Restore"):
+        SqliteStorage(tmp_path)
+
+
+def test_a_database_of_another_program(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    db.execute("CREATE TABLE t (x)")
+    db.commit()
+    db.close()
+    with pytest.raises(StorageError, match="another program"):
+        SqliteStorage(tmp_path)
+
+
+def test_a_newer_format(tmp_path: Path) -> None:
+    SqliteStorage(tmp_path).close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StorageError, match="newer kohort"):
+        SqliteStorage(tmp_path)
+
+
+def test_a_directory_serves_one_process(tmp_path: Path) -> None:
+    holder = SqliteStorage(tmp_path)
+    with pytest.raises(StorageError, match=rf"{tmp_path} is in use by another kohort \(process {os.getpid()}\)"):
+        SqliteStorage(tmp_path)
+    code = "import sys, pathlib, kohort.storage.sqlite as s; s.SqliteStorage(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    other = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert "is in use by another kohort" in other.stderr
+    holder.close()
+    SqliteStorage(tmp_path).close()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot use the data directory"):
+        SqliteStorage(tmp_path / "file" / "data")
+
+
+def test_a_full_disk_stops_writes_and_loses_nothing(tmp_path: Path) -> None:
+    storage = SqliteStorage(tmp_path)
+    storage.commit([CreateLog(LOG)])
+    pages = storage._db.execute("PRAGMA page_count").fetchone()[0]
+    storage._db.execute(f"PRAGMA max_page_count = {pages + 30}")
+    acknowledged = 0
+    with pytest.raises(StorageError, match="is full; free some space"):  # noqa: PT012
+        while acknowledged < 1000:
+            storage.commit([Append(LOG, (make_batch(acknowledged, size=10_000),))])
+            acknowledged += 1
+    with pytest.raises(StorageError, match="an earlier write"):
+        storage.commit([Append(LOG, (make_batch(acknowledged),))])
+    storage.close()
+    storage = SqliteStorage(tmp_path)
+    assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == list(range(acknowledged))
+    storage.close()
+
+
+def crashed(directory: Path, commits: int) -> list[int]:
+    """A data directory as a kill -9 leaves it, the WAL full of commits. Returns where each commit ends in the WAL."""
+    running = directory / "running"
+    storage = SqliteStorage(running)
+    wal = running / f"{FILE_NAME}-wal"
+    storage.commit([CreateLog(LOG)])
+    ends = []
+    for n in range(commits):
+        storage.commit([Append(LOG, (make_batch(n, size=5000),))])
+        ends.append(wal.stat().st_size)
+    for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+        shutil.copy(running / name, directory / name)
+    storage.close()
+    shutil.rmtree(running)
+    return ends
+
+
+def offsets(directory: Path) -> list[int]:
+    storage = SqliteStorage(directory)
+    try:
+        return [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
+    finally:
+        storage.close()
+
+
+def test_a_crash_leaves_all_commits_in_the_wal(tmp_path: Path) -> None:
+    crashed(tmp_path, 10)
+    assert offsets(tmp_path) == list(range(10))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_bit_flipped_in_the_wal_loses_no_synced_commit_silently(tmp_path: Path, seed: int) -> None:
+    ends = crashed(tmp_path, 10)
+    wal = tmp_path / f"{FILE_NAME}-wal"
+    data = bytearray(wal.read_bytes())
+    chance = random.Random(seed)
+    position = chance.randrange(ends[-2])  # before the last commit
+    data[position] ^= 1 << chance.randrange(8)
+    wal.write_bytes(data)
+    assert_right_or_noticed(lambda: offsets(tmp_path), list(range(10)), f"seed {seed}, byte {position}")
+
+
+def test_a_torn_last_commit_is_as_if_it_had_not_been(tmp_path: Path) -> None:
+    ends = crashed(tmp_path, 10)
+    wal = tmp_path / f"{FILE_NAME}-wal"
+    whole = wal.read_bytes()
+    for cut in (ends[-2] + 1, (ends[-2] + ends[-1]) // 2, ends[-1] - 1):
+        wal.write_bytes(whole[:cut])
+        (tmp_path / f"{FILE_NAME}-shm").unlink(missing_ok=True)
+        assert offsets(tmp_path) == list(range(9))
+        crashed(tmp_path, 10)
+
+
+def test_the_view_is_readable_with_any_tool(tmp_path: Path) -> None:
+    storage = SqliteStorage(tmp_path)
+    storage.commit([CreateLog(LogKey(b"\xab" * 16, 2)), Append(LogKey(b"\xab" * 16, 2), (make_batch(0, 3),))])
+    db = sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)
+    row = db.execute("SELECT topic_id, partition, base_offset, last_offset, size FROM log_batches").fetchone()
+    assert row == ("ab" * 16, 2, 0, 2, 100)
+    db.close()
+    storage.close()

@@ -1,0 +1,133 @@
+"""SQLite against memory: the same random history gives the same answers, over restarts too."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from storage_batches import LOG, OTHER, make_batch
+
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import (
+    Append,
+    CreateLog,
+    DeleteLog,
+    LogKey,
+    Operation,
+    Replace,
+    StorageError,
+    StoredBatch,
+    Trim,
+)
+from kohort.storage.sqlite import SqliteStorage
+
+keys = st.sampled_from([LOG, OTHER])
+shapes = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # gap before the batch
+        st.integers(1, 4),  # records
+        st.integers(0, 20),  # timestamp
+        st.sampled_from([61, 100, 9000]),  # bytes
+        st.sampled_from([-1, 3, 4]),  # producer id
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+class Engines(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="kohort-"))
+        self.memory = MemoryStorage()
+        self.sqlite = SqliteStorage(self.directory)
+        self.turn: list[Operation] = []
+        self.ends: dict[LogKey, int] = {}
+
+    def teardown(self) -> None:
+        self.sqlite.close()
+        shutil.rmtree(self.directory)
+
+    @rule(key=keys, start=st.integers(0, 3))
+    def create(self, key: LogKey, start: int) -> None:
+        if key not in self.ends:
+            self.turn.append(CreateLog(key, start))
+            self.ends[key] = start
+
+    @rule(key=keys)
+    def delete(self, key: LogKey) -> None:
+        if self.ends.pop(key, None) is not None:
+            self.turn.append(DeleteLog(key))
+
+    @rule(key=keys, shape=shapes)
+    def append(self, key: LogKey, shape: list[tuple[int, int, int, int, int]]) -> None:
+        if key not in self.ends:
+            return
+        end = self.ends[key]
+        made = []
+        for gap, records, timestamp, size, producer in shape:
+            made.append(make_batch(end + gap, records, timestamp=timestamp, size=size, producer_id=producer))
+            end = made[-1].last_offset + 1
+        self.turn.append(Append(key, tuple(made)))
+        self.ends[key] = end
+
+    @rule(key=keys, share=st.floats(0, 1))
+    def trim(self, key: LogKey, share: float) -> None:
+        if key in self.ends:
+            self.turn.append(Trim(key, int(self.ends[key] * share)))
+
+    @rule()
+    def commit(self) -> None:
+        for engine in (self.memory, self.sqlite):
+            engine.commit(self.turn)
+        self.turn.clear()
+
+    @precondition(lambda self: not self.turn)
+    @rule(key=keys, begin=st.integers(0, 10), length=st.integers(1, 4), keep=st.lists(st.booleans(), max_size=4))
+    def replace(self, key: LogKey, begin: int, length: int, keep: list[bool]) -> None:
+        chosen = self.memory.read(key, 0, 1 << 30)[begin : begin + length]
+        if chosen:
+            kept: list[StoredBatch] = [batch for batch, stays in zip(chosen, keep, strict=False) if stays]
+            self.turn.append(Replace(key, chosen[0].base_offset, chosen[-1].base_offset, tuple(kept)))
+
+    @rule()
+    def refuse(self) -> None:
+        wrong = [*self.turn, Trim(LogKey(bytes(16), 9), 1)]
+        for engine in (self.memory.copy(), self.sqlite):
+            try:
+                engine.commit(wrong)
+            except StorageError:
+                continue
+            raise AssertionError("a trim of an unknown log was taken")
+
+    @precondition(lambda self: not self.turn)
+    @rule()
+    def restart(self) -> None:
+        self.sqlite.close()
+        self.sqlite = SqliteStorage(self.directory)
+
+    @invariant()
+    def they_agree(self) -> None:
+        assert self.sqlite.logs() == self.memory.logs()
+        for key in (LOG, OTHER):
+            assert list(self.sqlite.batches(key)) == list(self.memory.batches(key))
+            assert self.sqlite.max_timestamp(key) == self.memory.max_timestamp(key)
+            assert self.sqlite.producers(key) == self.memory.producers(key)
+            for timestamp in (0, 5, 10, 15, 20, 21):
+                assert self.sqlite.first_at_or_after(key, timestamp) == self.memory.first_at_or_after(key, timestamp)
+            for offset in (0, 3, 10, 1000):
+                for limit in (0, 200, 1 << 30):
+                    assert self.sqlite.read(key, offset, limit) == self.memory.read(key, offset, limit)
+            for producer in (3, 4):
+                for limit in (1, 5):
+                    assert self.sqlite.producer_batches(key, producer, limit) == self.memory.producer_batches(
+                        key, producer, limit
+                    )
+
+
+TestEngines = Engines.TestCase
+TestEngines.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
