@@ -6,6 +6,7 @@ Kafka's own tool. A partition shows where the group has committed an offset in i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -221,7 +222,7 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
 
 
-def _assignment(assigned: dict[str, tuple[int, ...]]) -> str:
+def _assignment(assigned: Mapping[str, tuple[int, ...]]) -> str:
     return ",".join(f"{topic}({','.join(map(str, partitions))})" for topic, partitions in sorted(assigned.items()))
 
 

@@ -71,29 +71,29 @@ class Sending:
     sent: int = 0
     sent_bytes: int = 0
     _turn: int = 0
-    _waiting: dict[int, list[NewRecord]] = field(default_factory=dict)
+    waiting: dict[int, list[NewRecord]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         partition = self._choose(key)
         size = len(key or b"") + len(value or b"")
-        self._waiting.setdefault(partition, []).append(NewRecord(key, value, time.time_ns() // 1_000_000))
+        self.waiting.setdefault(partition, []).append(NewRecord(key, value, time.time_ns() // 1_000_000))
         self._sizes[partition] = self._sizes.get(partition, 0) + size
         if self._sizes[partition] >= BATCH_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Send what waits and wait until it is stored."""
-        if not self._waiting:
+        if not self.waiting:
             return
         batches = {
             (self.topic, partition): encode_batch(records, compression=self.codec)
-            for partition, records in self._waiting.items()
+            for partition, records in self.waiting.items()
         }
         self.cluster.produce_batches(batches, acks=self.acks)
-        self.sent += sum(len(records) for records in self._waiting.values())
+        self.sent += sum(len(records) for records in self.waiting.values())
         self.sent_bytes += sum(self._sizes.values())
-        self._waiting.clear()
+        self.waiting.clear()
         self._sizes.clear()
 
     def _choose(self, key: bytes | None) -> int:
@@ -139,7 +139,8 @@ def produce(
         try:
             _send_lines(sending, lines, separator, null)
         except KeyboardInterrupt:
-            sending.flush()
+            if sending.waiting:
+                fail(f"interrupted; {plural(sending.sent, 'record')} were sent, the last batch perhaps too")
         except KafkaError as error:
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:
                 error = error.because("the topic's setting max.message.bytes bounds a batch")

@@ -64,7 +64,11 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a classic group. `metadata` and `assignment` are the member's own bytes."""
+    """A member of a classic group.
+
+    `metadata` and `assignment` are the member's own bytes. Where the group speaks the consumer protocol, `subscribed`
+    are the topics that it asked for, and `assigned` the partitions by topic that it has; empty otherwise.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -72,15 +76,8 @@ class GroupMember:
     host: str
     metadata: bytes
     assignment: bytes
-
-    @property
-    def assigned(self) -> dict[str, tuple[int, ...]]:
-        """Partitions by topic; empty where the bytes are not the consumer protocol's."""
-        return decode_assignment(self.assignment)
-
-    @property
-    def subscribed(self) -> tuple[str, ...]:
-        return decode_subscription(self.metadata)
+    subscribed: tuple[str, ...]
+    assigned: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +158,7 @@ def _describe_group(router: Router, group_id: str) -> GroupDescription:
 
 
 def _description(row: DescribedGroup, coordinator: int) -> GroupDescription:
+    consumers = row.protocol_type == CONSUMER_PROTOCOL
     members = tuple(
         GroupMember(
             member.member_id,
@@ -169,6 +167,8 @@ def _description(row: DescribedGroup, coordinator: int) -> GroupDescription:
             member.client_host,
             member.member_metadata,
             member.member_assignment,
+            decode_subscription(member.member_metadata) if consumers else (),
+            decode_assignment(member.member_assignment) if consumers else {},
         )
         for member in row.members
     )
