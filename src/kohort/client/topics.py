@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kohort.client.connection import Connection
-from kohort.client.errors import server_error
+from kohort.client.errors import ServerError, server_error
 from kohort.client.metadata import Topic
-from kohort.client.routing import Router
+from kohort.client.routing import MISSING_TOPIC, Router
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import (
     CreatableTopic,
@@ -103,13 +103,18 @@ def delete_topic(router: Router, name: str) -> None:
         topics=(DeleteTopicState(name=name),), topic_names=(name,), timeout_ms=router.timing.request
     )
 
-    def attempt() -> None:
+    def attempt() -> ServerError | None:
         answer = _controller(router).request(request, DeleteTopicsResponse)
         for row in answer.responses:
+            if row.error_code in MISSING_TOPIC:  # elsewhere worth another try, here it is the answer
+                return server_error(row.error_code, f"cannot delete topic {name}", row.error_message)
             _check(router, row.error_code, f"cannot delete topic {name}", row.error_message)
+        return None
 
-    router.retrying(attempt)
+    missing = router.retrying(attempt)
     router.view.topics.pop(name, None)
+    if missing is not None:
+        raise missing
 
 
 def describe_configs(router: Router, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
