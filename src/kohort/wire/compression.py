@@ -56,7 +56,7 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec == SNAPPY:
         return _compress_xerial(data)
     if codec == LZ4:
-        frame = cramjam.lz4.Compressor(level=4, content_checksum=False, block_linked=False)
+        frame = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
         frame.compress(data)
         return bytes(frame.finish())
     if codec == ZSTD:

@@ -106,17 +106,29 @@ def read_records(header: HeaderFields, payload: bytes, max_bytes: int) -> Record
 
 def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytes:
     """One record with its length."""
-    key, value, headers = record.key, record.value, record.headers
-    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
-    parts += (b"\1",) if key is None else (varint(len(key)), key)
-    parts += (b"\1",) if value is None else (varint(len(value)), value)
-    parts.append(varint(len(headers)))
-    for name, content in headers:
+    key, value = record.key, record.value
+    body = b"".join(
+        (
+            b"\0",
+            varint(timestamp_delta),
+            varint(offset_delta),
+            b"\1" if key is None else varint(len(key)),
+            key or b"",
+            b"\1" if value is None else varint(len(value)),
+            value or b"",
+            _encode_headers(record.headers) if record.headers else b"\0",
+        )
+    )
+    return varint(len(body)) + body
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
         encoded = name.encode()
         parts += (varint(len(encoded)), encoded)
-        parts += (b"\1",) if content is None else (varint(len(content)), content)
-    body = b"".join(parts)
-    return varint(len(body)) + body
+        parts += (b"\1",) if value is None else (varint(len(value)), value)
+    return b"".join(parts)
 
 
 def varint(value: int) -> bytes:
@@ -124,6 +136,8 @@ def varint(value: int) -> bytes:
     if -64 <= value < 64:
         return _ONE_BYTE[value]
     value = (value << 1) ^ (value >> 63)
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -176,11 +190,11 @@ def read_loop(data, count, base_offset, base_timestamp):
         READ(delta)
         add_offset(base_offset + delta)
         READ(length)
-        if length >= 0: add_key(data[pos:pos + length]); pos += length
+        if length >= 0: stop = pos + length; add_key(data[pos:stop]); pos = stop
         elif length == -1: add_key(None)
         else: raise corrupt("key length", length)
         READ(length)
-        if length >= 0: add_value(data[pos:pos + length]); pos += length
+        if length >= 0: stop = pos + length; add_value(data[pos:stop]); pos = stop
         elif length == -1: add_value(None)
         else: raise corrupt("value length", length)
         READ(length)
