@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def on_a_terminal(columns: int) -> list[str]:
     finally:
         os.close(parent)
     assert process.wait(timeout=20) == 0
-    text = output.decode().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    text = re.sub(r"\x1b\[\d*m", "", output.decode())  # bold headings
     assert "\x1b" not in text
     return text.splitlines()
 
