@@ -129,11 +129,15 @@ def join(group: str = "g", **values: object) -> JoinGroupRequest:
 def test_w5_a_parked_join_holds_back_what_follows_on_its_connection(wire: Wire, client: Connection) -> None:
     client.send(join(), 3)
     client.send(MetadataRequest(topics=None), 9)
-    client.send(FindCoordinatorRequest(key="g"), 2)
+    frame = client.frame(FindCoordinatorRequest(key="g"), 2)
+    waiting = wire.broker.waiting_bytes(client.id)
+    wire.step(frame)
+    assert wire.broker.waiting_bytes(client.id) == waiting + len(frame.data) > len(frame.data)
     other = wire.connect()
     assert other.ask(MetadataRequest(topics=None), 9).brokers, "other connections go on"
     assert client.responses == []
     wire.advance(3_000)
+    assert wire.broker.waiting_bytes(client.id) == 0
     joined, metadata, coordinator = client.responses
     assert joined.generation_id == 1
     assert metadata.brokers

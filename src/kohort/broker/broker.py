@@ -115,6 +115,11 @@ class Broker:
         """There is work that waited for the last commit only: step again at once."""
         return bool(self._state.fetch_waits.woken) or self._upkeep.busy
 
+    def waiting_bytes(self, connection: ConnectionId) -> int:
+        """Bytes of requests that wait behind a parked one on this connection."""
+        found = self._connections.get(connection)
+        return sum(map(len, found.backlog)) if found is not None and found.backlog else 0
+
     def next_deadline(self) -> Millis | None:
         deadlines = [
             self._state.deadlines.next(),
