@@ -108,7 +108,7 @@ class BrokerState:
         self.deadlines = ShardDeadlines()
         self.fetch_waits = FetchWaits()
         self.journal: list[JournalEntry] = []
-        """What the shards told in this turn."""
+        """What the shards told in this turn, for the edge to log."""
 
         self.now = now
         self.operations: list[Operation] = []
@@ -300,6 +300,7 @@ class BrokerState:
     def begin_turn(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
         self.now = now
+        self.journal.clear()
         for partition in self._appended:
             partition.committed()
         self._appended.clear()

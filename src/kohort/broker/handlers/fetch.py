@@ -73,9 +73,10 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
         )
         for topic in request.topics
     )
-    enough = reading.answer_now or reading.size >= request.min_bytes or not topics
+    min_bytes = min(request.min_bytes, limit)
+    enough = reading.answer_now or reading.size >= min_bytes or not topics
     if not enough and not stopping and state.now < wait.deadline_ms:
-        _park(state, wait, request.min_bytes - reading.size)
+        _park(state, wait, min_bytes - reading.size)
         return wait
     return FetchResponse(
         responses=topics,

@@ -51,7 +51,7 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
             topics=tuple(_commit_errors(topic, ErrorCode.NOT_COORDINATOR) for topic in request.topics)
         )
     known, refused = _known_topics(state, request, context.api_version)
-    if not known and refused:
+    if not known:
         return OffsetCommitResponse(topics=tuple(refused))
     if refused or context.api_version >= TOPIC_IDS:
         request = changed(request, topics=tuple(known))

@@ -86,7 +86,8 @@ def _locate(partition: Partition, timestamp: int) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch, each -1 for what there is not."""
     match timestamp:
         case -1:
-            return -1, partition.high_watermark, partition.leader_epoch
+            # What this turn appended counts: it is durable when the answer leaves.
+            return -1, partition.end_offset, partition.leader_epoch
         case -2 | -4:
             return -1, partition.start_offset, partition.epoch_at(partition.start_offset)
         case -5 | -6:
