@@ -35,7 +35,8 @@ __all__ = [
 
 _M = TypeVar("_M")
 
-_encoders: dict[tuple[type, int], Encoder] = {}
+_encoders: dict[tuple[type, int], tuple[Encoder, bool]] = {}
+"""Encoder, and whether the version is flexible: what a response needs to know together."""
 _decoders: dict[tuple[type, int], Decoder] = {}
 
 _RESPONSE_V0 = Struct(">ii")
@@ -47,7 +48,7 @@ _UNFIT = (error, TypeError, AttributeError, ValueError, OverflowError)
 
 def encode(message: Any, version: int) -> bytes:
     """The bytes of a message. ValueError, naming the field, when a value does not fit this version."""
-    return _joined(_chunks(message, version), message, version)
+    return _joined(_chunks(message, version)[0], message, version)
 
 
 def decode(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 0) -> _M:
@@ -80,9 +81,9 @@ def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset:
 
 def encode_response(message: Any, version: int, correlation_id: int, *, api_key: int) -> bytes:
     """A whole response: length, response header, body. ApiVersions' header is always version 0 (KIP-511)."""
-    chunks = _chunks(message, version)
+    chunks, flexible = _chunks(message, version)
     size = sum(map(len, chunks))
-    if api_key != API_VERSIONS_KEY and is_flexible(type(message), version):
+    if flexible and api_key != API_VERSIONS_KEY:
         header = _RESPONSE_V1.pack(size + 5, correlation_id, 0)
     else:
         header = _RESPONSE_V0.pack(size + 4, correlation_id)
@@ -91,9 +92,9 @@ def encode_response(message: Any, version: int, correlation_id: int, *, api_key:
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A whole request: length, request header, body."""
-    chunks = _chunks(message, version)
+    chunks, flexible = _chunks(message, version)
     name = b"" if client_id is None else client_id.encode()
-    tags = b"\0" if is_flexible(type(message), version) else b""
+    tags = b"\0" if flexible else b""
     size = 10 + len(name) + len(tags) + sum(map(len, chunks))
     api_key = schema_of(type(message)).api_key
     try:
@@ -111,13 +112,13 @@ def supported_versions(cls: type) -> Versions:
     return versions
 
 
-def _chunks(message: Any, version: int) -> list[bytes]:
+def _chunks(message: Any, version: int) -> tuple[list[bytes], bool]:
     cls = type(message)
-    encoder = _encoders.get((cls, version))
-    if encoder is None:
-        encoder = _encoders[cls, version] = compile_encoder(cls, version)
+    known = _encoders.get((cls, version))
+    if known is None:
+        known = _encoders[cls, version] = compile_encoder(cls, version), is_flexible(cls, version)
     try:
-        return encoder(message)
+        return known[0](message), known[1]
     except _UNFIT as failure:
         raise _unfit(message, version, failure) from None
 

@@ -21,6 +21,7 @@ API_VERSIONS_KEY = 18
 
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
+_CLIENT_ID_LENGTH = Struct(">h")
 
 
 class RequestHeaderView(NamedTuple):
@@ -113,13 +114,18 @@ def read_request_header(frame: bytes) -> RequestHeaderView:
 
 def body_offset(frame: bytes, flexible: bool) -> int:
     """Where the body of a request begins: after the client id and, if flexible, the header's tagged fields."""
-    if len(frame) < 10:
-        raise ProtocolError(f"request header cut short at {len(frame)} bytes")
-    length = int.from_bytes(frame[8:10], "big", signed=True)
+    try:
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, 8)
+    except error:
+        raise ProtocolError(f"request header cut short at {len(frame)} bytes") from None
     if length < -1 or 10 + length > len(frame):
         raise ProtocolError(f"client id of {length} bytes in a frame of {len(frame)}")
-    position = 10 + max(length, 0)
-    return skip_tagged_fields(frame, position) if flexible else position
+    position = 10 + length if length > 0 else 10
+    if not flexible:
+        return position
+    if frame[position : position + 1] == b"\0":  # nearly every request: no tagged fields
+        return position + 1
+    return skip_tagged_fields(frame, position)
 
 
 def read_response_header(frame: bytes, *, flexible: bool, api_key: int) -> tuple[int, int]:
