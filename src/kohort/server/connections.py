@@ -1,0 +1,171 @@
+"""All connections of a server: who is let in, how their requests reach the turn loop and answers come back, who goes.
+
+After a turn, only connections that are *watched* are looked at: those that contributed to it, and those whose gate is
+shut (connection.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from kohort.broker.turn import Arrived, ConnectionId, Frame, Release, Send
+from kohort.config import Config
+from kohort.server import log
+from kohort.server.connection import Connection
+from kohort.server.inflow import Inflow
+
+CLOSING_S = 10.0
+"""A closed connection whose last answers its client does not read is cut off after this time."""
+
+
+class Connections:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        arrive: Callable[[Arrived], None],
+        wake: Callable[[], None],
+        waiting_bytes: Callable[[ConnectionId], int],
+    ) -> None:
+        self.config = config
+        self.clock = time.monotonic
+        self.log = log.LimitedLog()
+        self.inflow = Inflow(config.queued_max_request_bytes)
+        self.arrive = arrive
+        self.wake = wake
+        self._waiting_bytes = waiting_bytes
+        self._open: dict[ConnectionId, Connection] = {}
+        self._of_host: dict[str, int] = {}
+        self._watched: dict[ConnectionId, Connection] = {}
+        self._taken_bytes = 0
+        self._in_turn: dict[ConnectionId, Connection] = {}
+        self._in_turn_bytes = 0
+        self._last_id = 0
+        self._closing = False
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_every_s = max(0.02, min(config.connections_max_idle_ms / 4000, 1.0))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # -- in
+
+    def admit(self, connection: Connection) -> bool:
+        refusal = self._refusal(connection.host)
+        if refusal:
+            self.log.info("connection refused", peer=connection.peer, reason=refusal)
+            return False
+        self._last_id += 1
+        connection.id = ConnectionId(self._last_id)
+        self._open[connection.id] = connection
+        self._of_host[connection.host] = self._of_host.get(connection.host, 0) + 1
+        if self._sweep_timer is None:
+            self._plan_sweep()
+        return True
+
+    def _refusal(self, host: str) -> str:
+        if self._closing:
+            return "the server stops"
+        if len(self._open) >= self.config.max_connections:
+            return f"{self.config.max_connections} connections are open (max.connections)"
+        if self._of_host.get(host, 0) >= self.config.max_connections_per_ip:
+            return f"{self._of_host[host]} connections from this address are open (max.connections.per.ip)"
+        return ""
+
+    def forget(self, connection: Connection) -> None:
+        del self._open[connection.id]
+        self._watched.pop(connection.id, None)
+        self._in_turn.pop(connection.id, None)
+        self._of_host[connection.host] -= 1
+        if not self._of_host[connection.host]:
+            del self._of_host[connection.host]
+        self.inflow.forget(connection, connection.held_bytes)
+
+    # -- requests and answers
+
+    def take(self, connection: Connection, frame: bytes) -> None:
+        """A frame joins the next turn."""
+        self._watched[connection.id] = connection
+        self._taken_bytes += len(frame)
+        self.arrive(Frame(connection.id, frame))
+
+    def watch(self, connection: Connection) -> None:
+        self._watched[connection.id] = connection
+
+    def turn_began(self) -> None:
+        """What comes from here on belongs to the turn after this one."""
+        self._in_turn, self._watched = self._watched, {}
+        self._in_turn_bytes, self._taken_bytes = self._taken_bytes, 0
+
+    def deliver(self, releases: Sequence[Release]) -> None:
+        """A turn is durable: its answers leave, one write a connection."""
+        outgoing: dict[ConnectionId, list[bytes]] = {}
+        for release in releases:
+            if isinstance(release, Send):
+                frames = outgoing.get(release.connection)
+                if frames is None:
+                    outgoing[release.connection] = [release.data]
+                else:
+                    frames.append(release.data)
+        for connection_id, frames in outgoing.items():
+            connection = self._open.get(connection_id)
+            if connection is not None:
+                connection.send(frames)
+        for release in releases:
+            if not isinstance(release, Send):
+                connection = self._open.get(release.connection)
+                if connection is not None:
+                    connection.close(release.reason)
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        handled, self._in_turn_bytes = self._in_turn_bytes, 0
+        for connection_id, connection in self._in_turn.items():
+            handled += connection.waiting_bytes
+            connection.turn_over(self._waiting_bytes(connection_id))
+            handled -= connection.waiting_bytes
+            if not connection.gate_open:
+                self._watched[connection_id] = connection
+        self._in_turn = {}
+        self.inflow.shrank(handled)
+
+    # -- the end
+
+    def of_broker(self, broker_id: int) -> list[Connection]:
+        return [connection for connection in self._open.values() if connection.broker_id == broker_id]
+
+    def abort_all(self) -> None:
+        self._closing = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self._open.values()):
+            connection.abort()
+
+    async def drain(self, limit_s: float) -> None:
+        """Let what was sent leave, for so long, then close all."""
+        self._closing = True
+        deadline = self.clock() + limit_s
+        while self.clock() < deadline and any(connection.unsent for connection in self._open.values()):
+            await asyncio.sleep(0.005)
+        if unsent := sum(1 for connection in self._open.values() if connection.unsent):
+            log.warning("answers were not read in time", connections=unsent)
+        self.abort_all()
+
+    def _plan_sweep(self) -> None:
+        self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_every_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now = self.clock()
+        idle_s = self.config.connections_max_idle_ms / 1000
+        self.inflow.close_stalled(now)
+        for connection in list(self._open.values()):
+            silent_s = now - connection.last_active
+            if connection.closing and silent_s > CLOSING_S:
+                connection.abort()
+            elif silent_s > idle_s:
+                connection.close(f"idle for {silent_s:.3g} s (connections.max.idle.ms)")
+        if self._open:
+            self._plan_sweep()

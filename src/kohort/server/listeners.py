@@ -1,0 +1,129 @@
+"""Listening sockets, one set a broker.
+
+Sockets are bound first and listen only when the server is ready: a client that comes too early is refused instead of
+kept waiting. A broker that is taken down keeps its addresses bound without listening, so that nobody else gets its
+port, and can come back on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+
+from kohort.config import Address
+from kohort.server import log
+
+BACKLOG = 1024
+RESOLVE_S = 0.3
+
+
+class ListenFailed(Exception):
+    """An address cannot be listened on; says which, why, and what to do."""
+
+
+class Listener:
+    """Where one broker listens. A host name may stand for several addresses, which then share the port."""
+
+    def __init__(self, address: Address, new_connection: Callable[[], asyncio.Protocol]) -> None:
+        self._new_connection = new_connection
+        self._wanted = address
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self.bound = Address(address.host, address.port)
+        """With the real port, where 0 was asked for."""
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self._servers)
+
+    def bind(self) -> None:
+        """Raises ListenFailed."""
+        host, port = self.bound
+        try:
+            found = socket.getaddrinfo(
+                host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+            )
+        except OSError as error:
+            raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see listeners") from None
+        for family, kind, protocol, _, where in sorted(set(found)):
+            opened = socket.socket(family, kind, protocol)
+            try:
+                # Connections of an earlier process may linger in TIME_WAIT; two listeners still exclude each other.
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                opened.bind((where[0], self.bound.port, *where[2:]))
+                opened.setblocking(False)
+            except OSError as error:
+                opened.close()
+                if self._sockets and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue  # "localhost" has an IPv6 address in many files of hosts where the machine has no IPv6
+                self.close()
+                raise ListenFailed(self._explained(error)) from None
+            self._sockets.append(opened)
+            self.bound = Address(host, opened.getsockname()[1])
+
+    async def up(self) -> None:
+        """Listen. Raises ListenFailed."""
+        loop = asyncio.get_running_loop()
+        for bound in self._sockets:
+            try:
+                bound.listen(BACKLOG)
+                self._servers.append(await loop.create_server(self._new_connection, sock=bound, backlog=BACKLOG))
+            except OSError as error:
+                self.close()
+                raise ListenFailed(self._explained(error)) from None
+
+    def down(self) -> None:
+        """Stop listening; the addresses stay reserved."""
+        self.close()
+        self.bind()
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for bound in self._sockets:
+            bound.close()
+        self._servers = []
+        self._sockets = []
+
+    def _explained(self, error: OSError) -> str:
+        where = f"cannot listen on {self.bound}"
+        if error.errno == errno.EADDRINUSE:
+            return f"{where}: the port is in use; stop its user, or choose another with --listeners HOST:PORT"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return f"{where}: not permitted; choose a port above 1023 with --listeners HOST:PORT"
+        return f"{where}: {error.strerror or error}; see --listeners"
+
+
+def advertised(told: Sequence[Address], bound: Sequence[Address]) -> list[Address]:
+    """What clients are told: the advertised listeners, else where the brokers listen.
+
+    A listener on all addresses is told as this machine's name if that name leads anywhere, else as 127.0.0.1.
+    """
+    if told:
+        return [
+            Address(address.host, address.port if address.port > 0 else listening.port)
+            for address, listening in zip(told, bound, strict=True)
+        ]
+    if not any(address.host in ("", "0.0.0.0", "::") for address in bound):
+        return list(bound)
+    host = _own_name()
+    log.warning("a listener is open to the network", clients_are_told=host, hint="advertised.listeners tells another")
+    return [Address(host if a.host in ("", "0.0.0.0", "::") else a.host, a.port) for a in bound]
+
+
+def _own_name() -> str:
+    name = socket.gethostname()
+    resolver = ThreadPoolExecutor(1, thread_name_prefix="kohort-resolve")
+    try:
+        resolver.submit(socket.getaddrinfo, name, None).result(RESOLVE_S)
+    except (OSError, FutureTimeout, UnicodeError):
+        return "127.0.0.1"
+    finally:
+        resolver.shutdown(wait=False, cancel_futures=True)
+    return name

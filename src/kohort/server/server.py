@@ -1,0 +1,220 @@
+"""A server: storage, broker, turn loop, connections and listeners, put together, started and stopped.
+
+Start: open the storage (and its lock), bind the sockets, replay, commit the first turn, and only then listen.
+Stop: listen no more, let the broker answer what is parked, let the answers leave, close the storage.
+Failure: no answer leaves any more, everything is dropped, `wait_failed` tells the cause. A restart is a replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+
+from kohort.broker.broker import Broker
+from kohort.broker.state import Endpoint
+from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
+from kohort.config import Address, Config, addresses, check
+from kohort.server import log
+from kohort.server.connection import Connection
+from kohort.server.connections import Connections
+from kohort.server.listeners import Listener, ListenFailed, advertised
+from kohort.server.turns import Clock, TurnLoop
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import Storage, StorageError
+from kohort.wire.errors import ProtocolError
+
+FLUSH_S = 3.0
+"""How long a stop waits for answers to leave."""
+
+
+class Server:
+    """Lives in one event loop. After `stop`, `kill` or a failure it is used up; make another one."""
+
+    def __init__(self, config: Config, storage: Storage | None = None) -> None:
+        self.config = check(config)
+        self.addresses: list[Address] = []
+        """Where the brokers listen, with real ports."""
+        self.advertised: list[Address] = []
+        """What their clients are told."""
+        self._storage = storage
+        self._broker: Broker
+        self._turns: TurnLoop
+        self._connections: Connections
+        self._listeners: list[Listener] = []
+        self._failure: asyncio.Future[Exception]
+        self._over = False
+
+    # -- start
+
+    async def start(self) -> None:
+        """Raises StorageError, ListenFailed, ConfigError; then nothing is left open."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._unexpected)
+        self._failure = loop.create_future()
+        try:
+            if self._storage is None:
+                self._storage = open_storage(self.config)
+            self._bind()
+            self._assemble(self._storage)
+            await self._turns.control(None)
+            for listener in self._listeners:
+                await listener.up()
+        except ConnectionAbortedError:
+            self._release()
+            raise self._failure.result() from None
+        except BaseException:
+            self._release()
+            raise
+
+    def _bind(self) -> None:
+        for index, address in enumerate(addresses("listeners", self.config.listeners)):
+            broker_id = self.config.broker_id + index
+            listener = Listener(address, partial(self._connected, broker_id))
+            listener.bind()
+            self._listeners.append(listener)
+        self.addresses = [listener.bound for listener in self._listeners]
+        self.advertised = advertised(
+            addresses("advertised.listeners", self.config.advertised_listeners), self.addresses
+        )
+
+    def _connected(self, broker_id: int) -> Connection:
+        return Connection(self._connections, broker_id)
+
+    def _assemble(self, storage: Storage) -> None:
+        clock = Clock()
+        racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
+        if len(racks) == 1:
+            racks *= len(self.advertised)
+        try:
+            self._broker = Broker(
+                self.config,
+                storage,
+                now=clock.now(),
+                random=random.Random(),
+                endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
+            )
+        except ProtocolError as error:
+            raise StorageError(
+                f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
+                "restore it from a backup, or start with an empty one"
+            ) from error
+        self._turns = TurnLoop(
+            self._broker,
+            storage,
+            in_place=isinstance(storage, MemoryStorage),
+            clock=clock,
+            began=lambda: self._connections.turn_began(),
+            deliver=lambda releases: self._connections.deliver(releases),
+            failed=self._fail,
+        )
+        self._connections = Connections(
+            self.config,
+            arrive=self._turns.arrive,
+            wake=self._turns.wake,
+            waiting_bytes=self._broker.waiting_bytes,
+        )
+
+    # -- while it runs
+
+    @property
+    def cluster_id(self) -> str:
+        return self._broker.cluster_id
+
+    async def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
+        """Make another broker the partition's leader. Raises ValueError when there is no such thing."""
+
+        def check_names() -> None:
+            self._check_broker(to_broker)
+            found = self._broker.state.topic(topic)
+            if found is None or not 0 <= partition < len(found.partitions):
+                raise ValueError(f"there is no partition {partition} of a topic {topic}")
+
+        await self._turns.control(MovePartition(topic, partition, to_broker), check_names)
+
+    async def move_group(self, group: str, to_broker: int) -> None:
+        """Make another broker the group's coordinator (and that of all groups of the same shard)."""
+        await self._turns.control(MoveGroup(group, to_broker), lambda: self._check_broker(to_broker))
+
+    async def listener_down(self, broker_id: int) -> None:
+        """Close a broker's listener and its connections. It stays the leader of what it led."""
+        self._check_broker(broker_id)
+        self._listeners[broker_id - self.config.broker_id].down()
+        for connection in self._connections.of_broker(broker_id):
+            connection.abort()
+        # A connection's end reaches the broker in a turn; who took the listener down wants to see it gone.
+        while self._connections.of_broker(broker_id):
+            await asyncio.sleep(0)
+
+    async def listener_up(self, broker_id: int) -> None:
+        """Listen on the same address again."""
+        self._check_broker(broker_id)
+        listener = self._listeners[broker_id - self.config.broker_id]
+        if not listener.is_up:
+            await listener.up()
+
+    def _check_broker(self, broker_id: int) -> None:
+        if not 0 <= broker_id - self.config.broker_id < self.config.brokers:
+            raise ValueError(f"there is no broker {broker_id}")
+
+    async def wait_failed(self) -> Exception:
+        """The exception that stopped the server; waits for as long as there is none."""
+        return await asyncio.shield(self._failure)
+
+    # -- the end
+
+    async def stop(self) -> None:
+        """Graceful. Does nothing on a server that is over."""
+        if self._over:
+            return
+        for listener in self._listeners:
+            listener.close()
+        try:
+            await self._turns.control(Shutdown())
+            await self._connections.drain(FLUSH_S)
+        except ConnectionAbortedError:
+            return  # it failed meanwhile, and was released
+        self._release()
+
+    def kill(self) -> None:
+        """As a crash would end it: nothing is answered, what was committed stays."""
+        self._release()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_result(error)
+        self.kill()
+
+    def _release(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        for listener in self._listeners:
+            listener.close()
+        if hasattr(self, "_turns"):
+            self._turns.stop()
+        if hasattr(self, "_connections"):
+            self._connections.abort_all()
+        if self._storage is not None:
+            self._storage.close()
+
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """An exception that the event loop caught. One of the network is a line in the log, any other is a bug."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self._fail(error)
+        else:
+            log.warning("network trouble", what=str(context.get("message")), error=str(error))
+
+
+def open_storage(config: Config) -> Storage:
+    """Raises StorageError."""
+    if not config.data_dir:
+        return MemoryStorage()
+    from kohort.storage.sqlite import SqliteStorage  # tests in memory do without its imports
+
+    return SqliteStorage(Path(config.data_dir).expanduser())
+
+
+__all__ = ["ListenFailed", "Server", "StorageError", "open_storage"]
