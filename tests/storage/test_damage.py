@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from storage_batches import LOG, OTHER, make_batch
 
+from kohort.storage import checkpoint
 from kohort.storage.protocol import Append, BatchInfo, CreateLog, LogInfo, LogKey, Replace, StorageError, StoredBatch
 from kohort.storage.sqlite import FILE_NAME, SqliteStorage
 
@@ -168,6 +169,22 @@ def test_a_full_disk_stops_writes_and_loses_nothing(tmp_path: Path) -> None:
     storage = SqliteStorage(tmp_path)
     assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == list(range(acknowledged))
     storage.close()
+
+
+def test_closing_in_the_middle_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 50_000)
+    monkeypatch.setattr(checkpoint, "WAL_LIMIT", 300_000)
+    end = 0
+    for _ in range(20):
+        storage = SqliteStorage(tmp_path)
+        if end == 0:
+            storage.commit([CreateLog(LOG)])
+        for _ in range(10):
+            storage.commit([Append(LOG, (make_batch(end, size=50_000),))])
+            end += 1
+        storage.close()
+        assert not (tmp_path / f"{FILE_NAME}-wal").exists()
+    assert offsets(tmp_path) == list(range(end))
 
 
 def crashed(directory: Path, commits: int) -> list[int]:

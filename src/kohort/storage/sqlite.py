@@ -23,16 +23,15 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 
 from kohort.storage.check import Extent, check_operations
+from kohort.storage.checkpoint import BUSY_MS, Checkpointer
 from kohort.storage.directory import DirectoryLock, WalFrames, replayed_frames
 from kohort.storage.protocol import (
     Append,
@@ -47,117 +46,20 @@ from kohort.storage.protocol import (
     StoredBatch,
     Trim,
 )
+from kohort.storage.sqlite_format import (
+    APPLICATION_ID,
+    COLUMNS,
+    FORMAT_VERSION,
+    PAGE_SIZE,
+    ROW,
+    SCHEMA,
+    SELECT,
+    BatchRow,
+    LogRow,
+    is_intact,
+)
 
 FILE_NAME = "kohort.db"
-APPLICATION_ID = 0x6B6F686F  # "koho"
-FORMAT_VERSION = 1
-
-PAGE_SIZE = 8192
-CHECKPOINT_BYTES = 8 * 1024 * 1024
-"""A checkpoint starts in the background when about this much has been written to the WAL since the last one."""
-WAL_LIMIT = 64 * 1024 * 1024
-"""Bytes of WAL above which a commit finishes the checkpoint, so that SQLite begins the WAL anew."""
-
-SCHEMA = """
-CREATE TABLE logs (
-  id INTEGER PRIMARY KEY,
-  topic_id BLOB NOT NULL,
-  partition INTEGER NOT NULL,
-  start_offset INTEGER NOT NULL,
-  end_offset INTEGER NOT NULL,
-  size INTEGER NOT NULL,
-  first_batch INTEGER NOT NULL, -- base offset of its first batch; the end offset when it has none
-  checksum INTEGER NOT NULL,
-  UNIQUE (topic_id, partition)
-);
-CREATE TABLE batches (
-  log_id INTEGER NOT NULL,
-  base_offset INTEGER NOT NULL,
-  last_offset INTEGER NOT NULL,
-  next_offset INTEGER NOT NULL, -- base offset of the next batch, or the end of the log
-  max_timestamp INTEGER NOT NULL, -- milliseconds since 1970
-  newest_timestamp INTEGER NOT NULL, -- no batch up to this one has a larger max_timestamp
-  size INTEGER NOT NULL,
-  producer_id INTEGER NOT NULL, -- -1 when the producer is not idempotent
-  leader_epoch INTEGER NOT NULL,
-  data_id INTEGER NOT NULL,
-  checksum INTEGER NOT NULL,
-  PRIMARY KEY (log_id, base_offset)
-) WITHOUT ROWID;
-CREATE INDEX batches_by_producer ON batches (log_id, producer_id, base_offset) WHERE producer_id >= 0;
-CREATE TABLE batch_data (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
-CREATE VIEW log_batches AS
-  SELECT lower(hex(topic_id)) AS topic_id, partition, base_offset, last_offset,
-         datetime(max_timestamp / 1000, 'unixepoch') AS newest_record, batches.size AS size, producer_id,
-         leader_epoch, data
-  FROM batches JOIN logs ON logs.id = log_id JOIN batch_data ON batch_data.id = data_id
-  ORDER BY topic_id, partition, base_offset;
-"""
-
-_COLUMNS = (
-    "log_id, base_offset, last_offset, next_offset, max_timestamp, newest_timestamp, size, producer_id, "
-    "leader_epoch, data_id, checksum"
-)
-_SELECT = f"SELECT {_COLUMNS} FROM batches WHERE log_id = ? "
-_ROW = struct.Struct(">10q")
-_LOG_ROW = struct.Struct(">6q")
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-"""A record batch's header: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base
-timestamp, max timestamp, producer id, producer epoch, base sequence, count."""
-_CRC_START = 21
-
-
-@dataclass(slots=True)
-class _Log:
-    """A row of `logs`, kept in memory: the truth between commits."""
-
-    id: int
-    key: LogKey
-    start_offset: int
-    end_offset: int
-    size: int
-    first_batch: int
-
-    def row(self) -> tuple[Any, ...]:
-        numbers = (self.key.partition, self.start_offset, self.end_offset, self.size, self.first_batch)
-        checksum = google_crc32c.value(_LOG_ROW.pack(self.id, *numbers) + self.key.topic_id)
-        return (self.id, self.key.topic_id, *numbers, checksum)
-
-
-@dataclass(slots=True, frozen=True)
-class _Row:
-    """A row of `batches`."""
-
-    log_id: int
-    base_offset: int
-    last_offset: int
-    next_offset: int
-    max_timestamp: int
-    newest_timestamp: int
-    size: int
-    producer_id: int
-    leader_epoch: int
-    data_id: int
-
-    def values(self) -> tuple[int, ...]:
-        numbers = (
-            self.log_id,
-            self.base_offset,
-            self.last_offset,
-            self.next_offset,
-            self.max_timestamp,
-            self.newest_timestamp,
-            self.size,
-            self.producer_id,
-            self.leader_epoch,
-            self.data_id,
-        )
-        return (*numbers, google_crc32c.value(_ROW.pack(*numbers)))
-
-    def info(self) -> BatchInfo:
-        return BatchInfo(
-            self.base_offset, self.last_offset, self.max_timestamp, self.size, self.producer_id, self.leader_epoch
-        )
 
 
 class SqliteStorage:
@@ -179,7 +81,7 @@ class SqliteStorage:
     def _open(self) -> None:
         wal = WalFrames(self.path.with_name(FILE_NAME + "-wal"))
         with self._errors("open"):
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
             try:
                 self._prepare()
                 self._logs = self._load_logs()
@@ -191,7 +93,7 @@ class SqliteStorage:
             except BaseException:
                 self._db.close()
                 raise
-        self._checkpointer = _Checkpointer(self.path)
+        self._checkpointer = Checkpointer(self.path)
 
     def _prepare(self) -> None:
         db = self._db
@@ -225,14 +127,14 @@ class SqliteStorage:
         elif version < 1:
             raise self._damaged("its format version is missing")
 
-    def _load_logs(self) -> dict[LogKey, _Log]:
-        logs: dict[LogKey, _Log] = {}
+    def _load_logs(self) -> dict[LogKey, LogRow]:
+        logs: dict[LogKey, LogRow] = {}
         for row in self._db.execute(
             "SELECT id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum "
             "FROM logs NOT INDEXED"
         ):
             try:
-                log = _Log(row[0], LogKey(row[1], row[2]), *row[3:7])
+                log = LogRow(row[0], LogKey(row[1], row[2]), *row[3:7])
                 intact = log.row() == row
             except (TypeError, struct.error):
                 intact = False
@@ -261,7 +163,7 @@ class SqliteStorage:
         check_operations(operations, self._extent)
         if not operations:
             return
-        changed: dict[LogKey, _Log] = {}
+        changed: dict[LogKey, LogRow] = {}
         before = self._next_data_id
         try:
             with self._errors("write to"):
@@ -288,11 +190,11 @@ class SqliteStorage:
         log = self._logs.get(key)
         return None if log is None else Extent(log.start_offset, log.end_offset)
 
-    def _apply(self, operation: Operation, changed: dict[LogKey, _Log]) -> None:
+    def _apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
         key = operation.log
         match operation:
             case CreateLog(start_offset=start):
-                self._logs[key] = changed[key] = _Log(self._next_log_id, key, start, start, 0, start)
+                self._logs[key] = changed[key] = LogRow(self._next_log_id, key, start, start, 0, start)
                 self._next_log_id += 1
                 return
             case DeleteLog():
@@ -310,28 +212,31 @@ class SqliteStorage:
             case Replace():
                 self._replace(log, operation)
 
-    def _append(self, log: _Log, batches: Sequence[StoredBatch]) -> None:
+    def _append(self, log: LogRow, batches: Sequence[StoredBatch]) -> None:
         if not batches:
             return
-        tail = self._last_row(log)
-        newest = tail.newest_timestamp if tail is not None else batches[0].max_timestamp
+        if log.newest is None:
+            tail = self._last_row(log)
+            log.newest = batches[0].max_timestamp if tail is None else tail.newest_timestamp
         if batches[0].base_offset != log.end_offset:
+            tail = self._last_row(log)
             if tail is not None:
                 self._set_next(tail, batches[0].base_offset)
             else:
                 log.first_batch = batches[0].base_offset
         ends = [batch.base_offset for batch in batches[1:]] + [batches[-1].last_offset + 1]
-        self._insert(log, batches, ends, newest)
+        log.newest = self._insert(log, batches, ends, log.newest)
         log.end_offset = batches[-1].last_offset + 1
 
-    def _insert(self, log: _Log, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> None:
+    def _insert(self, log: LogRow, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> int:
+        """`newest` is the largest timestamp before these batches; the largest up to their end is returned."""
         rows = []
         data = []
         for batch, end in zip(batches, ends, strict=True):
             newest = max(newest, batch.max_timestamp)
             size = len(batch.data)
             data.append((self._next_data_id, batch.data))
-            row = _Row(
+            row = BatchRow(
                 log.id,
                 batch.base_offset,
                 batch.last_offset,
@@ -347,9 +252,10 @@ class SqliteStorage:
             self._next_data_id += 1
             log.size += size
         self._db.executemany("INSERT INTO batch_data VALUES (?, ?)", data)
-        self._db.executemany(f"INSERT INTO batches ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.executemany(f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        return newest
 
-    def _trim(self, log: _Log, start_offset: int) -> None:
+    def _trim(self, log: LogRow, start_offset: int) -> None:
         if start_offset <= log.start_offset:
             return
         log.start_offset = start_offset
@@ -357,7 +263,7 @@ class SqliteStorage:
         first = self._row(log, "ORDER BY base_offset LIMIT 1", ())
         log.first_batch = first.base_offset if first is not None else log.end_offset
 
-    def _replace(self, log: _Log, operation: Replace) -> None:
+    def _replace(self, log: LogRow, operation: Replace) -> None:
         before = self._row(log, "AND base_offset < ? ORDER BY base_offset DESC LIMIT 1", (operation.first,))
         old_last = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (operation.last,))
         if old_last is None or old_last.base_offset < operation.first:
@@ -376,26 +282,16 @@ class SqliteStorage:
             ends = [batch.base_offset for batch in batches[1:]] + [old_last.next_offset]
             self._insert(log, batches, ends, before.newest_timestamp if before is not None else -1)
 
-    def _remove(self, log: _Log, where: str, arguments: tuple[int, ...]) -> None:
+    def _remove(self, log: LogRow, where: str, arguments: tuple[int, ...]) -> None:
         chosen = f"FROM batches WHERE log_id = ? {where}"
+        log.newest = None
         size = self._db.execute(f"SELECT total(size) {chosen}", (log.id, *arguments)).fetchone()[0]
         self._db.execute(f"DELETE FROM batch_data WHERE id IN (SELECT data_id {chosen})", (log.id, *arguments))
         self._db.execute(f"DELETE {chosen}", (log.id, *arguments))
         log.size -= int(size)
 
-    def _set_next(self, row: _Row, next_offset: int) -> None:
-        values = _Row(
-            row.log_id,
-            row.base_offset,
-            row.last_offset,
-            next_offset,
-            row.max_timestamp,
-            row.newest_timestamp,
-            row.size,
-            row.producer_id,
-            row.leader_epoch,
-            row.data_id,
-        ).values()
+    def _set_next(self, row: BatchRow, next_offset: int) -> None:
+        values = row._replace(next_offset=next_offset).values()
         self._db.execute(
             "UPDATE batches SET next_offset = ?, checksum = ? WHERE log_id = ? AND base_offset = ?",
             (next_offset, values[-1], row.log_id, row.base_offset),
@@ -417,11 +313,11 @@ class SqliteStorage:
         found: list[StoredBatch] = []
         room = max_bytes
         with self._errors("read"):
-            for row in self._walk(log, offset):
+            for row, data in self._walk_data(log, offset):
                 room -= row.size
                 if room < 0 and found:
                     break
-                found.append(self._load(row))
+                found.append(self._batch(row, data))
                 if room <= 0:
                     break
         return found
@@ -462,7 +358,7 @@ class SqliteStorage:
             return []
         with self._errors("read"):
             rows = self._db.execute(
-                f"{_SELECT} AND producer_id = ? AND producer_id >= 0 ORDER BY base_offset DESC LIMIT ?",
+                f"{SELECT} AND producer_id = ? AND producer_id >= 0 ORDER BY base_offset DESC LIMIT ?",
                 (held.id, producer_id, limit),
             ).fetchall()
             return [self._load(self._checked(row)) for row in reversed(rows)]
@@ -481,30 +377,44 @@ class SqliteStorage:
                 )
             ]
 
-    def _walk(self, key: LogKey, offset: int) -> Iterator[_Row]:
+    def _walk(self, key: LogKey, offset: int) -> Iterator[BatchRow]:
         """Rows in order from the one that holds `offset` (or the next) on; raises when one is missing."""
+        for row, _ in self._chain(key, offset, f"SELECT {COLUMNS} FROM batches"):
+            yield row
+
+    def _walk_data(self, key: LogKey, offset: int) -> Iterator[tuple[BatchRow, Any]]:
+        """The same with the batches' bytes. Of no more than one batch is read in vain when the caller stops."""
+        joined = f"SELECT {COLUMNS}, data FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
+        return self._chain(key, offset, joined)
+
+    def _chain(self, key: LogKey, offset: int, select: str) -> Iterator[tuple[BatchRow, Any]]:
         log = self._logs.get(key)
         if log is None or offset >= log.end_offset:
             return
-        holder = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
-        if holder is None:
-            expected = log.first_batch
-        elif holder.last_offset >= offset:
-            expected = holder.base_offset
-        else:
-            expected = holder.next_offset
-        if expected < offset and (holder is None or holder.last_offset < offset):
-            raise self._damaged(f"a batch at offset {expected} is missing")
-        for values in self._db.execute(f"{_SELECT} AND base_offset >= ? ORDER BY base_offset", (log.id, expected)):
+        expected = self._first_base(log, offset)
+        rows = self._db.execute(
+            f"{select} WHERE log_id = ? AND base_offset >= ? ORDER BY base_offset", (log.id, expected)
+        )
+        for values in rows:
             row = self._checked(values)
             if row.base_offset != expected:
                 raise self._damaged(f"a batch at offset {expected} is missing")
             expected = row.next_offset
-            yield row
+            yield row, values[-1]
         if expected != log.end_offset:
             raise self._damaged(f"a batch at offset {expected} is missing")
 
-    def _bisect_newest(self, log: _Log, timestamp: int) -> int:
+    def _first_base(self, log: LogRow, offset: int) -> int:
+        """The base offset of the batch that holds `offset`, or of the next one."""
+        holder = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
+        if holder is not None and holder.last_offset >= offset:
+            return holder.base_offset
+        expected = log.first_batch if holder is None else holder.next_offset
+        if expected <= offset:
+            raise self._damaged(f"a batch at offset {expected} is missing")
+        return expected
+
+    def _bisect_newest(self, log: LogRow, timestamp: int) -> int:
         """The base offset of the first batch whose `newest_timestamp` is at or after `timestamp`, or the log's end."""
         low, high = log.first_batch, log.end_offset
         while low < high:
@@ -517,7 +427,7 @@ class SqliteStorage:
                 low = row.next_offset
         return low
 
-    def _last_row(self, log: _Log) -> _Row | None:
+    def _last_row(self, log: LogRow) -> BatchRow | None:
         if log.first_batch >= log.end_offset:
             return None
         row = self._row(log, "ORDER BY base_offset DESC LIMIT 1", ())
@@ -525,28 +435,31 @@ class SqliteStorage:
             raise self._damaged(f"the last batch before offset {log.end_offset} is missing")
         return row
 
-    def _row(self, log: _Log, rest: str, arguments: tuple[int, ...]) -> _Row | None:
-        values = self._db.execute(_SELECT + rest, (log.id, *arguments)).fetchone()
+    def _row(self, log: LogRow, rest: str, arguments: tuple[int, ...]) -> BatchRow | None:
+        values = self._db.execute(SELECT + rest, (log.id, *arguments)).fetchone()
         return None if values is None else self._checked(values)
 
-    def _checked(self, values: tuple[Any, ...]) -> _Row:
+    def _checked(self, values: tuple[Any, ...]) -> BatchRow:
         try:
-            row = _Row(*values[:10])
-            intact = google_crc32c.value(_ROW.pack(*values[:10])) == values[10]
+            row = BatchRow._make(values[:10])
+            intact = google_crc32c.value(ROW.pack(*row)) == values[10]
         except struct.error:
             intact = False
         if not intact:
             raise self._damaged("a row of the table of batches does not match its checksum")
         return row
 
-    def _load(self, row: _Row) -> StoredBatch:
+    def _load(self, row: BatchRow) -> StoredBatch:
         found = self._db.execute("SELECT data FROM batch_data WHERE id = ?", (row.data_id,)).fetchone()
         if found is None:
             raise self._damaged(f"the data of the batch at offset {row.base_offset} is missing")
+        return self._batch(row, found[0])
+
+    def _batch(self, row: BatchRow, data: Any) -> StoredBatch:
         batch = StoredBatch(
-            row.base_offset, row.last_offset, row.max_timestamp, found[0], row.producer_id, row.leader_epoch
+            row.base_offset, row.last_offset, row.max_timestamp, data, row.producer_id, row.leader_epoch
         )
-        if not _intact(batch, row.size):
+        if not is_intact(batch, row.size):
             raise self._damaged(f"the batch at offset {row.base_offset} does not match its checksum")
         return batch
 
@@ -587,74 +500,3 @@ class SqliteStorage:
 
 def _code_name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "unknown code")
-
-
-def _intact(batch: StoredBatch, size: int) -> bool:
-    """Whether the bytes are the record batch that the columns describe, and carry the right CRC."""
-    data = batch.data
-    if not isinstance(data, bytes) or len(data) != size or size < _HEADER.size:
-        return False
-    base, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id, *_ = _HEADER.unpack_from(data)
-    return bool(
-        base == batch.base_offset
-        and length + 12 == size
-        and epoch == batch.leader_epoch
-        and magic == 2
-        and base + delta == batch.last_offset
-        and max_timestamp == batch.max_timestamp
-        and producer_id == batch.producer_id
-        and google_crc32c.value(data[_CRC_START:]) == crc
-    )
-
-
-class _Checkpointer:
-    """Copies the WAL into the database beside the writer, so that commits do not wait for it.
-
-    Under steady writing the copy never quite catches up, and SQLite begins the WAL anew only when it has: when the WAL
-    has grown to WAL_LIMIT, the next commit copies the little that is left and makes SQLite begin anew.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._bytes = 0
-        self._wake = threading.Event()
-        self._stopping = False
-        self._restart_due = False
-        self._thread: threading.Thread | None = None
-
-    def after_commit(self, db: sqlite3.Connection, written: int) -> None:
-        """`written`: about how many bytes the commit added to the WAL."""
-        self._bytes += written
-        if self._wake.is_set():
-            return
-        if self._restart_due:
-            self._restart_due = False
-            db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        if self._bytes >= CHECKPOINT_BYTES:
-            self._bytes = 0
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kohort-checkpoint", daemon=True)
-                self._thread.start()
-            self._wake.set()
-
-    def _run(self) -> None:
-        db = sqlite3.connect(self._path, isolation_level=None, timeout=10)
-        db.execute("PRAGMA synchronous = FULL")
-        try:
-            while self._wake.wait() and not self._stopping:
-                try:
-                    frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-                    self._restart_due = frames * PAGE_SIZE >= WAL_LIMIT
-                except sqlite3.Error:
-                    # The WAL still holds everything. The disk that failed here fails the next commit as well, which
-                    # stops the process; should it not, the next commit copies by itself and reports the error.
-                    self._restart_due = True
-                self._wake.clear()
-        finally:
-            db.close()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
