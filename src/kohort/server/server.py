@@ -158,6 +158,11 @@ class Server:
         if not 0 <= broker_id - self.config.broker_id < self.config.brokers:
             raise ValueError(f"there is no broker {broker_id}")
 
+    @property
+    def failure(self) -> Exception | None:
+        """What stopped the server; None for a signal or `stop`."""
+        return self._failure.result() if self._failure.done() else None
+
     async def wait_failed(self) -> Exception:
         """The exception that stopped the server; waits for as long as there is none."""
         return await asyncio.shield(self._failure)

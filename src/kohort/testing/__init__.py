@@ -1,0 +1,17 @@
+"""A kohort server inside a test.
+
+    from kohort.testing import KohortServer
+
+    with KohortServer(brokers=3) as server:
+        producer = Producer({"bootstrap.servers": server.bootstrap_servers})
+        server.move_group("billing", to_broker=2)      # clients meet NOT_COORDINATOR
+        server.stop_broker(1)                          # one listener goes down
+        server.start_broker(1)                         # and comes back on the same port
+        server.restart()                               # all of it, with its data
+
+With pytest there is nothing to set up: the fixtures `kohort_server` and `kohort_server_factory` come with the package.
+"""
+
+from kohort.testing.server import KohortServer
+
+__all__ = ["KohortServer"]

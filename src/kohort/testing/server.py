@@ -1,0 +1,167 @@
+"""A server in a thread of the test's process, with an event loop of its own. Call its methods from any thread.
+
+It has Kafka's defaults, but for three: it keeps its data in memory, listens on free ports of 127.0.0.1, and a group's
+first rebalance does not wait three seconds for more members (group.initial.rebalance.delay.ms=0, as Kafka's own
+quickstart has it). Tests whose members die will want a shorter group_min_session_timeout_ms than Kafka's six seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kohort.config import Config, check, with_values
+from kohort.server.serve import loop_factory
+from kohort.server.server import Server
+from kohort.storage.memory import MemoryStorage
+
+_T = TypeVar("_T")
+
+START_S = 20.0
+STOP_S = 10.0
+
+
+class KohortServer:
+    """A context manager; or call `start` and `stop`. Takes any attribute of `kohort.config.Config` as a keyword.
+
+    `data_dir` keeps the data on disk; without it, memory keeps them for as long as this object lives, over `restart`
+    and over `kill` and `start`. Raises ConfigError for a bad setting.
+    """
+
+    def __init__(self, *, data_dir: str | os.PathLike[str] = "", **settings: Any) -> None:
+        settings.setdefault("listeners", "127.0.0.1:0")
+        settings.setdefault("group_initial_rebalance_delay_ms", 0)
+        self._config = check(Config(data_dir=os.fspath(data_dir), **settings))
+        self._memory: MemoryStorage | None = None
+        self._server: Server | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
+
+    # -- start and stop
+
+    def start(self) -> Self:
+        """Returns when clients can connect. Raises what keeps the server from starting."""
+        if self._thread is not None:
+            raise RuntimeError("this server runs already")
+        storage = None
+        if not self._config.data_dir:
+            storage = self._memory = self._memory or MemoryStorage()
+        server = Server(self._config, storage)
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(server, started), name="kohort-server", daemon=True)
+        self._thread.start()
+        try:
+            started.result(START_S)
+        except BaseException:
+            self._thread.join(STOP_S)
+            self._thread = None
+            raise
+        self._server = server
+        # The ports that were free this time are this server's for good.
+        self._config = with_values(self._config, listeners=",".join(map(str, server.addresses)))
+        return self
+
+    def _run(self, server: Server, started: concurrent.futures.Future[None]) -> None:
+        factory = loop_factory() or asyncio.new_event_loop
+        self._loop = loop = factory()
+        try:
+            loop.run_until_complete(server.start())
+        except BaseException as error:
+            started.set_exception(error)
+        else:
+            started.set_result(None)
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    def stop(self) -> None:
+        """Graceful, as SIGTERM: parked requests are answered, then connections are closed.
+
+        Raises RuntimeError, with its cause, if the server had failed before.
+        """
+        server = self._server
+        self._end(lambda server: server.stop())
+        if server is not None and server.failure is not None:
+            raise RuntimeError(f"the server had failed: {server.failure}") from server.failure
+
+    def kill(self) -> None:
+        """Abrupt, as kill -9: connections break, nothing is answered any more. `start` brings it back."""
+
+        async def kill(server: Server) -> None:
+            server.kill()
+
+        self._end(kill)
+
+    def restart(self) -> None:
+        """Stop and start on the same ports, with the data. Clients lose their connections and come back."""
+        self.stop()
+        self.start()
+
+    def _end(self, how: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+        server, thread = self._server, self._thread
+        if server is None or thread is None:
+            return
+        try:
+            self._call(how(server))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join(STOP_S)
+            self._server = self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what tests want to know
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of all brokers, comma separated. The same over restarts."""
+        if self._server is None:
+            raise RuntimeError("this server does not run")
+        return ",".join(map(str, self._server.advertised))
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [self._config.broker_id + index for index in range(self._config.brokers)]
+
+    @property
+    def data_dir(self) -> Path | None:
+        return Path(self._config.data_dir) if self._config.data_dir else None
+
+    # -- what tests want to happen
+
+    def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
+        """Make another broker the leader; clients meet NOT_LEADER_OR_FOLLOWER. ValueError if there is no such thing."""
+        self._call(self._running.move_partition(topic, partition, to_broker))
+
+    def move_group(self, group: str, to_broker: int) -> None:
+        """Make another broker the coordinator of a group (and of those in the same shard): NOT_COORDINATOR."""
+        self._call(self._running.move_group(group, to_broker))
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Take one broker's listener down and break its connections. It goes on leading what it led."""
+        self._call(self._running.listener_down(broker_id))
+
+    def start_broker(self, broker_id: int) -> None:
+        """Bring its listener back, on the same port."""
+        self._call(self._running.listener_up(broker_id))
+
+    @property
+    def _running(self) -> Server:
+        if self._server is None:
+            raise RuntimeError("this server does not run")
+        return self._server
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S)
