@@ -214,6 +214,12 @@ def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None
     assert client.responses == []
 
 
+def test_bytes_behind_a_request_are_ignored(client: Connection) -> None:
+    """What librdkafka 2.11 sends for the metadata of all topics: the count's placeholder is left four bytes long."""
+    (release,) = raw(client, bytes.fromhex("0003000d00000004000772646b61666b610000000000010000"))
+    assert isinstance(release, Send)
+
+
 def test_hostile_bytes_end_their_connection_and_nothing_else(wire: Wire) -> None:
     """Random frames, and valid requests cut short, grown, or with a flipped byte: no exception, ever."""
     chance = random.Random(7)

@@ -46,7 +46,7 @@ from kohort.broker.upkeep import Upkeep
 from kohort.config import Config
 from kohort.coordinator.events import Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
-from kohort.wire.codec import decode, encode_response
+from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -207,6 +207,7 @@ class Broker:
     # -- one request
 
     def _handle(self, connection: _Connection, frame: bytes) -> None:
+        request: Any
         try:
             header = read_request_header(frame)
             api = APIS.get(header.api_key)
@@ -220,7 +221,8 @@ class Broker:
                 self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see group.request.max.bytes")
                 return
             start = body_offset(frame, header.api_version >= api.flexible_from)
-            request: Any = decode(api.request, header.api_version, frame, start)
+            # Bytes behind the request are ignored, as Kafka does: librdkafka's Metadata v9+ for all topics has some.
+            request, _ = decode_prefix(api.request, header.api_version, frame, start)
         except ProtocolError as error:
             self._disconnect(connection, f"malformed request: {error}")
             return
