@@ -1,0 +1,70 @@
+"""`__consumer_offsets` records to and from bytes, in Apache Kafka's schema (GroupCoordinatorRecordHelpers.java)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.coordinator.events import Record
+from kohort.wire.codec import decode, encode
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.group_records import (
+    GenerationKey,
+    GenerationValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+OFFSET_COMMIT = 1
+GROUP_METADATA = 2
+GENERATION = 30001
+
+_KEYS: dict[int, tuple[type, type]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+    GENERATION: (GenerationKey, GenerationValue),
+}
+
+
+def _key(kind: int, key: Any) -> bytes:
+    return kind.to_bytes(2, "big") + encode(key, kind)
+
+
+def _value(value: Any, version: int) -> bytes:
+    return version.to_bytes(2, "big") + encode(value, version)
+
+
+def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
+    """Version 1 only for a commit with an explicit retention, because only it has an expiry."""
+    key = _key(OFFSET_COMMIT, OffsetCommitKey(group=group, topic=topic, partition=partition))
+    if value is None:
+        return Record(key, None)
+    return Record(key, _value(value, 1 if value.expire_timestamp >= 0 else 4))
+
+
+def group_record(group: str, value: GroupMetadataValue | None) -> Record:
+    return Record(_key(GROUP_METADATA, GroupMetadataKey(group=group)), None if value is None else _value(value, 4))
+
+
+def generation_record(group: str, generation: int) -> Record:
+    return Record(_key(GENERATION, GenerationKey(group=group)), _value(GenerationValue(generation=generation), 0))
+
+
+def parse(record: Record) -> tuple[Any, Any] | None:
+    """Key and value (None for a tombstone). None for a type that this version does not know.
+
+    Raises ProtocolError for a known type with an unknown version or broken bytes.
+    """
+    if len(record.key) < 2:
+        raise ProtocolError("a record key of less than two bytes")
+    kind = int.from_bytes(record.key[:2], "big", signed=True)
+    classes = _KEYS.get(kind)
+    if classes is None:
+        return None
+    key: Any = decode(classes[0], kind, record.key, 2)
+    if record.value is None:
+        return key, None
+    version = int.from_bytes(record.value[:2], "big", signed=True)
+    return key, decode(classes[1], version, record.value, 2)

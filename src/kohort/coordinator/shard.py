@@ -1,0 +1,181 @@
+"""One shard of the coordinator: it owns one partition of `__consumer_offsets` and the groups that hash to it.
+
+`step` decides and collects effects; records reach the hard state only through `apply`, which the caller calls with
+them right after the step, and with the log's records on a start. So live state and replayed state are one fold.
+"""
+
+from __future__ import annotations
+
+from kohort.config import Config
+from kohort.coordinator.classic_group import ClassicGroups, Outbox
+from kohort.coordinator.events import (
+    DeadlineReached,
+    Effects,
+    Event,
+    ExpireOffsets,
+    GroupRequested,
+    Loaded,
+    Millis,
+    Record,
+    Reply,
+    RequestAbandoned,
+    TopicsDeleted,
+    Unloaded,
+)
+from kohort.coordinator.offsets import Offsets
+from kohort.coordinator.state import Group, HardState, Phase
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.leave_group import LeaveGroupRequest
+from kohort.wire.schemas.list_groups import ListedGroup
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
+from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+
+def partition_for(group_id: str, shards: int) -> int:
+    """The shard of a group: Java's String.hashCode over UTF-16 units, as Kafka places groups."""
+    value = 0
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value >= 0x80000000:
+        value = 0 if value == 0x80000000 else 0x100000000 - value
+    return value % shards
+
+
+class Shard:
+    def __init__(self, index: int, config: Config) -> None:
+        self.index = index
+        self.hard = HardState()
+        self._groups = ClassicGroups(config, self.hard)
+        self._offsets = Offsets(config, self.hard, self._groups)
+
+    # -- the contract
+
+    def step(self, event: Event, now: Millis) -> Effects:
+        groups = self._groups
+        groups.out = Outbox()
+        match event:
+            case GroupRequested():
+                self._request(event, now)
+            case DeadlineReached():
+                for key in groups.deadlines.take_due(now):
+                    groups.deadline_reached(key, now)
+            case RequestAbandoned():
+                groups.abandon(event.request_id)
+            case TopicsDeleted():
+                self._offsets.topics_deleted(event.topics)
+            case ExpireOffsets():
+                self._offsets.expire(now)
+            case Loaded():
+                groups.load(now)
+            case Unloaded():
+                groups.unload()
+        out = groups.out
+        return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal))
+
+    def apply(self, record: Record, timestamp: Millis) -> None:
+        self.hard.apply(record)
+
+    def next_deadline(self) -> Millis | None:
+        return self._groups.deadlines.next()
+
+    def _request(self, event: GroupRequested, now: Millis) -> None:
+        match event.body:
+            case HeartbeatRequest():
+                self._groups.heartbeat(event, now)
+            case OffsetCommitRequest():
+                self._offsets.commit(event, now)
+            case JoinGroupRequest():
+                self._groups.join(event, now)
+            case SyncGroupRequest():
+                self._groups.sync(event, now)
+            case LeaveGroupRequest():
+                self._groups.leave(event, now)
+            case OffsetDeleteRequest():
+                self._offsets.delete(event)
+            case DeleteGroupsRequest():
+                self._delete_groups(event)
+            case _:
+                raise TypeError(f"no group API takes {type(event.body).__name__}")
+
+    def _delete_groups(self, event: GroupRequested) -> None:
+        results = []
+        for group_id in event.body.groups_names:
+            group = self._groups.groups.get(group_id)
+            if group is None and group_id not in self.hard.offsets:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group is not None and group.phase is not Phase.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                error = ErrorCode.NONE
+                self._offsets.delete_all(group_id)
+                if group is not None:
+                    self._groups.delete(group)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        self._groups.out.replies.append(Reply(event.request_id, DeleteGroupsResponse(results=tuple(results))))
+
+    # -- queries
+
+    def fetch_offsets(self, request: OffsetFetchRequestGroup, version: int, now: Millis) -> OffsetFetchResponseGroup:
+        return self._offsets.fetch(request)
+
+    def describe(self, group_id: str, version: int) -> DescribedGroup:
+        group = self._groups.groups.get(group_id)
+        if group is None and group_id in self.hard.offsets:
+            group = Group(group_id)
+        if group is None or group.phase is Phase.DEAD:
+            unknown = version >= 6
+            return DescribedGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.NONE,
+                error_message=f"Group {group_id} not found." if unknown else None,
+                group_id=group_id,
+                group_state=Phase.DEAD.value,
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            )
+        stable = group.phase is Phase.STABLE
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.phase.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol or "") if stable else "",
+            members=tuple(
+                DescribedGroupMember(
+                    member_id=m.member_id,
+                    group_instance_id=m.instance_id,
+                    client_id=m.client.client_id,
+                    client_host=m.client.host,
+                    member_metadata=m.metadata_of(group.protocol) if stable else b"",
+                    member_assignment=m.assignment,
+                )
+                for m in group.members.values()
+            ),
+        )
+
+    def list_groups(self, states_filter: tuple[str, ...], types_filter: tuple[str, ...]) -> list[ListedGroup]:
+        states = {state.lower() for state in states_filter}
+        types = {kind.lower() for kind in types_filter}
+        if types and "classic" not in types:
+            return []
+        known = dict.fromkeys([*self._groups.groups, *self.hard.offsets])
+        listed = []
+        for group_id in known:
+            group = self._groups.groups.get(group_id) or Group(group_id)
+            if not states or group.phase.value.lower() in states:
+                listed.append(
+                    ListedGroup(
+                        group_id=group_id,
+                        protocol_type=group.protocol_type or "",
+                        group_state=group.phase.value,
+                        group_type="classic",
+                    )
+                )
+        return listed

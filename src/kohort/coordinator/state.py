@@ -1,0 +1,142 @@
+"""Hard and soft state of a shard; they are different types and change in different places.
+
+Hard state (`HardState`) is the fold of the log: only `HardState.apply(record)` changes it, live and in recovery.
+Soft state (`Group`, `Member`) is the running group: who has joined with which protocols, which requests are parked,
+the phase of the rebalance. Only `step` changes it; it is built anew from the hard state when a shard is loaded, and a
+crash loses nothing else: clients' retries rebuild the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kohort.coordinator.events import Client, Millis, Record, RequestId
+from kohort.coordinator.records import parse
+from kohort.wire.schemas.group_records import (
+    GenerationKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+Place = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+
+class HardState:
+    """The fold of one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupMetadataValue] = {}
+        self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
+        self.generations: dict[str, int] = {}
+        """The highest generation that a group of this name ever announced; outlives the group."""
+
+    def apply(self, record: Record) -> None:
+        parsed = parse(record)
+        if parsed is None:
+            return
+        key, value = parsed
+        match key:
+            case OffsetCommitKey():
+                self._apply_offset(key, value)
+            case GroupMetadataKey():
+                if value is None:
+                    self.groups.pop(key.group, None)
+                else:
+                    self.groups[key.group] = value
+            case GenerationKey():
+                if value is None:
+                    self.generations.pop(key.group, None)
+                else:
+                    self.generations[key.group] = value.generation
+
+    def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        place = (key.topic, key.partition)
+        if value is not None:
+            self.offsets.setdefault(key.group, {})[place] = value
+            return
+        offsets = self.offsets.get(key.group)
+        if offsets is not None:
+            offsets.pop(place, None)
+            if not offsets:
+                del self.offsets[key.group]
+
+
+class Phase(Enum):
+    """States of a classic group, printed as Kafka prints them. What each request receives: classic_group.py."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""A member's protocols in its order of preference: name and metadata."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of the running group."""
+
+    member_id: str
+    instance_id: str | None
+    client: Client
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    """Has not been through a completed join; its session does not count while it is parked (J23)."""
+    join: RequestId | None = None
+    """The parked JoinGroup."""
+    join_version: int = 0
+    sync: RequestId | None = None
+    """The parked SyncGroup."""
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.protocols)
+
+    def metadata_of(self, protocol: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+
+@dataclass(slots=True)
+class Group:
+    """A running classic group."""
+
+    group_id: str
+    phase: Phase = Phase.EMPTY
+    since: Millis = 0
+    """When the phase began."""
+    protocol_type: str | None = None
+    protocol: str | None = None
+    generation_id: int = 0
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: instance id, member id."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """Member ids given out (79) and not yet used, with their session timeout."""
+    awaiting_sync: dict[str, None] = field(default_factory=dict)
+    """Members of this generation that have not sent their SyncGroup."""
+    initial: bool = False
+    """The running rebalance is the first one: it waits for its window to end (KIP-134)."""
+    joined_in_window: bool = False
+    window_remaining_ms: int = 0
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def parked_joins(self) -> int:
+        return sum(1 for m in self.members.values() if m.join is not None)
