@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from storage_batches import LOG, OTHER, make_batch
 
+from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
     Append,
@@ -242,3 +243,24 @@ def test_logs_are_ordered_by_key(storage: Storage) -> None:
 def test_closing_twice_is_fine(storage: Storage) -> None:
     storage.close()
     storage.close()
+
+
+def test_what_is_deleted_piece_by_piece_never_comes_back(
+    storage: Storage, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "PURGED_BATCHES", 1)
+    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(n, producer_id=5) for n in range(10)))])
+    storage.commit([Trim(LOG, 8)])
+    assert bases(storage) == [8, 9]
+    assert [batch.base_offset for batch in storage.producer_batches(LOG, 5, 5)] == [8, 9]
+    storage.commit([DeleteLog(LOG)])
+    storage = reopen(storage)
+    storage.commit([CreateLog(LOG)])
+    assert bases(storage) == []
+    assert storage.producers(LOG) == []
+    for n in range(15):
+        storage.commit([Append(LOG, (make_batch(n),))])
+    assert bases(storage) == list(range(15))
+    if isinstance(storage, SqliteStorage):
+        assert storage._db.execute("SELECT count(*) FROM batches").fetchone() == (15,)
+        assert storage._db.execute("SELECT count(*) FROM batch_data").fetchone() == (15,)

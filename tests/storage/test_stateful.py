@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from storage_batches import LOG, OTHER, make_batch
 
+from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
     Append,
@@ -48,7 +49,11 @@ class Engines(RuleBasedStateMachine):
         self.turn: list[Operation] = []
         self.ends: dict[LogKey, int] = {}
 
+        self.purged = sqlite.PURGED_BATCHES
+        sqlite.PURGED_BATCHES = 2  # so that purges outlast commits and restarts
+
     def teardown(self) -> None:
+        sqlite.PURGED_BATCHES = self.purged
         self.sqlite.close()
         shutil.rmtree(self.directory)
 

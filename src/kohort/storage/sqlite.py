@@ -60,6 +60,9 @@ from kohort.storage.sqlite_format import (
 )
 
 FILE_NAME = "kohort.db"
+PURGED_BATCHES = 2000
+PURGED_BYTES = 8 * 1024 * 1024
+"""What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
 
 
 class SqliteStorage:
@@ -85,11 +88,14 @@ class SqliteStorage:
             try:
                 self._prepare()
                 self._logs = self._load_logs()
+                self._purges = self._load_purges()
                 if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
                     raise self._damaged("its write-ahead log has a bad frame, and synced commits behind it")
                 row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
                 self._next_data_id = (row[0] or 0) + 1
-                self._next_log_id = max((log.id for log in self._logs.values()), default=0) + 1
+                # A deleted log's number is not given again before its batches are purged.
+                taken = [*(log.id for log in self._logs.values()), *self._purges]
+                self._next_log_id = max(taken, default=0) + 1
             except BaseException:
                 self._db.close()
                 raise
@@ -143,6 +149,13 @@ class SqliteStorage:
             logs[log.key] = log
         return logs
 
+    def _load_purges(self) -> dict[int, int]:
+        purges: dict[int, int] = dict(self._db.execute("SELECT log_id, below_offset FROM purges"))
+        for log in self._logs.values():
+            if purges.get(log.id, 0) > log.first_batch:
+                raise self._damaged("the table of purges names batches that a log still has")
+        return purges
+
     def close(self) -> None:
         if self._closed:
             return
@@ -170,6 +183,8 @@ class SqliteStorage:
                 self._db.execute("BEGIN IMMEDIATE")
                 for operation in operations:
                     self._apply(operation, changed)
+                if self._purges:
+                    self._purge()
                 self._db.executemany(
                     "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     [log.row() for log in changed.values()],
@@ -200,8 +215,8 @@ class SqliteStorage:
             case DeleteLog():
                 log = self._logs.pop(key)
                 changed.pop(key, None)
-                self._remove(log, "", ())
                 self._db.execute("DELETE FROM logs WHERE id = ?", (log.id,))
+                self._purge_later(log.id, log.end_offset)
                 return
         log = changed[key] = self._logs[key]
         match operation:
@@ -259,16 +274,54 @@ class SqliteStorage:
         if start_offset <= log.start_offset:
             return
         log.start_offset = start_offset
-        self._remove(log, "AND base_offset < ? AND last_offset < ?", (start_offset, start_offset))
-        first = self._row(log, "ORDER BY base_offset LIMIT 1", ())
-        log.first_batch = first.base_offset if first is not None else log.end_offset
+        first = self._row(
+            log,
+            "AND base_offset >= ? AND last_offset >= ? ORDER BY base_offset LIMIT 1",
+            (log.first_batch, start_offset),
+        )
+        first_batch = first.base_offset if first is not None else log.end_offset
+        gone = self._db.execute(
+            "SELECT total(size) FROM batches WHERE log_id = ? AND base_offset >= ? AND base_offset < ?",
+            (log.id, log.first_batch, first_batch),
+        ).fetchone()
+        log.size -= int(gone[0])
+        log.newest = None
+        log.first_batch = first_batch
+        self._purge_later(log.id, first_batch)
+
+    def _purge_later(self, log_id: int, below_offset: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO purges VALUES (?, ?)", (log_id, below_offset))
+        self._purges[log_id] = below_offset
+
+    def _purge(self) -> None:
+        """Delete some of what no log counts any more. Deleting a log at once could take seconds of everybody's time."""
+        log_id, below_offset = next(iter(self._purges.items()))
+        rows = self._db.execute(
+            "SELECT base_offset, data_id, size FROM batches WHERE log_id = ? AND base_offset < ? "
+            "ORDER BY base_offset LIMIT ?",
+            (log_id, below_offset, PURGED_BATCHES),
+        ).fetchall()
+        if not rows:
+            self._db.execute("DELETE FROM purges WHERE log_id = ?", (log_id,))
+            del self._purges[log_id]
+            return
+        size, count = 0, 0
+        while count < len(rows) and size < PURGED_BYTES:
+            size += rows[count][2]
+            count += 1
+        self._db.executemany("DELETE FROM batch_data WHERE id = ?", [(row[1],) for row in rows[:count]])
+        self._db.execute("DELETE FROM batches WHERE log_id = ? AND base_offset <= ?", (log_id, rows[count - 1][0]))
 
     def _replace(self, log: LogRow, operation: Replace) -> None:
-        before = self._row(log, "AND base_offset < ? ORDER BY base_offset DESC LIMIT 1", (operation.first,))
+        before = self._row(
+            log,
+            "AND base_offset >= ? AND base_offset < ? ORDER BY base_offset DESC LIMIT 1",
+            (log.first_batch, operation.first),
+        )
         old_last = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (operation.last,))
-        if old_last is None or old_last.base_offset < operation.first:
+        if old_last is None or old_last.base_offset < max(operation.first, log.first_batch):
             raise StorageError(f"Replace: no batch begins between {operation.first} and {operation.last}")
-        self._remove(log, "AND base_offset BETWEEN ? AND ?", (operation.first, operation.last))
+        self._remove(log, max(operation.first, log.first_batch), operation.last)
         batches = operation.batches
         begin = batches[0].base_offset if batches else old_last.next_offset
         if before is not None:
@@ -282,13 +335,14 @@ class SqliteStorage:
             ends = [batch.base_offset for batch in batches[1:]] + [old_last.next_offset]
             self._insert(log, batches, ends, before.newest_timestamp if before is not None else -1)
 
-    def _remove(self, log: LogRow, where: str, arguments: tuple[int, ...]) -> None:
-        chosen = f"FROM batches WHERE log_id = ? {where}"
-        log.newest = None
-        size = self._db.execute(f"SELECT total(size) {chosen}", (log.id, *arguments)).fetchone()[0]
-        self._db.execute(f"DELETE FROM batch_data WHERE id IN (SELECT data_id {chosen})", (log.id, *arguments))
-        self._db.execute(f"DELETE {chosen}", (log.id, *arguments))
+    def _remove(self, log: LogRow, first: int, last: int) -> None:
+        chosen = "FROM batches WHERE log_id = ? AND base_offset BETWEEN ? AND ?"
+        arguments = (log.id, first, last)
+        size = self._db.execute(f"SELECT total(size) {chosen}", arguments).fetchone()[0]
+        self._db.execute(f"DELETE FROM batch_data WHERE id IN (SELECT data_id {chosen})", arguments)
+        self._db.execute(f"DELETE {chosen}", arguments)
         log.size -= int(size)
+        log.newest = None
 
     def _set_next(self, row: BatchRow, next_offset: int) -> None:
         values = row._replace(next_offset=next_offset).values()
@@ -358,8 +412,9 @@ class SqliteStorage:
             return []
         with self._errors("read"):
             rows = self._db.execute(
-                f"{SELECT} AND producer_id = ? AND producer_id >= 0 ORDER BY base_offset DESC LIMIT ?",
-                (held.id, producer_id, limit),
+                f"{SELECT} AND producer_id = ? AND producer_id >= 0 AND base_offset >= ? "
+                "ORDER BY base_offset DESC LIMIT ?",
+                (held.id, producer_id, held.first_batch, limit),
             ).fetchall()
             return [self._load(self._checked(row)) for row in reversed(rows)]
 
@@ -372,8 +427,8 @@ class SqliteStorage:
                 row[0]
                 for row in self._db.execute(
                     "SELECT DISTINCT producer_id FROM batches WHERE log_id = ? AND producer_id >= 0 "
-                    "ORDER BY producer_id",
-                    (held.id,),
+                    "AND base_offset >= ? ORDER BY producer_id",
+                    (held.id, held.first_batch),
                 )
             ]
 
@@ -406,6 +461,8 @@ class SqliteStorage:
 
     def _first_base(self, log: LogRow, offset: int) -> int:
         """The base offset of the batch that holds `offset`, or of the next one."""
+        if offset < log.first_batch:
+            return log.first_batch
         holder = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
         if holder is not None and holder.last_offset >= offset:
             return holder.base_offset

@@ -41,6 +41,10 @@ CREATE TABLE batches (
   PRIMARY KEY (log_id, base_offset)
 ) WITHOUT ROWID;
 CREATE INDEX batches_by_producer ON batches (log_id, producer_id, base_offset) WHERE producer_id >= 0;
+CREATE TABLE purges ( -- batches that no log counts any more, and that later commits delete piece by piece
+  log_id INTEGER PRIMARY KEY,
+  below_offset INTEGER NOT NULL
+);
 CREATE TABLE batch_data (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE VIEW log_batches AS
   SELECT lower(hex(topic_id)) AS topic_id, partition, base_offset, last_offset,
