@@ -16,6 +16,7 @@ import base64
 import random as random_module
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -84,6 +85,9 @@ class CloseConnection:
 
     reason: str
 
+
+_shard_of = lru_cache(maxsize=65_536)(partition_for)
+"""The hash walks the whole id in Python; the same ids come with every heartbeat."""
 
 Parked = InShard | FetchWait
 """A handler's result when the answer comes later."""
@@ -245,7 +249,7 @@ class BrokerState:
     # -- coordination
 
     def shard_of(self, group_id: str) -> int:
-        return partition_for(group_id, len(self.shards))
+        return _shard_of(group_id, len(self.shards))
 
     def coordinator_of(self, shard: int) -> int:
         """The id of the broker that owns a shard: the leader of its offsets partition."""
