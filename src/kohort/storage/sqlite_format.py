@@ -51,6 +51,7 @@ CREATE VIEW log_batches AS
          datetime(max_timestamp / 1000, 'unixepoch') AS newest_record, batches.size AS size, producer_id,
          leader_epoch, data
   FROM batches JOIN logs ON logs.id = log_id JOIN batch_data ON batch_data.id = data_id
+  WHERE base_offset >= first_batch
   ORDER BY topic_id, partition, base_offset;
 """
 
