@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from run_command import Kohort
-
-sys.path.append(str(Path(__file__).parents[1] / "client_library"))
-
 from group_member import GroupMember
+from run_command import Kohort
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -54,6 +55,32 @@ FORMAT_HELP = (
 Render = Callable[[FetchedRecord], bytes]
 
 
+class Interrupts:
+    """SIGINT and SIGTERM end the command, but not between printing a record and counting it as printed.
+
+    While `deferred`, the first signal only sets `asked`; a second one breaks off all the same, since writing to a
+    pipe that nobody reads can last for ever.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.deferred = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._arrived) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _arrived(self, *_: object) -> None:
+        if self.asked or not self.deferred:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
 @dataclass(slots=True)
 class Reading:
     """Where one run stands. `ends` are the offsets at which partitions are done, empty for never."""
@@ -65,6 +92,7 @@ class Reading:
     isolation: Isolation
     group: str | None
     max_messages: int | None
+    interrupts: Interrupts
     printed: int = 0
     _uncommitted: dict[TopicPartition, int] = field(default_factory=dict)
     _committed_at: float = field(default_factory=time.monotonic)
@@ -80,9 +108,13 @@ class Reading:
                     return
                 wait_ms = min(POLL_MS, left_ms)
             before = self.printed
-            for fetched in self.cluster.fetch(self.positions, max_wait_ms=wait_ms, isolation=self.isolation):
-                self._take(fetched)
-            sys.stdout.buffer.flush()
+            fetched = self.cluster.fetch(self.positions, max_wait_ms=wait_ms, isolation=self.isolation)
+            self.interrupts.deferred = True
+            for part in fetched:
+                self._take(part)
+            self.interrupts.deferred = False
+            if self.interrupts.asked:
+                return
             if self.printed > before:
                 last_record = time.monotonic()
             self.commit(after_s=COMMIT_INTERVAL_S)
@@ -101,8 +133,8 @@ class Reading:
                 self.positions.pop(partition, None)
         return not self.positions or self._enough()
 
-    def _enough(self) -> bool:
-        return self.max_messages is not None and self.printed >= self.max_messages
+    def _enough(self, more: int = 0) -> bool:
+        return self.max_messages is not None and self.printed + more >= self.max_messages
 
     def _take(self, fetched: FetchedPartition) -> None:
         partition = (fetched.topic, fetched.partition)
@@ -112,15 +144,18 @@ class Reading:
         if not fetched.records or self._enough():
             return
         end = self.ends.get(partition)
-        for record in records(fetched, self.positions[partition]):
-            if end is not None and record.offset >= end:
+        lines: list[bytes] = []
+        position = self.positions[partition]
+        for record in records(fetched, position):
+            if (end is not None and record.offset >= end) or self._enough(len(lines)):
                 break
-            sys.stdout.buffer.write(self.render(record))
-            self.printed += 1
-            self._move(partition, record.offset + 1)
-            if self._enough():
-                return
-        self._move(partition, next_position(fetched, self.positions[partition]))
+            lines.append(self.render(record))
+            position = record.offset + 1
+        else:
+            position = next_position(fetched, position)
+        _write(b"".join(lines))
+        self.printed += len(lines)
+        self._move(partition, position)
 
     def _move(self, partition: TopicPartition, position: int) -> None:
         end = self.ends.get(partition)
@@ -207,23 +242,24 @@ def consume(
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
     level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
-    signal.signal(signal.SIGTERM, _interrupt)
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server) as cluster, Interrupts() as interrupts:
         partitions = _partitions(cluster, topic, partition)
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=level) if exit_at_end else {}
-        reading = Reading(cluster, positions, ends, render, level, group, max_messages)
-        try:
+        reading = Reading(cluster, positions, ends, render, level, group, max_messages, interrupts)
+        with suppress(KeyboardInterrupt):
             reading.run(timeout_ms)
-        except KeyboardInterrupt:
-            sys.stdout.buffer.flush()
         reading.commit()
     if not quiet:
         typer.echo(f"consumed {plural(reading.printed, 'record')} from {topic}", err=True)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
+def _write(data: bytes) -> None:
+    """All of it, now: what is counted as printed must have left. Unbuffered outputs may take a part at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()
 
 
 def _partitions(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
