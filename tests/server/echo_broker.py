@@ -1,0 +1,116 @@
+"""A broker of a few lines, for tests of the edge alone: what a frame says is what happens.
+
+anything else     answered with itself
+\\0\\1N           a "Fetch" (its API key is what the edge looks at): answered with N bytes
+park              parked; what follows on the connection waits behind it
+wake              answered with itself, and all parked requests are answered with "woken"
+write             answered with itself, after an operation was committed
+bad               the connection is closed
+bug               raises
+"""
+
+from __future__ import annotations
+
+import random as random_module
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kohort.broker.turn import (
+    Arrived,
+    Closed,
+    ConnectionId,
+    Disconnect,
+    Frame,
+    Millis,
+    Opened,
+    Release,
+    Send,
+    Shutdown,
+    Turn,
+)
+from kohort.config import Config
+from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage
+
+BAD = "it said bad"
+
+
+class EchoBroker:
+    busy = False
+    cluster_id = "echo"
+
+    def __init__(
+        self, config: Config, storage: Storage, *, now: Millis, random: random_module.Random, endpoints: Sequence[Any]
+    ) -> None:
+        self.turns: list[list[Arrived]] = []
+        self.backlogs: dict[ConnectionId, deque[bytes]] = {}
+        self.parked: list[ConnectionId] = []
+        self.releases: list[Release] = []
+        self.operations: list[Operation] = []
+        self.written = 0
+        self.deadline: Millis | None = None
+        self.times: list[Millis] = []
+
+    def waiting_bytes(self, connection: ConnectionId) -> int:
+        return sum(map(len, self.backlogs.get(connection, ())))
+
+    def next_deadline(self) -> Millis | None:
+        return self.deadline
+
+    def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn:
+        self.turns.append(list(arrived))
+        self.times.append(now)
+        self.deadline = None
+        for event in arrived:
+            match event:
+                case Opened():
+                    self.backlogs[event.connection] = deque()
+                case Closed():
+                    del self.backlogs[event.connection]
+                    self.parked = [c for c in self.parked if c != event.connection]
+                case Frame():
+                    if event.connection in self.parked:
+                        self.backlogs[event.connection].append(event.data)
+                    else:
+                        self._handle(event.connection, event.data, now)
+                case Shutdown():
+                    self._wake(now)
+                case _:
+                    pass
+        turn = Turn(tuple(self.operations), tuple(self.releases))
+        self.operations, self.releases = [], []
+        return turn
+
+    def _handle(self, connection: ConnectionId, data: bytes, now: Millis) -> None:
+        if Disconnect(connection, BAD) in self.releases:
+            return
+        if data == b"park":
+            self.parked.append(connection)
+        elif data == b"bad":
+            self.releases.append(Disconnect(connection, BAD))
+        elif data == b"bug":
+            raise RuntimeError("this is the bug")
+        elif data.startswith(b"\0\1"):
+            self._send(connection, bytes(int(data[2:])))
+        elif data.startswith(b"in "):
+            self.deadline = now + int(data[3:])
+            self._send(connection, data)
+        else:
+            if data == b"wake":
+                self._wake(now)
+            elif data == b"write":
+                self.written += 1
+                self.operations.append(CreateLog(LogKey(self.written.to_bytes(16, "big"), 0)))
+            self._send(connection, data)
+
+    def _wake(self, now: Millis) -> None:
+        parked, self.parked = self.parked, []
+        for connection in parked:
+            self._send(connection, b"woken")
+            backlog = self.backlogs[connection]
+            while backlog and connection not in self.parked:
+                self._handle(connection, backlog.popleft(), now)
+
+    def _send(self, connection: ConnectionId, data: bytes) -> None:
+        self.releases.append(Send(connection, struct.pack(">i", len(data)) + data))

@@ -1,0 +1,161 @@
+"""Memory is bounded whatever clients do: slow readers, pipelining without end, large requests, many connections."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from edges import Edge, SlowStorage, Wire, eventually
+
+MIB = 1 << 20
+
+
+def flood(wire: Wire, data: bytes, limit_s: float = 10) -> int:
+    """Send until the server does not read any more; returns the bytes that went out."""
+    wire.settimeout(0.3)
+    sent = 0
+    deadline = time.monotonic() + limit_s
+    try:
+        while time.monotonic() < deadline:
+            sent += wire.send(data)
+    except TimeoutError:
+        return sent
+    finally:
+        wire.settimeout(10)
+    raise AssertionError(f"the server took {sent} bytes and went on reading")
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def test_a_slow_reader_is_not_read_and_builds_up_no_answers(edge_of: Callable[..., Edge]) -> None:
+    """Each tiny fetch asks for a megabyte. Nobody may make the server hold thousands of those answers."""
+    edge = edge_of(connection_max_queued_bytes=2 * MIB)
+    with edge.wire() as slow, edge.wire() as good:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        slow.push(*[b"\0\x011048576"] * 5_000)
+        eventually(lambda: any(c.unread for c in edge.connections._open.values()))
+        assert good.ask(b"quick") == [b"quick"]
+        [connection] = [c for c in edge.connections._open.values() if c.unread]
+        assert connection.unsent < 6 * MIB
+        for _ in range(200):
+            assert slow.pull() == bytes(MIB)
+        assert good.ask(b"quick") == [b"quick"]
+
+
+def test_pipelining_behind_a_parked_request_is_bounded(edge: Edge) -> None:
+    with edge.wire() as wire, edge.wire() as other:
+        wire.push(b"park")
+        eventually(lambda: edge.broker.parked)
+        piece = frame(b"x" * 1_000) * 100
+        sent = flood(wire, piece)
+        assert sent < 64 * MIB
+        assert sum(len(f) for backlog in edge.broker.backlogs.values() for f in backlog) < 10 * MIB
+        other.ask(b"wake")
+        assert wire.pull() == b"woken"
+        for _ in range(sent // 1_004):
+            assert wire.pull() == b"x" * 1_000
+    eventually(lambda: edge.connections.inflow.total == 0)
+
+
+def test_begun_requests_are_bounded_over_all_connections_and_finish_one_by_one(edge_of: Callable[..., Edge]) -> None:
+    """Eight clients send 3 MiB each where 4 MiB in all are allowed."""
+    edge = edge_of(queued_max_request_bytes=4 * MIB)
+    request = b"y" * (3 * MIB)
+    answers: list[bytes] = []
+
+    def send_one() -> None:
+        with edge.wire() as wire:
+            answers.extend(wire.ask(request))
+
+    clients = [threading.Thread(target=send_one) for _ in range(8)]
+    peak = 0
+    for client in clients:
+        client.start()
+    while any(client.is_alive() for client in clients):
+        peak = max(peak, edge.connections.inflow.total)
+        time.sleep(0.001)
+    assert answers == [request] * 8
+    assert peak < 4 * MIB + 8 * MIB // 2  # each connection may have one read of a socket in hand when reading stops
+    eventually(lambda: edge.connections.inflow.total == 0)
+
+
+def test_clients_that_stall_in_the_middle_of_a_request_cannot_starve_the_others(
+    edge_of: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.server.inflow.STALLED_S", 0.3)
+    edge = edge_of(queued_max_request_bytes=MIB)
+    with edge.wire() as first, edge.wire() as second, edge.wire() as good:
+        first.sendall(struct.pack(">i", 50 * MIB) + bytes(2 * MIB))
+        second.sendall(struct.pack(">i", 50 * MIB) + bytes(MIB // 4))
+        eventually(lambda: edge.connections.inflow.total > 2 * MIB)
+        for _ in range(3):
+            assert good.ask(b"patience") == [b"patience"]
+        assert first.is_closed
+    eventually(lambda: edge.connections.inflow.total == 0)
+
+
+def test_what_arrives_during_a_sync_is_one_turn(edge_of: Callable[..., Edge]) -> None:
+    """Group commit."""
+    storage = SlowStorage()
+    edge = edge_of(storage)
+    with edge.wire() as first, edge.wire() as second:
+        # MemoryStorage commits in place; this one is not to.
+        first.push(b"hello")
+        assert first.pull() == b"hello"
+        edge.hold_commits_in_a_thread()
+        first.push(b"write")
+        eventually(lambda: edge.broker.written == 1)
+        turns = len(edge.broker.turns)
+        for _ in range(20):
+            second.push(b"write")
+        eventually(lambda: edge.connections._taken_bytes == 100)
+        assert len(edge.broker.turns) == turns
+        first.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            first.pull()  # not acknowledged before it is durable
+        first.settimeout(10)
+        storage.may_commit.set()
+        assert first.pull() == b"write"
+        assert [second.pull() for _ in range(20)] == [b"write"] * 20
+        assert storage.sizes == [1, 20]
+
+
+def test_connections_are_limited(edge_of: Callable[..., Edge], caplog: pytest.LogCaptureFixture) -> None:
+    edge = edge_of(max_connections=2)
+    with caplog.at_level(logging.INFO, "kohort"), edge.wire() as one, edge.wire() as two:
+        assert one.ask(b"1") + two.ask(b"2") == [b"1", b"2"]
+        with edge.wire() as three:
+            assert three.is_closed
+        assert one.ask(b"1") == [b"1"]
+    assert any("connection refused" in line and "max.connections" in line for line in caplog.messages)
+    eventually(lambda: len(edge.connections) == 0)
+    with edge.wire() as again:
+        assert again.ask(b"again") == [b"again"]
+
+
+def test_connections_of_one_address_are_limited(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(max_connections_per_ip=1)
+    with edge.wire() as one:
+        assert one.ask(b"1") == [b"1"]
+        with edge.wire() as two:
+            assert two.is_closed
+
+
+def test_idle_connections_are_closed(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(connections_max_idle_ms=200)
+    with edge.wire() as idle, edge.wire() as lively:
+        assert idle.ask(b"hello") == [b"hello"]
+        assert lively.ask(b"hello") == [b"hello"]
+        deadline = time.monotonic() + 10
+        while len(edge.connections) == 2:
+            assert time.monotonic() < deadline
+            assert lively.ask(b"still here") == [b"still here"]
+        assert idle.is_closed
+        assert lively.ask(b"still here") == [b"still here"]

@@ -1,0 +1,104 @@
+"""The order of a turn, its clock, and how a failure ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from edges import Edge, SlowStorage, eventually
+
+from kohort.broker.turn import Shutdown
+from kohort.storage.protocol import StorageError
+
+
+def test_a_deadline_makes_a_turn(edge: Edge) -> None:
+    with edge.wire() as wire:
+        wire.ask(b"in 50")
+        asked = edge.broker.times[-1]
+        eventually(lambda: edge.broker.times[-1] >= asked + 50)
+        assert edge.broker.times[-1] < asked + 5_000
+
+
+def test_an_earlier_deadline_moves_the_timer(edge: Edge) -> None:
+    with edge.wire() as wire:
+        wire.ask(b"in 600000")
+        wire.ask(b"in 20")
+        turns = len(edge.broker.turns)
+        eventually(lambda: len(edge.broker.turns) > turns)
+
+
+def test_time_never_goes_back(edge: Edge) -> None:
+    with edge.wire() as wire:
+        for n in range(200):
+            wire.ask(b"%d" % n)
+    assert edge.broker.times == sorted(edge.broker.times)
+
+
+def test_a_stop_answers_what_is_parked(edge: Edge) -> None:
+    with edge.wire() as wire:
+        wire.push(b"park")
+        eventually(lambda: edge.broker.parked)
+        broker = edge.broker
+        edge.stop()
+        assert wire.pull() == b"woken"
+        assert wire.is_closed
+    assert any(isinstance(event, Shutdown) for turn in broker.turns for event in turn)
+
+
+def test_a_stop_waits_for_a_large_answer_to_be_read(edge: Edge) -> None:
+    with edge.wire() as wire:
+        wire.push(b"\0\x018000000")
+        eventually(lambda: any(c.unsent for c in edge.connections._open.values()))
+        stopping = threading.Thread(target=edge.stop)
+        stopping.start()
+        assert wire.pull() == bytes(8_000_000)
+        stopping.join(10)
+        assert not stopping.is_alive()
+
+
+def test_a_failed_commit_stops_everything_and_acknowledges_nothing(edge_of: Callable[..., Edge]) -> None:
+    storage = SlowStorage()
+    edge = edge_of(storage)
+    with edge.wire() as writer, edge.wire() as other:
+        assert other.ask(b"hello") == [b"hello"]
+        edge.hold_commits_in_a_thread()
+        writer.push(b"write")
+        eventually(lambda: edge.broker.written == 1)
+        other.push(b"too late")
+        storage.fail = StorageError("the disk of /nowhere is full")
+        storage.may_commit.set()
+        assert writer.is_closed
+        assert other.is_closed
+    with pytest.raises(RuntimeError, match="the disk of /nowhere is full"):
+        edge.stop()
+
+
+def test_a_bug_stops_everything(edge: Edge) -> None:
+    with edge.wire() as wire, edge.wire() as other:
+        wire.push(b"answered in the same turn?", b"bug")
+        assert wire.is_closed
+        assert other.is_closed
+    with pytest.raises(RuntimeError, match="this is the bug"):
+        edge.stop()
+
+
+def test_listeners_go_down_and_up_on_the_same_port(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(brokers=3)
+    addresses = edge.bootstrap_servers
+    with edge.wire(1) as one, edge.wire(2) as two:
+        assert one.ask(b"1") + two.ask(b"2") == [b"1", b"2"]
+        for _ in range(3):
+            edge.stop_broker(2)
+            with pytest.raises(ConnectionRefusedError):
+                edge.wire(2)
+            edge.start_broker(2)
+        assert two.is_closed
+        assert one.ask(b"1") == [b"1"]
+        with edge.wire(2) as again:
+            assert again.ask(b"2") == [b"2"]
+    assert edge.bootstrap_servers == addresses
+    edge.restart()
+    assert edge.bootstrap_servers == addresses
+    with pytest.raises(ValueError, match="no broker 7"):
+        edge.stop_broker(7)
