@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kohort.testing import KohortServer
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-CLIENTS = ("confluent", "kafka-python", "aiokafka")
 
 
 @pytest.fixture(scope="module")

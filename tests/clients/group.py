@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+CLIENTS = ("confluent", "kafka-python", "aiokafka")
 WAIT_S = 30.0
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import CLIENTS
-from group import Group
+from group import CLIENTS, Group
 from produce import create_topic, produce
 
 PARTITIONS = 6

@@ -9,6 +9,7 @@ import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.*;
 
 public class ClientCheck {
@@ -125,7 +126,7 @@ public class ClientCheck {
     check(offsets.values().stream().mapToLong(OffsetAndMetadata::offset).sum() == 660, "committed: " + offsets);
     admin.alterConsumerGroupOffsets(group, Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(3))).all().get(10, TimeUnit.SECONDS);
     check(admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS).get(new TopicPartition(topic, 0)).offset() == 3, "altered");
-    check(admin.listConsumerGroups().all().get(10, TimeUnit.SECONDS).stream().anyMatch(g -> g.groupId().equals(group)), "listed");
+    check(admin.listGroups().all().get(10, TimeUnit.SECONDS).stream().anyMatch(g -> g.groupId().equals(group)), "listed");
     admin.deleteConsumerGroups(List.of(group)).all().get(10, TimeUnit.SECONDS);
   }
 
