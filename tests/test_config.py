@@ -1,0 +1,184 @@
+"""Settings: where they come from, what is refused and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.serve import chosen_config, described_settings
+from kohort.config import SETTINGS, Address, Config, ConfigError, addresses, check, load, with_values
+
+
+def refusal(*settings: str, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load([tuple(s.split("=", 1)) for s in settings], environ=environ)  # type: ignore[misc]
+    return str(caught.value)
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# a comment\nnum.partitions=2\nlog.retention.ms = 5\nmessage.max.bytes=6\n")
+    config = load(
+        {"num.partitions": "4"}, file=file, environ={"KOHORT_NUM_PARTITIONS": "3", "KOHORT_LOG_RETENTION_MS": "9"}
+    )
+    assert (config.num_partitions, config.log_retention_ms, config.message_max_bytes) == (4, 9, 6)
+
+
+def test_toml(tmp_path: Path) -> None:
+    file = tmp_path / "kohort.toml"
+    file.write_text("[log]\nretention.ms = 5\n[auto.create.topics]\nenable = false\n[x]\n")
+    config = load(file=file, environ={})
+    assert (config.log_retention_ms, config.auto_create_topics_enable) == (5, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["num.partition=3"], ["num.partition", "did you mean num.partitions?"]),
+        (["group.initial.rebalance.delay=3"], ["did you mean group.initial.rebalance.delay.ms?"]),
+        (["frobnicate=3"], ["unknown setting frobnicate", "--list-settings"]),
+        (["num.partitions=many"], ["num.partitions", "'many'", "a whole number"]),
+        (["num.partitions=0"], ["num.partitions is 0", "the least is 1"]),
+        (["auto.create.topics.enable=yes"], ["auto.create.topics.enable", "true or false"]),
+        (["log.cleanup.policy=shred"], ["log.cleanup.policy", "delete, compact"]),
+        (["listeners=nowhere"], ["listeners", "'nowhere'", "HOST:PORT"]),
+        (["listeners=::1:9092"], ["listeners", "[ADDRESS]:PORT"]),
+        (["listeners=a:70000"], ["listeners", "HOST:PORT"]),
+        (["listeners=a:1,b:2"], ["2 addresses", "brokers is 1"]),
+        (["listeners=a:1,a:1", "brokers=2"], ["names an address twice"]),
+        (["listeners=SSL://a:1"], ["no TLS or SASL"]),
+        (["listeners=a:65535", "brokers=2"], ["consecutive ports"]),
+        (["advertised.listeners=0.0.0.0:9092"], ["advertised.listeners", "leads to this machine"]),
+        (["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"], ["is larger than"]),
+        (["default.replication.factor=2"], ["larger than brokers (1)"]),
+        (["brokers=3", "broker.rack=a,b"], ["broker.rack names 2 racks"]),
+        (["ssl.keystore.location=/k"], ["ssl.keystore.location", "not served by kohort yet"]),
+        (["sasl.enabled.mechanisms=PLAIN"], ["not served by kohort yet"]),
+        (["authorizer.class.name=X"], ["not served by kohort yet"]),
+        (["security.inter.broker.protocol=SSL"], ["not served by kohort yet"]),
+    ],
+)
+def test_what_is_wrong_is_named(settings: list[str], words: list[str]) -> None:
+    said = refusal(*settings)
+    assert all(word in said for word in words), said
+
+
+def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
+    assert "in the environment" in refusal(KOHORT_NUM_PARTITIONS="x")
+    file = tmp_path / "server.properties"
+    for text, words in (("nothing\n", "line 1"), ("a=b\n", str(file)), ("num.partitions=x", str(file))):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            load(file=file, environ={})
+    with pytest.raises(ConfigError, match=r"absent\.properties"):
+        load(file=tmp_path / "absent.properties", environ={})
+
+
+def test_a_whole_broker_configuration_starts_a_server(tmp_path: Path) -> None:
+    """What a KRaft broker's properties file and verification scripts set; only what has an effect here takes effect."""
+    file = tmp_path / "server.properties"
+    without_effect = """\
+process.roles=broker,controller
+controller.quorum.voters=1@localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+log.dirs=/tmp/kraft-combined-logs
+num.recovery.threads.per.data.dir=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=5
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.consumer.session.timeout.ms=6000
+group.consumer.heartbeat.interval.ms=500
+group.consumer.min.session.timeout.ms=1000
+group.consumer.assignors=uniform
+group.coordinator.rebalance.protocols=classic,consumer
+group.streams.heartbeat.interval.ms=500
+offsets.topic.segment.bytes=1048576
+offsets.commit.timeout.ms=5000
+transactional.id.expiration.ms=604800000
+log.flush.interval.messages=1
+delete.topic.enable=true
+unclean.leader.election.enable=false
+replica.lag.time.max.ms=30000
+max.incremental.fetch.session.cache.slots=1000
+"""
+    with_effect = """\
+node.id=7
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+advertised.listeners=PLAINTEXT://example.org:9092
+num.partitions=6
+offsets.topic.replication.factor=1
+log.retention.hours=2
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=100
+group.max.session.timeout.ms=60000
+"""
+    file.write_text(without_effect + with_effect)
+    config = load(file=file, environ={})
+    assert (config.broker_id, config.listeners, config.advertised_listeners) == (7, ":9092", "example.org:9092")
+    assert (config.num_partitions, config.log_retention_ms) == (6, 7_200_000)
+    assert set(config.without_effect) == {line.split("=")[0] for line in without_effect.splitlines()}
+
+
+def test_the_precise_name_of_a_setting_wins_in_one_place() -> None:
+    for order in (["log.retention.ms", "log.retention.hours"], ["log.retention.hours", "log.retention.ms"]):
+        assert load(dict.fromkeys(order, "5"), environ={}).log_retention_ms == 5
+    assert load({"log.retention.hours": "-1"}, environ={}).log_retention_ms == -1
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    environ = {
+        "KOHORT_BOOTSTRAP_SERVER": "a:1",
+        "KOHORT_PORT": "tcp://10.0.0.1:9092",
+        "KOHORT_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "KOHORT_SERVICE_HOST": "10.0.0.1",
+        "KOHORT_SERVICE_PORT_KAFKA": "9092",
+    }
+    assert load(environ=environ) == Config()
+
+
+def test_a_single_listener_stands_for_consecutive_ports() -> None:
+    assert load({"brokers": "3"}, environ={}).listeners == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert check(Config(brokers=2, listeners="[::1]:0")).listeners == "[::1]:0,[::1]:0"
+    assert (
+        check(Config(brokers=2, advertised_listeners="example.org")).advertised_listeners == "example.org,example.org"
+    )
+    assert with_values(Config(), num_partitions=3).num_partitions == 3
+
+
+def test_addresses() -> None:
+    assert addresses("listeners", "localhost:1, [fe80::1%eth0]:2,*:3,:4") == [
+        Address("localhost", 1),
+        Address("fe80::1%eth0", 2),
+        Address("", 3),
+        Address("", 4),
+    ]
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+
+
+def test_a_server_has_a_place_for_its_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert chosen_config(None, [], {}, in_memory=False).data_dir == str(tmp_path / "kohort")
+    assert chosen_config(None, ["data.dir=/d"], {}, in_memory=False).data_dir == "/d"
+    assert chosen_config(None, ["data.dir=/d"], {"data.dir": "/e"}, in_memory=False).data_dir == "/e"
+    assert chosen_config(None, [], {}, in_memory=True).data_dir == ""
+    for settings, in_memory in ((["data.dir=/d"], True), (["data.dir="], False), (["no equals sign"], False)):
+        with pytest.raises(ConfigError):
+            chosen_config(None, settings, {}, in_memory=in_memory)
+
+
+def test_the_list_of_settings_is_complete_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = described_settings().splitlines()
+    assert {line.split("=")[0] for line in lines if not line.startswith(" ")} == set(SETTINGS)
+    assert max(map(len, lines)) <= 80
