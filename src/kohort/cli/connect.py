@@ -27,7 +27,7 @@ EXIT_CODES = "Exit codes: 0 done, 1 failed or not found, 2 wrong usage, 3 cannot
 BOOTSTRAP_VARIABLE = "KOHORT_BOOTSTRAP_SERVER"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
-API_TIMEOUT_MS = 30_000
+API_TIMEOUT_MS = 20_000
 BOOTSTRAP_TIMEOUT_MS = 3_000
 COMPLETION_TIMEOUT_MS = 500
 
@@ -89,7 +89,9 @@ def _advice(error: KafkaError) -> str:
     if isinstance(error, Unreachable | BadAnswer):
         return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
     if isinstance(error, ConnectionFailed):
-        return f"{error.message}; is this address, which the cluster gives its clients, right for this machine?"
+        return (
+            f"{error.message}; the cluster gives its clients this address: is that broker up, and reachable from here?"
+        )
     return error.message
 
 
