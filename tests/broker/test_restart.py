@@ -25,12 +25,15 @@ from kohort.broker.state import Endpoint
 from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup, MovePartition
 from kohort.config import Config
+from kohort.coordinator.events import Record
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import CreateLog, DeleteLog, StorageError
 from kohort.storage.sqlite import SqliteStorage
+from kohort.wire.codec import encode
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.metadata_records import MetadataKey
 
 
 def picture(wire: Wire) -> dict[str, Any]:
@@ -226,6 +229,15 @@ def test_damaged_data_is_refused() -> None:
         wire.restarted()
     wire.storage.commit([CreateLog(log), CreateLog(log._replace(partition=9))])
     with pytest.raises(StorageError, match="of no topic"):
+        wire.restarted()
+
+
+def test_data_of_a_newer_format_is_refused() -> None:
+    wire = Wire()
+    record = Record(encode(MetadataKey(kind="quantum", name="x"), 0), b"\x00\x00")
+    wire.broker.state.append_records(wire.broker.state.metadata, [record])
+    wire.step()
+    with pytest.raises(StorageError, match=r"newer format.*quantum"):
         wire.restarted()
 
 

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 
 from kohort.broker.moves import led_by
 from kohort.broker.state import BrokerState
-from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, cluster_record
+from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
 from kohort.coordinator.events import Loaded, Record
 from kohort.coordinator.shard import Shard
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
-from kohort.wire.batches import CorruptBatch, check_crc, decode_records, read_header
-from kohort.wire.batches import Record as StoredRecord
+from kohort.wire.batches import CorruptBatch, RecordColumns, check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -34,29 +33,40 @@ def replay(state: BrokerState) -> None:
         raw = state.new_topic_id()
         state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
         return
-    for record, _ in records_of(state, METADATA_LOG, metadata.start_offset):
-        state.catalog.apply(record)
+    try:
+        for record, _ in newest_records(state, METADATA_LOG, metadata.start_offset):
+            state.catalog.apply(record)
+    except UnknownRecord as error:
+        raise StorageError(f"the data is of a newer format: {error}") from None
     state.resume(metadata)
     _open_partitions(state, logs)
     _load_shards(state)
 
 
-def records_of(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
-    """Records of a log from `offset` on, with their timestamps."""
+def newest_records(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
+    """The newest record of each key of a log, in the log's order, with its timestamp.
+
+    The logs that are replayed say the same after compaction, so earlier records of a key need not be applied at all.
+    """
+    newest: dict[bytes | None, tuple[bytes | None, int]] = {}
     while batches := state.storage.read(log, offset, READ_BYTES):
         for batch in batches:
-            for record in _checked(log, batch.data):
-                if record.key is not None:
-                    yield Record(record.key, record.value), record.timestamp
+            columns = _columns(log, batch.data)
+            for key, value, timestamp in zip(columns.keys, columns.values, columns.timestamps, strict=True):
+                newest.pop(key, None)
+                newest[key] = (value, timestamp)
         offset = batches[-1].last_offset + 1
+    for key, (value, timestamp) in newest.items():
+        if key is not None:
+            yield Record(key, value), timestamp
 
 
-def _checked(log: LogKey, data: bytes) -> list[StoredRecord]:
+def _columns(log: LogKey, data: bytes) -> RecordColumns:
     try:
         header = read_header(data)
         if not check_crc(data, header):
             raise CorruptBatch("its checksum is wrong")
-        return decode_records(data, header)
+        return decode_columns(data, header)
     except ProtocolError as error:
         raise StorageError(f"a record batch of log {log} cannot be read, the data is damaged: {error}") from None
 
@@ -82,7 +92,7 @@ def _load_shards(state: BrokerState) -> None:
     for index, partition in enumerate(state.partitions[topic.topic_id]):
         shard = Shard(index, state.config)
         if partition.end_offset > partition.start_offset:
-            for record, timestamp in records_of(state, partition.log, partition.start_offset):
+            for record, timestamp in newest_records(state, partition.log, partition.start_offset):
                 shard.apply(record, timestamp)
         state.shards.append(shard)
 

@@ -40,6 +40,10 @@ _VERSION = struct.Struct(">h")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+class UnknownRecord(Exception):
+    """A metadata record that this version of kohort does not know."""
+
+
 @dataclass(slots=True)
 class Topic:
     name: str
@@ -73,6 +77,8 @@ class Catalog:
         value: Any = None
         if record.value is not None:
             version = _VERSION.unpack_from(record.value)[0]
+            if key.kind not in VALUES or version != 0:
+                raise UnknownRecord(f"a metadata record of kind {key.kind!r} and version {version}")
             value = decode(VALUES[key.kind], version, record.value, 2)
         match value:
             case ClusterValue():

@@ -18,6 +18,8 @@ from kohort.storage.protocol import LogKey
 
 LOGS_A_TURN = 32
 """How many logs are looked at in one turn."""
+CLEANER_INTERVAL_MS = 15_000
+"""How often compacted logs are looked at (Kafka's log.cleaner.backoff.ms): replays stay short."""
 COMPACTED_BYTES_A_TURN = 1024 * 1024
 """What a compaction reads in one turn: some ten milliseconds of decoding."""
 
@@ -25,7 +27,10 @@ COMPACTED_BYTES_A_TURN = 1024 * 1024
 class Upkeep:
     def __init__(self, state: BrokerState, now: Millis) -> None:
         self._state = state
-        self._logs_due_ms = now + state.config.log_retention_check_interval_ms
+        self._retention_interval_ms = state.config.log_retention_check_interval_ms
+        self._cleaner_interval_ms = min(CLEANER_INTERVAL_MS, self._retention_interval_ms)
+        self._retention_due_ms = now + self._retention_interval_ms
+        self._cleaner_due_ms = now + self._cleaner_interval_ms
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
         self._logs: deque[LogKey] = deque()
         """Left of the round under way."""
@@ -39,7 +44,7 @@ class Upkeep:
         return self._compaction is not None or bool(self._logs)
 
     def next_deadline(self) -> Millis:
-        return min(self._logs_due_ms, self._offsets_due_ms)
+        return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms)
 
     def step(self, now: Millis) -> None:
         state = self._state
@@ -47,9 +52,8 @@ class Upkeep:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             for shard in range(len(state.shards)):
                 state.ask(shard, ExpireOffsets())
-        if now >= self._logs_due_ms:
-            self._logs_due_ms = now + state.config.log_retention_check_interval_ms
-            self._begin_round()
+        if now >= self._cleaner_due_ms or now >= self._retention_due_ms:
+            self._begin_round(now)
         if self._compaction is not None:
             self._compact(self._compaction)
         for _ in range(min(LOGS_A_TURN, len(self._logs))):
@@ -57,13 +61,18 @@ class Upkeep:
                 break
             self._look_after(self._logs.popleft())
 
-    def _begin_round(self) -> None:
+    def _begin_round(self, now: Millis) -> None:
+        everything = now >= self._retention_due_ms
+        self._cleaner_due_ms = now + self._cleaner_interval_ms
+        if everything:
+            self._retention_due_ms = now + self._retention_interval_ms
         if self._logs:
-            return
+            return  # The round before is still under way.
         partitions = self._state.all_partitions()
-        self._logs.extend(partition.log for partition in partitions)
-        present = set(self._logs)
-        self._clean_to = {log: offset for log, offset in self._clean_to.items() if log in present}
+        self._logs.extend(partition.log for partition in partitions if everything or partition.settings.compact)
+        if everything:
+            present = set(self._logs)
+            self._clean_to = {log: offset for log, offset in self._clean_to.items() if log in present}
 
     def _look_after(self, log: LogKey) -> None:
         partition = self._state.partition_of(log)
@@ -93,7 +102,9 @@ class Upkeep:
             self._compaction = None  # Its topic was deleted.
             return
         state.operations.extend(
-            under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
+            under_way.step(state.now, state.config.producer_id_expiration_ms, CLEANER_INTERVAL_MS = 15_000
+"""How often compacted logs are looked at (Kafka's log.cleaner.backoff.ms): replays stay short."""
+COMPACTED_BYTES_A_TURN)
         )
         if under_way.done:
             self._clean_to[partition.log] = under_way.clean_to
