@@ -102,9 +102,7 @@ class Upkeep:
             self._compaction = None  # Its topic was deleted.
             return
         state.operations.extend(
-            under_way.step(state.now, state.config.producer_id_expiration_ms, CLEANER_INTERVAL_MS = 15_000
-"""How often compacted logs are looked at (Kafka's log.cleaner.backoff.ms): replays stay short."""
-COMPACTED_BYTES_A_TURN)
+            under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
         )
         if under_way.done:
             self._clean_to[partition.log] = under_way.clean_to
