@@ -1,0 +1,149 @@
+"""The process: what it prints, when it refuses to start, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from process import Serve, run_to_its_end
+
+ANYWHERE = ("--listeners", "127.0.0.1:0")
+
+
+def refused(code: int, *arguments: str, env: dict[str, str] | None = None) -> str:
+    """The one line on stderr."""
+    done = run_to_its_end(*arguments, env={**os.environ, **(env or {})})
+    assert done.returncode == code, done
+    [line] = done.stderr.splitlines()
+    assert line.startswith("kohort: ")
+    assert "ready" not in done.stdout
+    return line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(number: signal.Signals, tmp_path: Path) -> None:
+    with Serve("--data-dir", str(tmp_path), *ANYWHERE) as serve:
+        assert f"data_dir={tmp_path}" in serve.ready
+        serve.process.send_signal(number)
+        assert serve.ended() == 0
+        assert not serve.errors
+        assert "stopped" in serve.lines[-1]
+
+
+def port_of(serve: Serve, index: int = 0) -> int:
+    return int(serve.addresses[index].rpartition(":")[2])
+
+
+def test_several_brokers_listen_on_ports_of_their_own() -> None:
+    with Serve("--in-memory", *ANYWHERE, "--brokers", "5") as serve:
+        assert len(set(serve.addresses)) == 5
+        for index in range(5):
+            socket.create_connection(("127.0.0.1", port_of(serve, index)), timeout=5).close()
+
+
+def test_ipv6() -> None:
+    with Serve("--in-memory", "--listeners", "[::1]:0") as serve:
+        assert serve.addresses[0].startswith("[::1]:")
+        socket.create_connection(("::1", port_of(serve)), timeout=5).close()
+
+
+def test_the_log_as_json(tmp_path: Path) -> None:
+    arguments = ("--data-dir", str(tmp_path), *ANYWHERE, "--set", "log.format=json", "--set", "num.io.threads=3")
+    with Serve(*arguments) as serve:
+        warning, ready = map(json.loads, serve.lines[:2])
+        assert (warning["level"], warning["names"]) == ("warning", "num.io.threads")
+        assert (ready["event"], ready["data_dir"], ready["brokers"]) == ("kohort is ready", str(tmp_path), 1)
+        assert ready["took_ms"] > 0
+
+
+def test_the_default_data_directory_is_the_users(tmp_path: Path) -> None:
+    with Serve(*ANYWHERE, env={**os.environ, "XDG_DATA_HOME": str(tmp_path)}) as serve:
+        assert f"data_dir={tmp_path}/kohort" in serve.ready
+
+
+def test_a_setting_that_is_wrong() -> None:
+    assert "num.partition" in refused(2, "--set", "num.partition=3")
+    assert "KOHORT" not in refused(2, env={"KOHORT_NUM_PARTITIONS": "none"})
+    assert "exclude each other" in refused(2, "--in-memory", "--data-dir", "/nowhere")
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused(69, "--data-dir", str(tmp_path), "--listeners", address)
+    assert address in line
+    assert "in use" in line
+    with Serve("--data-dir", str(tmp_path), *ANYWHERE):
+        pass  # the failed start left no lock
+
+
+def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
+    assert "no-such-host.invalid" in refused(69, "--in-memory", "--listeners", "no-such-host.invalid:9092")
+    assert "192.0.2.1:9092" in refused(69, "--in-memory", "--listeners", "192.0.2.1:9092")
+
+
+def test_a_data_directory_in_use(tmp_path: Path) -> None:
+    with Serve("--data-dir", str(tmp_path), *ANYWHERE) as first:
+        line = refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
+        assert str(tmp_path) in line
+        assert str(first.process.pid) in line
+
+
+def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert str(file) in refused(74, "--data-dir", str(file), *ANYWHERE)
+
+
+def with_data(directory: Path) -> Path:
+    with Serve("--data-dir", str(directory), *ANYWHERE) as serve:
+        serve.process.terminate()
+        assert serve.ended() == 0
+    return directory / "kohort.db"
+
+
+def test_a_damaged_data_directory(tmp_path: Path) -> None:
+    database = with_data(tmp_path)
+    data = bytearray(database.read_bytes())
+    for position in range(8_192, len(data), 4_096):
+        data[position : position + 64] = bytes(64)
+    database.write_bytes(data)
+    for name in ("kohort.db-wal", "kohort.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    line = refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
+    assert str(database) in line
+    assert "damaged" in line or "malformed" in line
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "kohort.db").write_bytes(b"not a database at all " * 1000)
+    assert "kohort.db" in refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
+
+
+def test_a_data_directory_of_a_newer_format(tmp_path: Path) -> None:
+    database = with_data(tmp_path)
+    with sqlite3.connect(database) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    line = refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
+    assert "format 99" in line
+    assert "newer" in line
+
+
+def test_serving_imports_no_client_no_spark_and_no_tables() -> None:
+    program = """
+import sys
+from kohort.cli.main import load
+load("serve")
+import kohort.server.serve, kohort.storage.sqlite
+wrong = {"kohort.client", "kohort.spark", "pyspark", "pyarrow", "rich", "structlog"} & set(sys.modules)
+assert not wrong, wrong
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
