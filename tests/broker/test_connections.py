@@ -212,6 +212,8 @@ def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None
     assert values_of(fetching.take()) == []
     client.send(MetadataRequest(topics=None), 9)
     assert client.responses == []
+    assert not wire.broker.busy
+    assert wire.broker.next_deadline() is None
 
 
 def test_bytes_behind_a_request_are_ignored(client: Connection) -> None:

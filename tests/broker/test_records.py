@@ -139,6 +139,42 @@ def test_too_few_replicas_for_acks_all() -> None:
     assert produced(client, produce_request("t", batch("a"), acks=1)).error_code == 0
 
 
+def test_another_broker_names_the_leader() -> None:
+    wire = Wire(brokers=3)
+    first, second = wire.connect(1), wire.connect(2)
+    create_topic(first, "t", 3, 2)
+    response = second.ask(produce_request("t", batch("a")), 10)
+    refused = response.responses[0].partition_responses[0]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (1, 0)
+    assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "127.0.0.1", 9092)]
+    assert produced(second, produce_request("t", batch("a")), 9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert produced(second, produce_request("t", batch("a"), partition=1)).error_code == 0
+    assert listed(second, -1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert deleted(second, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_a_waiting_fetch_is_told_of_a_move() -> None:
+    wire = Wire(brokers=2)
+    client = wire.connect(1)
+    create_topic(client, "t", factor=2)
+    client.send(fetch_request("t", max_wait_ms=60_000), 12)
+    wire.step(MovePartition("t", 0, 2))
+    data = client.take().responses[0].partitions[0]
+    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 1)
+
+
+def test_moves_of_what_is_not_there(wire: Wire) -> None:
+    for move in (
+        MovePartition("absent", 0, 1),
+        MovePartition(OFFSETS_TOPIC, 99, 1),
+        MovePartition(OFFSETS_TOPIC, 0, 7),
+    ):
+        with pytest.raises(ValueError, match="there is no"):
+            wire.broker.step((move,), wire.now)
+
+
 # -- InitProducerId
 
 

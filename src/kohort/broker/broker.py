@@ -113,7 +113,7 @@ class Broker:
     @property
     def busy(self) -> bool:
         """There is work that waited for the last commit only: step again at once."""
-        return bool(self._state.fetch_waits.woken) or self._upkeep.busy
+        return not self._stopping and (bool(self._state.fetch_waits.woken) or self._upkeep.busy)
 
     def waiting_bytes(self, connection: ConnectionId) -> int:
         """Bytes of requests that wait behind a parked one on this connection."""
@@ -121,6 +121,8 @@ class Broker:
         return sum(map(len, found.backlog)) if found is not None and found.backlog else 0
 
     def next_deadline(self) -> Millis | None:
+        if self._stopping:
+            return None
         deadlines = [
             self._state.deadlines.next(),
             self._state.fetch_waits.next_deadline(),
