@@ -12,6 +12,20 @@
 With pytest there is nothing to set up: the fixtures `kohort_server` and `kohort_server_factory` come with the package.
 """
 
-from kohort.testing.server import KohortServer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.testing.server import KohortServer
 
 __all__ = ["KohortServer"]
+
+
+def __getattr__(name: str) -> Any:
+    # pytest imports this package at its start, for the plugin; the server's imports wait until somebody wants one.
+    if name == "KohortServer":
+        from kohort.testing.server import KohortServer
+
+        return KohortServer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
