@@ -1,0 +1,180 @@
+"""The table of APIs: every advertised version of every API is answered, in both outcomes, in that version's form."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_groups import commit_request, join_request
+from wire_driver import RESPONSES, Wire, batch, create_topic, fetch_request, produce_request
+
+from kohort.broker import handlers
+from kohort.broker.apis import APIS, advertised
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
+from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.incremental_alter_configs import AlterableConfig as IncrementalConfig
+from kohort.wire.schemas.incremental_alter_configs import AlterConfigsResource as IncrementalResource
+from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kohort.wire.schemas.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kohort.wire.schemas.produce import ProduceRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+
+def requests(topic: str) -> list[Any]:
+    """One request of every API about a topic, which exists or does not."""
+    partition = {"partition_index": 0}
+    return [
+        produce_request(topic, batch("a")),
+        fetch_request(topic),
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=(ListOffsetsTopic(name=topic, partitions=(ListOffsetsPartition(**partition, timestamp=-1),)),),
+        ),
+        MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=True),
+        commit_request(1, topic=topic),
+        OffsetFetchRequest(
+            group_id="g",
+            topics=(OffsetFetchRequestTopic(name=topic, partition_indexes=(0,)),),
+            groups=(
+                OffsetFetchRequestGroup(
+                    group_id="g", topics=(OffsetFetchRequestTopics(name=topic, partition_indexes=(0,)),)
+                ),
+            ),
+        ),
+        FindCoordinatorRequest(key="g", coordinator_keys=("g",)),
+        join_request("other", "unknown"),
+        HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+        LeaveGroupRequest(group_id="g", member_id="m", members=(MemberIdentity(member_id="m"),)),
+        SyncGroupRequest(
+            group_id="g", generation_id=1, member_id="m", protocol_type="c", protocol_name="p", assignments=()
+        ),
+        DescribeGroupsRequest(groups=("g",)),
+        ListGroupsRequest(),
+        ApiVersionsRequest(client_software_name="a", client_software_version="1"),
+        CreateTopicsRequest(topics=(CreatableTopic(name=topic, num_partitions=1, replication_factor=1),)),
+        CreatePartitionsRequest(topics=(CreatePartitionsTopic(name=topic, count=5),), timeout_ms=1, validate_only=True),
+        DeleteRecordsRequest(
+            topics=(DeleteRecordsTopic(name=topic, partitions=(DeleteRecordsPartition(**partition, offset=0),)),),
+            timeout_ms=1,
+        ),
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
+        OffsetForLeaderEpochRequest(
+            topics=(OffsetForLeaderTopic(topic=topic, partitions=(OffsetForLeaderPartition(partition=0),)),)
+        ),
+        DescribeConfigsRequest(
+            resources=(DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None),),
+            include_synonyms=True,
+        ),
+        AlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(
+                    resource_type=2, resource_name=topic, configs=(AlterableConfig(name="retention.ms", value="9"),)
+                ),
+            )
+        ),
+        IncrementalAlterConfigsRequest(
+            resources=(
+                IncrementalResource(
+                    resource_type=2, resource_name=topic, configs=(IncrementalConfig(name="retention.ms", value="9"),)
+                ),
+            )
+        ),
+        DeleteGroupsRequest(groups_names=("g",)),
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=(OffsetDeleteRequestTopic(name=topic, partitions=(OffsetDeleteRequestPartition(**partition),)),),
+        ),
+        DescribeClusterRequest(),
+        DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)),
+        DeleteTopicsRequest(topic_names=(topic,), topics=(DeleteTopicState(name=topic),), timeout_ms=1),
+    ]
+
+
+SPOKEN: dict[type, dict[str, Any]] = {
+    ProduceRequest: {"acks": 1},
+    MetadataRequest: {"topics": ()},
+    OffsetFetchRequest: {"topics": ()},
+}
+"""Where a default has no form in the oldest version, or no answer."""
+
+
+def cases() -> Iterator[Any]:
+    for api in APIS.values():
+        for version in range(api.first, api.last + 1):
+            yield pytest.param(api, version, id=f"{api.name}-v{version}")
+
+
+@pytest.mark.parametrize(("api", "version"), list(cases()))
+def test_every_version_is_answered(api: Any, version: int) -> None:
+    wire = Wire(auto_create_topics_enable=False)
+    client = wire.connect()
+    create_topic(client, "t")
+    client.ask(commit_request(1, topic="t"), 7)
+    for topic in ("absent", "t"):
+        request = next(request for request in requests(topic) if type(request) is api.request)
+        assert client.ask(request, version) is not None
+    empty = api.request(**SPOKEN.get(api.request, {}))
+    assert client.ask(empty, version) is not None, "every field at its default"
+
+
+def test_the_driver_and_the_table_agree() -> None:
+    assert {api.request for api in APIS.values()} == set(RESPONSES)
+    assert all(APIS[key].key == key for key in APIS)
+    assert [entry.api_key for entry in advertised()] == sorted(APIS)
+
+
+def test_versions_lie_within_the_schemas() -> None:
+    for api in APIS.values():
+        versions = schema_of(api.request).versions
+        assert versions is not None
+        assert versions.first <= api.first <= api.last <= versions.last
+        assert api.advertised_first <= api.first
+
+
+def test_every_handler_is_in_the_table() -> None:
+    """A public function of a handler module that takes a request is some API's."""
+    named = {api.handler.__name__ for api in APIS.values()}
+    folder = Path(handlers.__path__[0])
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and [arg.arg for arg in node.args.args] == [
+                "state",
+                "request",
+                "context",
+            ]:
+                assert node.name in named, f"{path.name}: {node.name}"
