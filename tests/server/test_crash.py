@@ -142,3 +142,31 @@ def test_files_are_not_limited_to_the_systems_default() -> None:
         if line.startswith("Max open files"):
             assert int(line.split()[3]) >= min(10_000, hard)
     assert soft <= hard
+
+
+BUGGY = """
+import sys
+from kohort.broker import apis
+def broken(state, request, context):
+    raise RuntimeError("this is the bug")
+api = apis.APIS[0]
+object.__setattr__(api, "handler", broken)
+from kohort.cli.main import main
+sys.argv = ["kohort", "serve", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_bug_stops_it_with_the_story_of_what_it_handled(tmp_path: Path) -> None:
+    arguments = ("--data-dir", str(tmp_path), "--listeners", "127.0.0.1:0")
+    with Serve(*arguments, command=[sys.executable, "-c", BUGGY]) as serve, RawKafka(serve.addresses[0]) as client:
+        client.call(create_topic("load", 1))
+        client.ask_later(produce("load", 0, b"never acknowledged"))
+        assert client.is_closed
+        assert serve.ended() == 70
+    said = "".join(serve.errors)
+    assert "this is the bug" in said
+    assert "Produce v9 of client 'raw'" in said
+    assert "kohort: stopped by a bug" in serve.errors[-1]
+    with Serve(*arguments) as serve, RawKafka(serve.addresses[0]) as client:
+        assert stored(client, "load", 0) == {}
