@@ -379,3 +379,8 @@ def test_r1_a_group_moves_to_another_broker() -> None:
     stable(second, group)
     again = wire.restarted()
     assert committed(again.connect(2), group) == 3
+
+
+def test_a_retention_beyond_all_time_is_for_ever(client: Connection) -> None:
+    assert commit(client, 3, 2, retention_time_ms=2**63 - 1) == 0
+    assert committed(client) == 3

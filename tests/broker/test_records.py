@@ -335,6 +335,9 @@ def test_fetch_sessions_are_declined(client: Connection) -> None:
 def test_fetch_of_nothing_answers_at_once(client: Connection) -> None:
     response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=()), 12)
     assert response.responses == ()
+    topics = tuple(FetchTopic(topic=name, partitions=()) for name in ("t", "absent"))
+    response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), 12)
+    assert [topic.partitions for topic in response.responses] == [(), ()]
 
 
 def test_leader_epochs_in_fetch(wire: Wire) -> None:

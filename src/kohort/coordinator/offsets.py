@@ -5,7 +5,7 @@ Offsets are hard state only: a commit is a record, and what a fetch reads is the
 
 from __future__ import annotations
 
-from kohort.config import Config
+from kohort.config import LONG_MAX, Config
 from kohort.coordinator.classic_group import ClassicGroups, check_member
 from kohort.coordinator.events import GroupRequested, Millis, Record, Reply
 from kohort.coordinator.records import offset_record
@@ -49,7 +49,7 @@ class Offsets:
         error = self._check_commit(request, event.version, now)
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
-            expire = now + request.retention_time_ms
+            expire = min(now + request.retention_time_ms, LONG_MAX)
         topics = []
         for topic in request.topics:
             results = []

@@ -74,7 +74,7 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
         for topic in request.topics
     )
     min_bytes = min(request.min_bytes, limit)
-    enough = reading.answer_now or reading.size >= min_bytes or not topics
+    enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
     if not enough and not stopping and state.now < wait.deadline_ms:
         _park(state, wait, min_bytes - reading.size)
         return wait
@@ -96,10 +96,9 @@ def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
     pending = False
     for topic in wait.request.topics:
         found = _find(state, topic.topic, topic.topic_id, wait.context)
-        assert found is not None, "a fetch of an unknown topic is answered at once"
         for asked in topic.partitions:
-            partition = state.partition(found, asked.partition)
-            assert partition is not None
+            partition = state.partition(found, asked.partition) if found is not None else None
+            assert partition is not None, "a fetch of what is unknown is answered at once"
             logs.append(partition.log)
             pending |= partition.has_pending
     wait.logs = tuple(logs)
