@@ -1,0 +1,153 @@
+"""`kohort pipeline`: data pipelines on Spark. PySpark is imported when a pipeline starts, not before."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import DEFAULT_BOOTSTRAP, EXIT_CODES, FAILED, BootstrapServer, connected, fail
+from kohort.cli.output import Format, Output, name, number, print_json, print_table
+from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
+from kohort.spark.java import JavaMissing
+from kohort.spark.session import spark_session
+
+app = typer.Typer(
+    name="pipeline",
+    help="Run data pipelines on Spark.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+PARTITION_COLUMNS = ("topic", "date", "hour", "partition")
+
+
+@app.callback()
+def pipeline() -> None:
+    """Run data pipelines on Spark."""
+
+
+@app.command("ingest")
+def ingest_command(
+    topics: Annotated[str, typer.Option("--topics", "-t", metavar="NAME,...", help="Topics to read.")],
+    output: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the Parquet files go.")],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Consumer group to start from and commit to.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Spark's checkpoint [default: in the output].")
+    ] = None,
+    continuous: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Go on until interrupted, looking for more this often."),
+    ] = None,
+    max_offsets_per_trigger: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Most records in one micro-batch.")
+    ] = None,
+    partition_by: Annotated[
+        str, typer.Option(metavar="COLUMN,...", help="Of topic, date, hour (of the timestamp), partition.")
+    ] = "topic,date",
+    include_headers: Annotated[bool, typer.Option("--include-headers", help="Keep the records' headers.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    form: Output = Format.TABLE,
+) -> None:
+    """Write topics to partitioned Parquet, exactly once, as a member of a consumer group's accounting.
+
+    Reads what is there and ends (or goes on, with --continuous). A second run goes on where the checkpoint ends. When
+    a group is given, its committed offsets follow, so any Kafka tool sees the lag.
+    """
+    columns = [part.strip() for part in partition_by.split(",") if part.strip()]
+    if not columns or set(columns) - set(PARTITION_COLUMNS):
+        raise typer.BadParameter(f"{partition_by!r}: take of {', '.join(PARTITION_COLUMNS)}")
+    wanted = [part.strip() for part in topics.split(",") if part.strip()]
+    with connected(bootstrap_server) as cluster:
+        missing = sorted(asked for asked, topic in cluster.topics(wanted).items() if topic.error)
+        if missing:
+            fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}", FAILED)
+    interrupted = _Interrupt()
+    began = time.monotonic()
+    try:
+        _tell("starting Spark", form)
+        session = spark_session("kohort pipeline ingest")
+        summary = ingest(
+            session,
+            bootstrap_servers=bootstrap_server,
+            topics=wanted,
+            output=output,
+            checkpoint=checkpoint,
+            group_id=group,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            available_now=continuous is None,
+            interval_s=continuous or 1.0,
+            partition_by=columns,
+            options={"includeHeaders": "true"} if include_headers else None,
+            on_progress=lambda progress: _show(progress, began, form),
+            stop=interrupted.was,
+        )
+    except JavaMissing as error:
+        fail(str(error), FAILED)
+    except IngestFailed as error:
+        fail(f"the ingest failed: {error}", FAILED)
+    _summarize(summary, output, group, form)
+    session.stop()
+
+
+class _Interrupt:
+    """The first Ctrl-C ends the query after the batch under way; a second one at once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGINT, self._ask)
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def was(self) -> bool:
+        return self._asked
+
+
+def _tell(line: str, form: Format) -> None:
+    """Progress goes to stderr, so that stdout holds the result alone."""
+    if form is Format.TABLE:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def _show(progress: IngestProgress, began: float, form: Format) -> None:
+    seconds = time.monotonic() - began
+    _tell(
+        f"batch {progress.batch:>4}   {progress.rows:>12,} rows   lag {progress.lag:>12,}   {seconds:>6.1f} s",
+        form,
+    )
+
+
+def _summarize(summary: IngestSummary, output: Path, group: str | None, form: Format) -> None:
+    files = sum(1 for _ in output.rglob("*.parquet"))
+    if form is Format.JSON:
+        result = dataclasses.asdict(summary)
+        for where in ("positions", "committed"):
+            result[where] = [
+                {"topic": topic, "partition": partition, "offset": offset}
+                for (topic, partition), offset in sorted(getattr(summary, where).items())
+            ]
+        print_json({**result, "output": str(output), "files": files, "group": group})
+        return
+    print(
+        f"{summary.rows:,} rows in {summary.batches} micro-batches, {summary.seconds:.1f} s; {files} files in {output}"
+    )
+    if summary.positions:
+        rows = [
+            (topic, partition, offset, summary.committed.get((topic, partition), "-") if group else "-")
+            for (topic, partition), offset in sorted(summary.positions.items())
+        ]
+        print_table([name("TOPIC"), number("PARTITION"), number("CHECKPOINT"), number("GROUP")], rows)

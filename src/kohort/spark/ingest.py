@@ -1,0 +1,169 @@
+"""From topics to partitioned Parquet, exactly once, in a consumer group.
+
+Spark's file sink and its checkpoint make the rows exactly-once over restarts; the group follows the checkpoint and
+never leads it. When a run ends, the group is brought up to the last finished batch of the checkpoint, so that any
+Kafka tool sees lag 0 where there is none.
+
+On a cluster: `spark-submit --py-files kohort.zip job.py`, where job.py calls `ingest(SparkSession…getOrCreate(), …)`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kohort.client.cluster import Cluster
+from kohort.client.groups import Committed
+from kohort.client.metadata import TopicPartition
+from kohort.spark.checkpoint import finished
+from kohort.spark.source import COMMIT_METADATA
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    batch: int
+    rows: int
+    """Rows of this run so far."""
+    lag: int
+    """Offsets between the last batch's end and the ends of the logs, as they were then."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSummary:
+    rows: int
+    batches: int
+    seconds: float
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the query has got to, after its checkpoint."""
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    """The group's committed offsets; empty without a group."""
+
+
+class IngestFailed(RuntimeError):
+    """The query ended with an error; the message is Spark's."""
+
+
+def ingest(
+    spark: Any,
+    *,
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    output: Path,
+    checkpoint: Path | None = None,
+    group_id: str | None = None,
+    max_offsets_per_trigger: int | None = None,
+    available_now: bool = True,
+    interval_s: float = 10.0,
+    partition_by: Sequence[str] = ("topic", "date"),
+    options: dict[str, str] | None = None,
+    on_progress: Callable[[IngestProgress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> IngestSummary:
+    """Read topics into Parquet files under `output`, partitioned by `partition_by` (of topic, date, hour, partition).
+
+    Starts at the checkpoint; without one at the group's committed offsets, else at the earliest. Ends when everything
+    that was there at the start is written (`available_now`), or when `stop` says so, looking every `interval_s`
+    seconds for more. `checkpoint` is `output`/_checkpoint when left out. `options` go to the source as they are.
+    Raises IngestFailed, KafkaError.
+    """
+    checkpoint = checkpoint or output / "_checkpoint"
+    source = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "subscribe": ",".join(topics),
+        **({"group.id": group_id} if group_id else {"startingOffsets": "earliest"}),
+        **({"maxOffsetsPerTrigger": str(max_offsets_per_trigger)} if max_offsets_per_trigger else {}),
+        **(options or {}),
+    }
+    rows = (
+        spark.readStream.format("kohort")
+        .options(**source)
+        .load()
+        .selectExpr("*", "to_date(timestamp) AS date", "hour(timestamp) AS hour")
+    )
+    rows = rows.drop(*({"date", "hour"} - set(partition_by)))
+    writer = (
+        rows.writeStream.format("parquet")
+        .partitionBy(*partition_by)
+        .option("path", str(output))
+        .option("checkpointLocation", str(checkpoint))
+    )
+    writer = (
+        writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{interval_s} seconds")
+    )
+    began = time.monotonic()
+    follower = _Follower(on_progress)
+    query = writer.start()
+    try:
+        while not query.awaitTermination(POLL_S):
+            follower.follow(query)
+            if stop():
+                break
+    except Exception as error:
+        follower.follow(query)
+        raise IngestFailed(_cause(error)) from error
+    finally:
+        query.stop()
+    follower.follow(query)
+    positions = finished(checkpoint) or {}
+    committed = _reconcile(bootstrap_servers, group_id, positions) if group_id else {}
+    return IngestSummary(follower.rows, len(follower.batches), time.monotonic() - began, positions, committed)
+
+
+def _reconcile(
+    bootstrap_servers: str, group_id: str, positions: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen."""
+    with Cluster(bootstrap_servers, "kohort-ingest") as cluster:
+        committed = cluster.committed(group_id)
+        behind = {
+            place: Committed(offset, -1, COMMIT_METADATA)
+            for place, offset in positions.items()
+            if place not in committed or committed[place].offset < offset
+        }
+        if behind:
+            cluster.commit(group_id, behind)
+        return {place: entry.offset for place, entry in (committed | behind).items()}
+
+
+class _Follower:
+    """Adds up a query's progress reports, each batch once."""
+
+    def __init__(self, on_progress: Callable[[IngestProgress], None] | None) -> None:
+        self.rows = 0
+        self.batches: set[int] = set()
+        self._on_progress = on_progress
+
+    def follow(self, query: Any) -> None:
+        for report in query.recentProgress:
+            if report.batchId in self.batches or not report.numInputRows:
+                continue
+            self.batches.add(report.batchId)
+            self.rows += report.numInputRows
+            if self._on_progress is not None:
+                self._on_progress(IngestProgress(report.batchId, self.rows, _lag(report)))
+
+
+def _lag(report: Any) -> int:
+    lag = 0
+    for source in report.sources:
+        if source.latestOffset and source.endOffset:
+            latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+            lag += sum(
+                max(offset - end.get(topic, {}).get(partition, offset), 0)
+                for topic, partitions in latest.items()
+                for partition, offset in partitions.items()
+            )
+    return lag
+
+
+def _cause(error: Exception) -> str:
+    """The line of Spark's long message that says what happened: the innermost Python error, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("kohort.") or "DataLoss" in line or "KafkaError" in line]
+    return told[-1] if told else (lines[0] if lines else type(error).__name__)
