@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"wire"},
     "broker": {"wire", "config", "coordinator", "storage"},
     "server": {"wire", "config", "storage", "broker"},
-    "testing": {"config", "server", "broker"},
+    "testing": {"config", "server", "broker", "storage"},
     "client": {"wire"},
     "spark": {"wire", "client"},
     "demo": {"wire", "client", "spark", "cli"},

@@ -1,0 +1,53 @@
+"""Which offsets a micro-batch takes and how they are cut into tasks, without Spark."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.spark.checkpoint import finished
+from kohort.spark.plan import admit, cut, from_json, to_json
+
+PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
+STARTS = st.dictionaries(PLACES, st.integers(0, 1_000), min_size=1)
+
+
+@given(STARTS, st.lists(st.integers(0, 5_000), min_size=8, max_size=8), st.integers(1, 10_000))
+def test_admission_takes_the_limit_and_no_more(start: dict[tuple[str, int], int], more: list[int], limit: int) -> None:
+    end = {place: offset + more[n] for n, (place, offset) in enumerate(start.items())}
+    admitted = admit(start, end, limit)
+    taken = {place: admitted[place] - start[place] for place in start}
+    assert sum(taken.values()) == min(limit, sum(end[p] - start[p] for p in start))
+    assert all(0 <= taken[place] <= end[place] - start[place] for place in start)
+
+
+@given(STARTS, st.lists(st.integers(0, 5_000), min_size=8, max_size=8), st.none() | st.integers(1, 20))
+def test_tasks_cover_every_range_once(start: dict[tuple[str, int], int], more: list[int], pieces: int | None) -> None:
+    ranges = {place: (offset, offset + more[n]) for n, (place, offset) in enumerate(start.items())}
+    tasks = cut(ranges, pieces)
+    for place, (first, last) in ranges.items():
+        mine = sorted((a, b) for p, a, b in tasks if p == place)
+        assert sum(b - a for a, b in mine) == last - first
+        assert all(b == c for (_, b), (c, _) in pairwise(mine))
+        if mine:
+            assert (mine[0][0], mine[-1][1]) == (first, last)
+
+
+def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
+    assert to_json({("t", 1): 5, ("t", 0): 3}) == {"t": {"0": 3, "1": 5}}
+    assert from_json({"t": {"0": 3, "1": 5}}) == {("t", 0): 3, ("t", 1): 5}
+
+
+def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
+    assert finished(tmp_path) is None
+    for batch, offset in ((0, 5), (1, 9), (2, 12)):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{offset}}}}}')
+    (tmp_path / "commits").mkdir()
+    for batch in (0, 1):
+        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    (tmp_path / "commits" / ".1.crc").write_text("")
+    assert finished(tmp_path) == {("t", 0): 9}

@@ -1,0 +1,179 @@
+"""The source in a real Spark session against a real server: rows, offsets of the group, restarts, lost data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.client.cluster import Cluster
+from kohort.spark.ingest import IngestFailed, ingest
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord, encode_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+WHEN = 1_700_000_000_000
+
+
+def fill(cluster: Cluster, topic: str, partitions: int, records: int, *, create: bool = True, first: int = 0) -> None:
+    if create:
+        cluster.create_topic(topic, partitions)
+    for partition in range(partitions):
+        new = [NewRecord(b"k%d" % n, b"v%d" % n, WHEN + n) for n in range(first, first + records)]
+        cluster.produce(topic, partition, new)
+
+
+def source(spark: Any, server: KohortServer, **options: str) -> Any:
+    renamed = {name.replace("_", "."): value for name, value in options.items()}
+    return (
+        spark.read.format("kohort").options(**{"kafka.bootstrap.servers": server.bootstrap_servers, **renamed}).load()
+    )
+
+
+def offsets(spark: Any, path: Path) -> Mapping[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for row in spark.read.parquet(str(path)).select("partition", "offset").collect():
+        found.setdefault(row.partition, []).append(row.offset)
+    return {partition: sorted(taken) for partition, taken in found.items()}
+
+
+def test_a_batch_read_has_sparks_schema_and_every_row(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    fill(cluster, "t", 2, 50)
+    frame = source(spark, server, subscribe="t")
+    assert [(f.name, f.dataType.simpleString()) for f in frame.schema] == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+    ]
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [(r.partition, r.offset, bytes(r.key), bytes(r.value)) for r in rows] == [
+        (partition, n, b"k%d" % n, b"v%d" % n) for partition in range(2) for n in range(50)
+    ]
+    assert rows[7].topic == "t"
+    millis = frame.selectExpr("unix_millis(timestamp) AS ms").orderBy("ms").first().ms
+    assert millis == WHEN
+
+
+def test_offsets_headers_nulls_and_every_compression(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    for codec in range(5):
+        records = [NewRecord(None, b"x", WHEN, (("h", b"1"), ("n", None))), NewRecord(b"k", None, WHEN)]
+        cluster.produce("t", 0, encode_batch(records, compression=codec))
+    frame = source(
+        spark,
+        server,
+        subscribePattern="t+",
+        includeHeaders="true",
+        startingOffsets='{"t":{"0":2}}',
+        endingOffsets='{"t":{"0":9}}',
+    )
+    rows = frame.orderBy("offset").collect()
+    assert [row.offset for row in rows] == list(range(2, 9))
+    assert rows[0].key is None
+    assert [(h.key, h.value) for h in rows[0].headers] == [("h", bytearray(b"1")), ("n", None)]
+    assert rows[1].value is None
+    assert rows[1].headers is None
+
+
+def test_large_partitions_are_split_and_unknown_topics_named(
+    spark: Any, server: KohortServer, cluster: Cluster
+) -> None:
+    fill(cluster, "t", 1, 1_000)
+    frame = source(spark, server, subscribe="t", minPartitions="4")
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.select("offset").distinct().count() == 1_000
+    with pytest.raises(Exception, match="no such topic: absent"):
+        source(spark, server, subscribe="absent").count()
+
+
+def test_a_stream_commits_each_finished_batch_and_the_last_one_too(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    fill(cluster, "t", 2, 100)
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": server.bootstrap_servers,
+        "topics": ["t"],
+        "group_id": "lake",
+        "max_offsets_per_trigger": 80,
+    }
+    lags: list[int] = []
+    first = ingest(spark, output=tmp_path / "a", on_progress=lambda p: lags.append(p.lag), **arguments)
+    assert (first.rows, first.batches) == (200, 3)
+    assert lags == [120, 40, 0]
+    assert {place: c.offset for place, c in cluster.committed("lake").items()} == {("t", 0): 100, ("t", 1): 100}
+    # Restart from the checkpoint: only what is new.
+    fill(cluster, "t", 2, 10, create=False, first=100)
+    assert ingest(spark, output=tmp_path / "a", **arguments).rows == 20
+    assert offsets(spark, tmp_path / "a") == {0: list(range(110)), 1: list(range(110))}
+    # A new checkpoint, the same group: where the group is.
+    fill(cluster, "t", 2, 5, create=False, first=110)
+    fresh = ingest(spark, output=tmp_path / "b", **arguments)
+    assert fresh.rows == 10
+    assert offsets(spark, tmp_path / "b") == {0: list(range(110, 115)), 1: list(range(110, 115))}
+    assert fresh.committed == {("t", 0): 115, ("t", 1): 115}
+
+
+def test_the_source_alone_commits_the_last_batch(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Without the ingest's second line: one availableNow batch is committed all the same."""
+    fill(cluster, "t", 1, 30)
+    query = (
+        spark.readStream.format("kohort")
+        .option("kafka.bootstrap.servers", server.bootstrap_servers)
+        .option("subscribe", "t")
+        .option("group.id", "alone")
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert cluster.committed("alone")["t", 0].offset == 30
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    fill(cluster, "t", 1, 10)
+    arguments: dict[str, Any] = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "g"}
+    ingest(spark, output=tmp_path / "a", **arguments)
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    admin.create_partitions([NewPartitions("t", 2)])["t"].result(10)
+    fill(cluster, "t", 2, 5, create=False, first=10)
+    assert ingest(spark, output=tmp_path / "a", **arguments).rows == 10
+    assert offsets(spark, tmp_path / "a") == {0: list(range(15)), 1: list(range(5))}
+
+
+def test_lost_records_are_an_error_or_a_warning(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    fill(cluster, "t", 1, 10)
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": server.bootstrap_servers,
+        "topics": ["t"],
+        "group_id": "g",
+        "output": tmp_path / "a",
+    }
+    ingest(spark, **arguments)
+    fill(cluster, "t", 1, 10, create=False, first=10)
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    next(iter(admin.delete_records([TopicPartition("t", 0, 15)]).values())).result(10)
+    with pytest.raises(IngestFailed, match="t-0: offset 10 is not in the log, which begins at 15"):
+        ingest(spark, **arguments)
+    done = ingest(spark, options={"failOnDataLoss": "false"}, **arguments)
+    assert done.rows == 5
+    assert done.committed == {("t", 0): 20}
