@@ -1,0 +1,35 @@
+"""`kohort demo`: see `kohort.demo.story`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kohort.cli.connect import fail
+from kohort.demo.flights import FLIGHTS
+from kohort.demo.story import FAILURES, run
+
+INTERRUPTED = 130
+
+app = typer.Typer(name="demo", add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog="Exit codes: 0 all checks hold, 1 one does not or the demo failed, 130 interrupted.")
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the data and the logs, and say where they are.")] = False,
+    records: Annotated[int, typer.Option(min=1, max=FLIGHTS, help="Use only the first flights of the year.")] = FLIGHTS,
+) -> None:
+    """Show it all: real flights, a consumer group that loses a worker, Spark. Takes a minute or two.
+
+    Starts a server on a free port with a fresh data directory, and stops and removes it all at the end.
+    """
+    try:
+        passed = run(records=records, keep=keep)
+    except KeyboardInterrupt:
+        typer.echo("\nkohort: interrupted; everything that was started is stopped", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except FAILURES as error:
+        fail(str(error))
+    if not passed:
+        fail("a check of the demo failed")

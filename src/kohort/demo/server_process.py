@@ -1,0 +1,109 @@
+"""`kohort serve` as a child that never outlives its parent: it stops on SIGTERM and when its stdin ends.
+
+Run as `python -m kohort.demo.server_process ARGUMENTS OF kohort serve`: a parent that dies by SIGKILL closes the pipe,
+and the server stops as on SIGTERM. That is all this adds to `kohort serve`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+START_S = 20.0
+STOP_S = 15.0
+
+
+class ServerFailed(RuntimeError):
+    """The server ended or did not become ready; the message has its last lines."""
+
+
+class ServerProcess:
+    """Runs while the block does. Its log is `log`, one JSON object a line."""
+
+    def __init__(self, data_dir: Path, log: Path, settings: dict[str, str]) -> None:
+        self.log = log
+        self.ready: dict[str, Any] = {}
+        self._arguments = ["--data-dir", str(data_dir), "--listeners", "127.0.0.1:0", "--set", "log.format=json"]
+        for name, value in settings.items():
+            self._arguments += ["--set", f"{name}={value}"]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.ready["listeners"])
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kohort.demo.server_process", *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for the parent, which stops the server last.
+                process_group=0,
+            )
+        try:
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            ended = self._process.poll() is not None
+            for line in self.log.read_text(encoding="utf-8").splitlines(keepends=True):
+                if '"kohort is ready"' in line and line.endswith("\n"):
+                    self.ready = json.loads(line)
+                    return
+            if ended:
+                raise ServerFailed(f"the server ended with exit code {self._process.returncode}: {self.last_lines()}")
+            time.sleep(0.02)
+        raise ServerFailed(f"the server was not ready within {START_S:.0f} s: {self.last_lines()}")
+
+    def last_lines(self) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-5:])
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdin.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _stop_when_stdin_ends() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    from kohort.cli.main import app
+
+    threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
+    app(["serve", *sys.argv[1:]], prog_name="kohort")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""The demo from beginning to end. Each chapter is a method; what it started is stopped when the story ends.
+
+Everything lives in one temporary directory: the server's data, the Parquet files and the checkpoint, the logs. The
+processes are children of this one (a server, two workers, Spark's Java), and they end with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from confluent_kafka import KafkaError as DeliveryError
+from confluent_kafka import Message, Producer
+
+from kohort.cli.groups import describe
+from kohort.cli.output import Column, number, print_table
+from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
+from kohort.demo.flights import FLIGHTS, checksum, read_flights
+from kohort.demo.handover import Handover, HandoverFailed
+from kohort.demo.lake import Delay, contents, delays, stderr_to, stop_spark
+from kohort.demo.screen import Bars, Screen
+from kohort.demo.server_process import ServerFailed, ServerProcess
+from kohort.demo.worker import Options
+from kohort.demo.workers import Workers
+from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
+from kohort.spark.java import JavaMissing
+from kohort.spark.session import spark_session
+
+TOPIC = "flights"
+PARTITIONS = 6
+WORKERS_GROUP = "flights-workers"
+LAKE_GROUP = "flights-lake"
+WORKERS = ("worker-1", "worker-2")
+"""The second one is killed."""
+SESSION_TIMEOUT_MS = 6_000
+READING_S = 14.0
+"""The workers read at a pace at which the two together would need half of this."""
+BATCHES = 4
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+
+
+class DemoFailed(RuntimeError):
+    """A chapter could not be finished; the message says why."""
+
+
+FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing, KafkaError)
+"""What `run` raises when something goes wrong that is no bug of the demo's own."""
+
+
+def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
+    """Tell the story. Returns whether all its checks hold."""
+    directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
+    for number_ in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number_, _end)
+    try:
+        with ExitStack() as started:
+            try:
+                return Story(directory, records, started, Screen()).tell(keep)
+            finally:
+                # From here on it only stops things, which is soon done; it is not to be interrupted in that.
+                for number_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number_, signal.SIG_IGN)
+    finally:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(received: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + received)
+
+
+class Story:
+    """The chapters, in order. `started` stops in reverse what they start."""
+
+    def __init__(self, directory: Path, records: int, started: ExitStack, screen: Screen) -> None:
+        self._directory = directory
+        self._records = records
+        self._started = started
+        self._screen = screen
+        self._bootstrap = ""
+        self._checksum = 0
+        self._ends: dict[int, int] = {}
+        self._spark: Any = None
+
+    @property
+    def _parquet(self) -> Path:
+        return self._directory / TOPIC
+
+    def tell(self, keep: bool) -> bool:
+        began = time.monotonic()
+        screen = self._screen
+        screen.title(f"kohort demo: {self._records:,} flights, a group that loses a worker, and Spark")
+        self._start_server()
+        self._produce()
+        handover, summary = self._read_twice()
+        self._show_delays()
+        self._describe_groups()
+        passed = self._check(handover, summary)
+        screen.say()
+        screen.say(f"{time.monotonic() - began:.0f} s in all. Stopping what was started ...")
+        self._started.close()
+        self._say_what_next(keep)
+        return passed
+
+    # -- chapters
+
+    def _start_server(self) -> None:
+        self._screen.chapter("A server, in a fresh data directory")
+        server = self._started.enter_context(
+            ServerProcess(
+                self._directory / "server",
+                self._directory / "server.log",
+                {"group.initial.rebalance.delay.ms": "1000"},
+            )
+        )
+        self._bootstrap = server.bootstrap_servers
+        self._screen.say(f"kohort serve (process {server.pid}) is ready at {self._bootstrap},")
+        self._screen.say(f"after {server.ready['took_ms']} ms; its data: {server.ready['data_dir']}")
+
+    def _produce(self) -> None:
+        self._screen.chapter(f"Topic {TOPIC!r}: {PARTITIONS} partitions, a record for each flight")
+        with Cluster(self._bootstrap, "kohort-demo") as cluster:
+            cluster.create_topic(TOPIC, PARTITIONS)
+            began = time.monotonic()
+            size = self._produce_flights()
+            took = time.monotonic() - began
+            ends = cluster.offsets([(TOPIC, partition) for partition in range(PARTITIONS)])
+        self._ends = {partition: end for (_, partition), end in ends.items()}
+        self._screen.say(
+            f"confluent-kafka produced {self._records:,} records ({size / 1e6:.0f} MB of JSON) in {took:.1f} s:"
+        )
+        self._screen.say(f"{self._records / took:,.0f} records/s, all of them acknowledged, which is: on disk")
+
+    def _produce_flights(self) -> int:
+        """Returns how many bytes of values."""
+        failed: list[str] = []
+
+        def delivered(error: DeliveryError | None, message: Message) -> None:
+            if error is not None:
+                failed.append(str(error))
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "client.id": "flights-producer",
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "delivery.report.only.error": True,
+                "on_delivery": delivered,
+            }
+        )
+        size = 0
+        with self._screen.bars(produced=self._records) as bars:
+            for count, flight in enumerate(read_flights(self._records), 1):
+                _produce(producer, flight.key, flight.value)
+                size += len(flight.value)
+                self._checksum += checksum(flight.value)
+                if not count % 1000:
+                    producer.poll(0)
+                    bars.set("produced", count - len(producer))
+            while producer.flush(0.1):
+                bars.set("produced", self._records - len(producer))
+        if failed:
+            raise DemoFailed(f"{len(failed)} records could not be produced: {failed[0]}")
+        return size
+
+    def _read_twice(self) -> tuple[Handover, IngestSummary]:
+        self._screen.chapter("Read at the same time by two workers and by Spark, in a group each")
+        self._screen.say(f"{WORKERS_GROUP}: two confluent-kafka processes that commit as they go;")
+        self._screen.say(f"one of them will be killed halfway. {LAKE_GROUP}: Spark, to Parquet files.")
+        self._screen.start_clock()
+        workers = self._started.enter_context(
+            Workers([self._worker_options(name) for name in WORKERS], self._directory)
+        )
+        with self._screen.bars(workers=self._records, spark=self._records) as bars:
+            handover = Handover(
+                workers,
+                WORKERS,
+                self._bootstrap,
+                WORKERS_GROUP,
+                TOPIC,
+                self._ends,
+                tell=self._screen.at,
+                advance=lambda committed: bars.set("workers", committed),
+            )
+            handover.start()
+            self._started.callback(handover.stop)
+            summary = self._ingest(bars)
+            handover.wait()
+        workers.stop()
+        self._tell_hand_over(handover)
+        return handover, summary
+
+    def _worker_options(self, name: str) -> Options:
+        pace = self._records / READING_S
+        return Options(name, self._bootstrap, WORKERS_GROUP, TOPIC, pace, SESSION_TIMEOUT_MS)
+
+    def _ingest(self, bars: Bars) -> IngestSummary:
+        local = {"spark.local.dir": str(self._directory / "spark"), "spark.sql.warehouse.dir": str(self._directory)}
+        with stderr_to(self._directory / "spark.log"):
+            self._spark = spark_session("kohort demo", config=local)
+        self._started.callback(stop_spark, self._spark)
+        self._screen.at(time.time(), "Spark's session is up")
+
+        def progressed(progress: IngestProgress) -> None:
+            bars.set("spark", progress.rows)
+            self._screen.at(
+                time.time(),
+                f"Spark has finished batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}",
+            )
+
+        return ingest(
+            self._spark,
+            bootstrap_servers=self._bootstrap,
+            topics=[TOPIC],
+            output=self._parquet,
+            checkpoint=self._directory / "checkpoint",
+            group_id=LAKE_GROUP,
+            max_offsets_per_trigger=-(-self._records // BATCHES),
+            on_progress=progressed,
+        )
+
+    def _tell_hand_over(self, handover: Handover) -> None:
+        ledger = handover.ledger
+        self._screen.say()
+        for name in WORKERS:
+            fate = "killed" if name == WORKERS[1] else "left its group when asked to"
+            self._screen.say(f"{name} read {ledger.processed_by(name):,} records ({fate})")
+        for partition, (committed, began) in sorted(handover.resumed().items()):
+            self._screen.say(
+                f"partition {partition}: {WORKERS[1]} had committed {committed:,}, {WORKERS[0]} went on at {began:,}"
+            )
+        twice = ledger.processed - ledger.distinct
+        self._screen.say(f"Read twice: {twice:,} records (read, but not yet committed at the kill).")
+        self._screen.say(f"Lost: {ledger.missing(self._ends):,}.")
+
+    def _show_delays(self) -> None:
+        self._screen.chapter("Spark aggregates the Parquet files: delay by carrier and month")
+        began = time.monotonic()
+        found = delays(self._spark, self._parquet)
+        self._screen.say(f"Mean arrival delay in minutes ({time.monotonic() - began:.1f} s);")
+        self._screen.say("DEP and ARR: the whole year's mean departure and arrival delay")
+        self._screen.say()
+        columns = [Column(""), *map(number, MONTHS), number("DEP"), number("ARR")]
+        print_table(columns, _delay_rows(found))
+
+    def _describe_groups(self) -> None:
+        self._screen.chapter("Both groups, as the command line shows them")
+        self._screen.command(f"$ kohort groups describe {WORKERS_GROUP} {LAKE_GROUP} -b {self._bootstrap}")
+        self._screen.say()
+        describe([WORKERS_GROUP, LAKE_GROUP], bootstrap_server=self._bootstrap)
+
+    def _check(self, handover: Handover, summary: IngestSummary) -> bool:
+        self._screen.chapter("Checks")
+        held = contents(self._spark, self._parquet)
+        rows = sum(part.rows for part in held.values())
+        offsets = sum(part.offsets for part in held.values())
+        with Cluster(self._bootstrap, "kohort-demo") as cluster:
+            lags = {group: self._lag(cluster, group) for group in (WORKERS_GROUP, LAKE_GROUP)}
+        resumed = handover.resumed()
+        missing = handover.ledger.missing(self._ends)
+        checks = {
+            f"Parquet rows = records produced: {rows:,} = {self._records:,}": rows == self._records,
+            f"no record twice: {offsets:,} different offsets": offsets == rows,
+            "each partition complete up to the end of its log": {p: part.end for p, part in held.items()}
+            == {p: end for p, end in self._ends.items() if end},
+            "checksum of the values in Parquet = that of the flights": sum(part.checksum for part in held.values())
+            == self._checksum,
+            f"the ingest's own count: {summary.rows:,} rows in {summary.batches} batches": summary.rows == rows,
+            f"lag of {WORKERS_GROUP}: {lags[WORKERS_GROUP]}": lags[WORKERS_GROUP] == 0,
+            f"lag of {LAKE_GROUP}: {lags[LAKE_GROUP]}": lags[LAKE_GROUP] == 0,
+            f"records that no worker has read: {missing}": missing == 0,
+            f"{WORKERS[0]} went on from the committed offsets": bool(resumed)
+            and all(committed == began for committed, began in resumed.values()),
+        }
+        for text, passed in checks.items():
+            self._screen.check(passed, text)
+        return all(checks.values())
+
+    def _lag(self, cluster: Cluster, group: str) -> int:
+        committed = cluster.committed(group)
+        return sum(
+            end - (committed[TOPIC, partition].offset if (TOPIC, partition) in committed else 0)
+            for partition, end in self._ends.items()
+        )
+
+    def _say_what_next(self, keep: bool) -> None:
+        kohort = "kohort" if shutil.which("kohort") else os.path.relpath(sys.argv[0])
+        if keep:
+            self._screen.say(f"Kept in {self._directory}:")
+            self._screen.say(f"the server's data, {TOPIC}/ (Parquet), checkpoint/, the logs")
+        self._screen.chapter("What to try next")
+        data = f" --data-dir {self._directory}/server" if keep else ""
+        self._screen.command(f"{kohort} serve{data}")
+        self._screen.say("and in another terminal:")
+        if keep:
+            self._screen.command(f"{kohort} groups describe {WORKERS_GROUP}")
+            self._screen.command(f"{kohort} consume {TOPIC} --help")
+        else:
+            self._screen.command(f"{kohort} topics create orders --partitions 6")
+            self._screen.command(f"{kohort} produce orders")
+            self._screen.command(f"{kohort} consume orders --group billing")
+        self._screen.command(f"{kohort} pipeline ingest --help")
+        if not keep:
+            self._screen.command(f"{kohort} demo --keep          # leaves the data for you to look at")
+
+
+def _produce(producer: Producer, key: str, value: bytes) -> None:
+    while True:
+        try:
+            return producer.produce(TOPIC, value, key)
+        except BufferError:
+            producer.poll(0.05)  # the queue is full: wait until the server has taken some
+
+
+def _delay_rows(found: list[Delay]) -> list[list[str]]:
+    """A row a carrier, the most punctual first, and one for all of them together."""
+    arrivals = {(delay.carrier, delay.month): delay for delay in found}
+    carriers = sorted(
+        (delay for delay in found if delay.month is None),
+        key=lambda delay: (delay.carrier is None, delay.arrival),
+    )
+    rows = []
+    for year in carriers:
+        cells = [year.carrier or "all"]
+        if year.carrier is None:
+            cells += [""] * 12
+        else:
+            months = [arrivals.get((year.carrier, month)) for month in range(1, 13)]
+            cells += [f"{delay.arrival:.0f}" if delay else "" for delay in months]
+        rows.append([*cells, f"{year.departure:.1f}", f"{year.arrival:.1f}"])
+    return rows

@@ -1,0 +1,163 @@
+"""A plain confluent-kafka worker of a consumer group, as its own process: `python -m kohort.demo.worker '{…}'`.
+
+It reads at a given pace, commits as it goes, and tells its parent on stdout, one JSON object a line, what it does:
+
+    {"event": "assigned", "partitions": [0, 1, 2], "time": …}    all that it holds now
+    {"event": "processed", "ranges": {"0": [100, 180]}}           offsets, the end excluded
+    {"event": "committed", "offsets": {"0": 180}}                 after the coordinator has said yes
+    {"event": "failed", "error": …} and {"event": "stopped"}
+
+It stops, committing and leaving its group, when its stdin ends: on request or because the parent is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+CHUNK = 500
+POLL_S = 0.2
+COMMIT_INTERVAL_S = 0.5
+HEARTBEAT_INTERVAL_MS = 1_000
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the parent decides. `records_per_second` is the pace at which this worker reads."""
+
+    name: str
+    bootstrap_servers: str
+    group: str
+    topic: str
+    records_per_second: float
+    session_timeout_ms: int
+
+
+class Progress:
+    """How far the worker has read beyond what it has committed."""
+
+    def __init__(self) -> None:
+        self._uncommitted: dict[int, int] = {}
+
+    def processed(self, offsets: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+        """Takes (partition, offset) in the order of reading; gives the range of each partition, the end excluded."""
+        ranges: dict[int, list[int]] = {}
+        for partition, offset in offsets:
+            ranges.setdefault(partition, [offset, offset])[1] = offset + 1
+        for partition, (_, end) in ranges.items():
+            self._uncommitted[partition] = end
+        return ranges
+
+    @property
+    def uncommitted(self) -> dict[int, int]:
+        """The offsets to commit: of each partition, that of the next record."""
+        return dict(self._uncommitted)
+
+    def committed(self, offsets: dict[int, int]) -> None:
+        for partition, offset in offsets.items():
+            if self._uncommitted.get(partition) == offset:
+                del self._uncommitted[partition]
+
+    def forget(self) -> None:
+        """The partitions may be another worker's now."""
+        self._uncommitted.clear()
+
+
+class Worker:
+    """Owns the consumer; everything but the watch over stdin happens in the thread that calls `run`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._progress = Progress()
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": options.bootstrap_servers,
+                "group.id": options.group,
+                "client.id": options.name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": options.session_timeout_ms,
+                "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            }
+        )
+
+    def run(self) -> None:
+        threading.Thread(target=self._watch_stdin, daemon=True).start()
+        self._consumer.subscribe([self._options.topic], on_assign=self._assigned, on_revoke=self._revoked)
+        commit_at = time.monotonic() + COMMIT_INTERVAL_S
+        while not self._stop.is_set():
+            began = time.monotonic()
+            count = self._process(self._consumer.consume(CHUNK, timeout=POLL_S))
+            if time.monotonic() >= commit_at:
+                self._commit()
+                commit_at = time.monotonic() + COMMIT_INTERVAL_S
+            self._stop.wait(max(0.0, began + count / self._options.records_per_second - time.monotonic()))
+        self._commit()
+        self._consumer.close()
+        say("stopped")
+
+    def _watch_stdin(self) -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        self._stop.set()
+
+    def _process(self, messages: list[Message]) -> int:
+        records = []
+        for message in messages:
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            if error is not None:
+                say("failed", error=str(error))
+            elif partition is not None and offset is not None:
+                records.append((partition, offset))
+        if records:
+            say("processed", ranges=self._progress.processed(records))
+        return len(records)
+
+    def _commit(self) -> None:
+        offsets = self._progress.uncommitted
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(
+                offsets=[TopicPartition(self._options.topic, *position) for position in offsets.items()],
+                asynchronous=False,
+            )
+        except KafkaException as error:
+            # A rebalance was faster: these records are read again, by whoever has the partitions now.
+            say("failed", error=str(error))
+            return
+        self._progress.committed(offsets)
+        say("committed", offsets=offsets)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        say("assigned", partitions=sorted(p.partition for p in partitions))
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The last moment at which commits for these partitions are ours."""
+        self._commit()
+        self._progress.forget()
+        say("assigned", partitions=[])
+
+
+def say(event: str, **values: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, "time": time.time(), **values}) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    # Ctrl-C goes to the whole foreground; when to stop is the parent's decision.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Worker(msgspec.json.decode(sys.argv[1], type=Options)).run()
+
+
+if __name__ == "__main__":
+    main()
