@@ -43,7 +43,8 @@ def serving() -> Iterator[tuple[int, tuple[str, int]]]:
         port = probe.getsockname()[1]
         probe.close()
         process = subprocess.Popen(
-            [sys.executable, "-m", "kohort.cli.main", "serve", "--data-dir", data, "--listeners", f"127.0.0.1:{port}"]
+            [sys.executable, "-m", "kohort", "serve"]
+            + ["--data-dir", data, "--listeners", f"127.0.0.1:{port}"]
             + ["--set", "group.initial.rebalance.delay.ms=0", "--set", "log.level=error"],
             stdout=subprocess.DEVNULL,
         )
