@@ -60,12 +60,15 @@ class Deadlines(Generic[K]):
                     self._place(key, due)
         return None
 
-    def take_due(self, now: Millis) -> list[K]:
-        """The keys whose deadline has come, earliest first; they are cleared."""
-        taken = []
-        while (when := self.next()) is not None and when <= now:
-            key = heappop(self._heap)[2]
-            del self._placed[key]
-            del self._due[key]
-            taken.append(key)
-        return taken
+    def pop_due(self, now: Millis) -> K | None:
+        """The key whose deadline came first; it is cleared. None when none has come.
+
+        One at a time, because serving one may move or clear the others that have come by then.
+        """
+        when = self.next()
+        if when is None or when > now:
+            return None
+        key = heappop(self._heap)[2]
+        del self._placed[key]
+        del self._due[key]
+        return key

@@ -6,13 +6,14 @@ Offsets are hard state only: a commit is a record, and what a fetch reads is the
 from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
-from kohort.coordinator.classic_group import ClassicGroups, check_member
+from kohort.coordinator.checks import LONGEST_NAME, check_member
+from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.events import GroupRequested, Millis, Record, Reply
+from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import offset_record
+from kohort.coordinator.responses import commit_error
 from kohort.coordinator.state import Group, HardState, Phase, Place
-from kohort.wire.codec import decode_prefix
-from kohort.wire.errors import ErrorCode, ProtocolError
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -47,6 +48,8 @@ class Offsets:
     def commit(self, event: GroupRequested, now: Millis) -> None:
         request: OffsetCommitRequest = event.body
         error = self._check_commit(request, event.version, now)
+        if error:
+            return self._reply(event, commit_error(request, error))
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
             expire = min(now + request.retention_time_ms, LONG_MAX)
@@ -55,10 +58,10 @@ class Offsets:
             results = []
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                refused = error
-                if not refused and len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
+                refused = ErrorCode.NONE
+                if len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                if not refused:
+                else:
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
                         leader_epoch=asked.committed_leader_epoch,
@@ -72,27 +75,27 @@ class Offsets:
             topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
             )
-        self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
+        return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
         generation = request.generation_id_or_member_epoch
         group = self._groups.groups.get(request.group_id)
         if group is None:
             if generation < 0:
-                return ErrorCode.NONE  # a simple group: offsets without members (O1)
+                # A simple group: offsets without members (O1).
+                return ErrorCode.INVALID_GROUP_ID if len(request.group_id) > LONGEST_NAME else ErrorCode.NONE
+            if request.group_id in self._hard.offsets:
+                return ErrorCode.UNKNOWN_MEMBER_ID
             return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
-        if group.phase is Phase.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if group.phase is Phase.EMPTY and generation < 0:
             return ErrorCode.NONE
-        if generation >= 0 or request.member_id or request.group_instance_id is not None:
-            error = check_member(group, request.member_id, request.group_instance_id)
-            if error:
-                return error
-            if generation != group.generation_id:
-                return ErrorCode.ILLEGAL_GENERATION
-        else:
+        if generation < 0 and not request.member_id and request.group_instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID  # an operator's commit on a live group (O4)
+        error = check_member(group, request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if generation != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
         if group.phase is Phase.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._groups.touch(group, request.member_id, now)
@@ -127,25 +130,26 @@ class Offsets:
         request: OffsetDeleteRequest = event.body
         group = self._groups.groups.get(request.group_id)
         offsets = self._hard.offsets.get(request.group_id, {})
+        error = ErrorCode.NONE
         if not request.group_id:
-            return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID, topics=()))
-        if group is None and not offsets:
-            return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=()))
-        subscribed: set[str] = set()
-        if group is not None and group.phase is not Phase.EMPTY:
-            found = _subscribed(group)
-            if found is None:
-                return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=()))
-            subscribed = found
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None and not offsets:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and group.phase is not Phase.EMPTY and group.protocol_type != CONSUMER:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error:
+            return self._reply(event, OffsetDeleteResponse(error_code=error, topics=()))
+        live = group if group is not None and group.phase is not Phase.EMPTY else None
+        subscribed = subscribed_topics(live) if live is not None else None
         topics = []
         for asked in request.topics:
+            kept = live is not None and is_subscribed(live, subscribed, asked.name)
             results = []
-            for partition in asked.partitions:
-                index = partition.partition_index
-                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if asked.name in subscribed else ErrorCode.NONE
-                if not error and (asked.name, index) in offsets:
+            for index in dict.fromkeys(partition.partition_index for partition in asked.partitions):
+                if not kept and (asked.name, index) in offsets:
                     self._emit(offset_record(request.group_id, asked.name, index, None))
-                results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+                refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
+                results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
         return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
@@ -168,11 +172,11 @@ class Offsets:
         for group_id in sorted(set(self._groups.groups) | set(self._hard.offsets)):
             group = self._groups.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
-            expired = [place for place, value in offsets.items() if _is_expired(value, place, group, retention, now)]
+            expired = _expired(offsets, group, retention, now)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
-                self._groups.delete(group)
+                self._groups.delete(group, "its offsets have expired")
 
     def _emit(self, record: Record) -> None:
         self._groups.out.records.append(record)
@@ -193,37 +197,27 @@ def _fetched(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponse
     )
 
 
-def _subscribed(group: Group) -> set[str] | None:
-    """The topics that a live group of consumers subscribes to; None for a group of another protocol type."""
-    if group.protocol_type != "consumer":
-        return None
-    topics: set[str] = set()
-    for member in group.members.values():
-        metadata = member.metadata_of(group.protocol) or (member.protocols[0][1] if member.protocols else b"")
-        try:
-            version = min(max(int.from_bytes(metadata[:2], "big", signed=True), 0), 3)
-            subscription, _ = decode_prefix(ConsumerProtocolSubscription, version, metadata, 2)
-        except ProtocolError:
-            continue
-        topics.update(subscription.topics)
-    return topics
+def _expired(
+    offsets: dict[Place, OffsetCommitValue], group: Group | None, retention: Millis, now: Millis
+) -> list[Place]:
+    if not offsets:
+        return []
+    subscribed: set[str] | None = None
+    if group is not None and group.phase is not Phase.EMPTY:
+        subscribed = subscribed_topics(group) if group.phase is Phase.STABLE else None
+        if subscribed is None:
+            return []
+    return [
+        place
+        for place, value in offsets.items()
+        if now >= _expiry(value, group, retention) and (subscribed is None or place[0] not in subscribed)
+    ]
 
 
-def _is_expired(value: OffsetCommitValue, place: Place, group: Group | None, retention: Millis, now: Millis) -> bool:
+def _expiry(value: OffsetCommitValue, group: Group | None, retention: Millis) -> Millis:
+    """An empty group's offsets count from when it became empty (X1), all others from their commit (X2, X3)."""
     if value.expire_timestamp >= 0:
-        return group_allows(group, place) and now >= value.expire_timestamp
-    if group is None or group.protocol_type is None:
-        return now >= value.commit_timestamp + retention
-    if group.phase is Phase.EMPTY:
-        return now >= group.since + retention
-    return group_allows(group, place) and now >= value.commit_timestamp + retention
-
-
-def group_allows(group: Group | None, place: Place) -> bool:
-    """A live group's offsets expire only for topics that nobody subscribes to (X2)."""
-    if group is None or group.phase is Phase.EMPTY:
-        return True
-    if group.phase is not Phase.STABLE:
-        return False
-    subscribed = _subscribed(group)
-    return subscribed is not None and place[0] not in subscribed
+        return value.expire_timestamp
+    if group is not None and group.protocol_type is not None and group.phase is Phase.EMPTY and group.since >= 0:
+        return group.since + retention
+    return value.commit_timestamp + retention

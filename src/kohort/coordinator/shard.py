@@ -2,12 +2,14 @@
 
 `step` decides and collects effects; records reach the hard state only through `apply`, which the caller calls with
 them right after the step, and with the log's records on a start. So live state and replayed state are one fold.
+
+A shard serves requests between Loaded and Unloaded; otherwise its coordinator is elsewhere, and it says so (16).
 """
 
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic_group import ClassicGroups, Outbox
+from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.events import (
     DeadlineReached,
     Effects,
@@ -22,7 +24,10 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
+from kohort.coordinator.outbox import Outbox
+from kohort.coordinator.responses import refusal
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -54,6 +59,7 @@ class Shard:
         self.hard = HardState()
         self._groups = ClassicGroups(config, self.hard)
         self._offsets = Offsets(config, self.hard, self._groups)
+        self._loaded = False
 
     # -- the contract
 
@@ -64,18 +70,20 @@ class Shard:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
-                for key in groups.deadlines.take_due(now):
+                while (key := groups.deadlines.pop_due(now)) is not None:
                     groups.deadline_reached(key, now)
             case RequestAbandoned():
-                groups.abandon(event.request_id)
+                groups.abandon(event.request_id, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
                 self._offsets.expire(now)
             case Loaded():
                 groups.load(now)
+                self._loaded = True
             case Unloaded():
                 groups.unload()
+                self._loaded = False
         out = groups.out
         return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal))
 
@@ -85,7 +93,14 @@ class Shard:
     def next_deadline(self) -> Millis | None:
         return self._groups.deadlines.next()
 
+    def validate(self) -> None:
+        """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
+        check(self._groups, self.hard)
+
     def _request(self, event: GroupRequested, now: Millis) -> None:
+        if not self._loaded:
+            self._groups.out.replies.append(Reply(event.request_id, refusal(event, ErrorCode.NOT_COORDINATOR)))
+            return
         match event.body:
             case HeartbeatRequest():
                 self._groups.heartbeat(event, now)
@@ -106,7 +121,7 @@ class Shard:
 
     def _delete_groups(self, event: GroupRequested) -> None:
         results = []
-        for group_id in event.body.groups_names:
+        for group_id in dict.fromkeys(event.body.groups_names):
             group = self._groups.groups.get(group_id)
             if group is None and group_id not in self.hard.offsets:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -116,7 +131,7 @@ class Shard:
                 error = ErrorCode.NONE
                 self._offsets.delete_all(group_id)
                 if group is not None:
-                    self._groups.delete(group)
+                    self._groups.delete(group, "asked for")
             results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         self._groups.out.replies.append(Reply(event.request_id, DeleteGroupsResponse(results=tuple(results))))
 
@@ -129,7 +144,7 @@ class Shard:
         group = self._groups.groups.get(group_id)
         if group is None and group_id in self.hard.offsets:
             group = Group(group_id)
-        if group is None or group.phase is Phase.DEAD:
+        if group is None:
             unknown = version >= 6
             return DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.NONE,

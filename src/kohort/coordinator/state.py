@@ -73,6 +73,7 @@ class Phase(Enum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    """How a group that does not exist is described; no running group is ever in it."""
 
 
 Protocols = tuple[tuple[str, bytes], ...]

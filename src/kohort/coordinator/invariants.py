@@ -1,0 +1,72 @@
+"""What holds between two events, for tests and for whoever hunts a bug; each line is a promise of classic_group.py."""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic_group import ClassicGroups
+from kohort.coordinator.protocols import candidates
+from kohort.coordinator.state import Group, HardState, Member, Phase
+
+
+def check(groups: ClassicGroups, hard: HardState) -> None:
+    """Raises AssertionError, which names the group."""
+    for group_id, group in groups.groups.items():
+        assert group_id == group.group_id, group_id
+        _check_members(groups, group)
+        _check_phase(groups, group)
+        for member in group.members.values():
+            _check_member(groups, group, member)
+        stored = hard.groups.get(group_id)
+        assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
+    for request_id, (group_id, member_id) in groups.parked.items():
+        parked = groups.groups[group_id].members[member_id]
+        assert request_id in (parked.join, parked.sync), f"{group_id}: nobody will answer request {request_id}"
+    for (kind, group_id, member_id), _ in groups.deadlines.items():
+        of = groups.groups[group_id]
+        known = of.pending if kind == "pending" else of.members if kind == "session" else ("",)
+        assert member_id in known, f"{group_id}: a {kind} deadline of nobody"
+
+
+def _check_members(groups: ClassicGroups, group: Group) -> None:
+    name = group.group_id
+    assert all(key == m.member_id for key, m in group.members.items()), name
+    instances = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
+    assert instances == group.instances, f"{name}: static members {group.instances}, but {instances}"
+    assert group.leader in group.members if group.members else group.leader is None, f"{name}: leader {group.leader}"
+    assert group.pending.keys().isdisjoint(group.members), f"{name}: pending and member"
+    assert set(group.awaiting_sync) <= set(group.members), f"{name}: waits for the sync of somebody gone"
+    assert all(("pending", name, member_id) in groups.deadlines for member_id in group.pending), name
+
+
+def _check_phase(groups: ClassicGroups, group: Group) -> None:
+    name = group.group_id
+
+    def armed(kind: str) -> bool:
+        return (kind, name, "") in groups.deadlines
+
+    assert armed("initial") == (group.phase is Phase.PREPARING and group.initial), f"{name}: initial window"
+    assert armed("join") == (group.phase is Phase.PREPARING and not group.initial), f"{name}: join deadline"
+    assert armed("sync") == bool(group.awaiting_sync), f"{name}: sync deadline"
+    match group.phase:
+        case Phase.EMPTY:
+            assert not group.members, f"{name}: empty, with members"
+            assert group.protocol is None, f"{name}: empty, with a protocol"
+        case Phase.PREPARING:
+            assert group.members or group.pending, f"{name}: rebalances nobody"
+            waits = group.initial or group.pending or any(m.join is None for m in group.members.values())
+            assert waits, f"{name}: all have joined, and it waits"
+        case Phase.COMPLETING:
+            assert group.leader in group.awaiting_sync, f"{name}: the leader has synced, and it waits"
+    if group.phase in (Phase.COMPLETING, Phase.STABLE):
+        assert group.members, f"{name}: {group.phase.value}, without members"
+        assert group.protocol in candidates(group), f"{name}: {group.protocol} is not common to all"
+    else:
+        assert not group.awaiting_sync, f"{name}: waits for syncs"
+
+
+def _check_member(groups: ClassicGroups, group: Group, member: Member) -> None:
+    name = f"{group.group_id}, {member.member_id}"
+    parked = member.join in groups.parked or member.sync in groups.parked
+    assert ("session", group.group_id, member.member_id) in groups.deadlines or parked, f"{name}: never expires"
+    assert member.join is None or group.phase is Phase.PREPARING, f"{name}: a join in {group.phase.value}"
+    assert member.sync is None or group.phase is Phase.COMPLETING, f"{name}: a sync in {group.phase.value}"
+    assert not (member.is_new and group.phase is not Phase.PREPARING), f"{name}: still new"
