@@ -20,12 +20,13 @@ without records, so that a restart still knows the producer's sequence number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from struct import pack_into
 
 from google_crc32c import value as crc32c
 
+from kohort.broker.messages import changed
 from kohort.broker.partition import Partition
 from kohort.storage.protocol import BatchInfo, LogKey, Replace, Storage, StoredBatch
 from kohort.wire.batches import (
@@ -220,4 +221,4 @@ def _rebuilt(batch: StoredBatch, header: BatchHeader, records: Sequence[Record],
     pack_into(">qq", data, 27, base_timestamp, max_timestamp)
     pack_into(">i", data, 57, len(records))
     pack_into(">I", data, 17, crc32c(bytes(data[CRC_START:])))
-    return replace(batch, max_timestamp=max_timestamp, data=bytes(data))
+    return changed(batch, max_timestamp=max_timestamp, data=bytes(data))

@@ -7,8 +7,9 @@ everything that a reply can show has been synced when it leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NewType
+
+import msgspec
 
 from kohort.storage.protocol import Operation
 
@@ -19,8 +20,7 @@ Millis = int
 """An instant (milliseconds since the epoch, never going back within a process) or a duration in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True, gc=False):
     connection: ConnectionId
     broker_id: int
     """The id of the broker whose listener accepted the connection."""
@@ -28,21 +28,18 @@ class Opened:
     """The client's address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One whole request frame, without its four length bytes."""
 
     connection: ConnectionId
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True, gc=False):
     connection: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
-class MovePartition:
+class MovePartition(msgspec.Struct, frozen=True, gc=False):
     """Make another broker of this process the leader of a partition (a control of tests and of operators)."""
 
     topic: str
@@ -50,32 +47,28 @@ class MovePartition:
     to_broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class MoveGroup:
+class MoveGroup(msgspec.Struct, frozen=True, gc=False):
     """Make another broker of this process the coordinator of the shard that owns `group`."""
 
     group: str
     to_broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator goes away (16), then take no more."""
 
 
 Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | Shutdown
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, gc=False):
     """A whole response frame, its four length bytes included."""
 
     connection: ConnectionId
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True, gc=False):
     """Close the connection once everything sent before has left."""
 
     connection: ConnectionId
@@ -85,8 +78,7 @@ class Disconnect:
 Release = Send | Disconnect
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, gc=False):
     operations: tuple[Operation, ...]
     """To be committed before anything of `releases` leaves."""
     releases: tuple[Release, ...]

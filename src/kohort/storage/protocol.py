@@ -11,8 +11,9 @@ survives kill -9 and power loss. If it raises, nothing of it is assumed and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 
 class LogKey(NamedTuple):
@@ -22,8 +23,7 @@ class LogKey(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """One record batch with what the engine indexes of it. `data` carries its final base offset and leader epoch."""
 
     base_offset: int
@@ -35,8 +35,7 @@ class StoredBatch:
     leader_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BatchInfo:
+class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     """A stored batch without its data."""
 
     base_offset: int
@@ -47,8 +46,7 @@ class BatchInfo:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogInfo:
+class LogInfo(msgspec.Struct, frozen=True, gc=False):
     """What a start needs to know of a log. An empty log has `end_offset == start_offset`."""
 
     key: LogKey
@@ -60,35 +58,30 @@ class LogInfo:
     """Bytes of all batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateLog:
+class CreateLog(msgspec.Struct, frozen=True, gc=False):
     log: LogKey
     start_offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteLog:
+class DeleteLog(msgspec.Struct, frozen=True, gc=False):
     log: LogKey
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Batches in offset order, the first at or after the log's end offset."""
 
     log: LogKey
     batches: tuple[StoredBatch, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(msgspec.Struct, frozen=True, gc=False):
     """Raise the log's start offset; batches whose last offset lies below it are deleted. The end offset stays."""
 
     log: LogKey
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True, gc=False):
     """Compaction: the batches with base offsets in [first, last] become `batches` (fewer, offsets within the range)."""
 
     log: LogKey
