@@ -1,25 +1,33 @@
-"""The Spark side of the demo: what is asked of the Parquet files, and an end without a Java left behind."""
+"""The Spark side of the demo: a session that ends, and what is asked of the Parquet files."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from kohort.demo.flights import SQL_SCHEMA
+from kohort.spark.session import spark_session
 
+START_S = 30.0
 STOP_S = 15.0
+GRACE_S = 3.0
+
+_T = TypeVar("_T")
 
 DELAYS = f"""
 WITH flights AS (SELECT from_json(CAST(value AS STRING), '{SQL_SCHEMA}') AS flight FROM {{rows}})
 SELECT flight.carrier, flight.month, avg(flight.dep_delay) AS departure, avg(flight.arr_delay) AS arrival
 FROM flights
-GROUP BY ROLLUP (flight.carrier, flight.month)
+GROUP BY CUBE (flight.carrier, flight.month)
 """
 
 CONTENTS = """
@@ -32,7 +40,7 @@ GROUP BY partition
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Mean minutes. `month` None: the whole year; `carrier` None too: everybody."""
+    """Mean minutes. `month` None: the whole year; `carrier` None: all of them together."""
 
     carrier: str | None
     month: int | None
@@ -62,8 +70,75 @@ def contents(spark: Any, parquet: Path) -> dict[int, Contents]:
     return {row.partition: Contents(row.rows, row.offsets, row.last + 1, row.checksum) for row in found}
 
 
+class Spark:
+    """A session and its Java while the block runs; nothing of either afterwards.
+
+    Two things that PySpark does not do by itself. An interrupt while the Java starts leaves it behind for ever, and one
+    during a call leaves a stack trace: so a thread of its own does all that concerns the session, and an interrupt
+    reaches only the caller that waits for it. And a stopped session lets its Java live until this process ends: so it
+    is ended here.
+    """
+
+    def __init__(self, app_name: str, log: Path, config: dict[str, str]) -> None:
+        self.stopping = threading.Event()
+        """Set when the block is left, for work that can end early."""
+        self._app_name = app_name
+        self._log = log
+        self._config = config
+        self._session: Any = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spark")
+        self._running: Future[Any] | None = None
+
+    def call(self, work: Callable[[Any], _T]) -> _T:
+        """Do some work with the session, and wait for it."""
+        self._running = future = self._thread.submit(lambda: work(self._session))
+        return future.result()
+
+    def __enter__(self) -> Self:
+        try:
+            with _stderr_to(self._log):
+                self._running = starting = self._thread.submit(self._start)
+                starting.result()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
+        self._session = spark_session(self._app_name, config=self._config)
+
+    def stop(self) -> None:
+        from pyspark import SparkContext
+
+        self.stopping.set()
+        if self._running is not None:
+            wait((self._running,), START_S if self._session is None else GRACE_S)
+        if self._session is not None:
+            _within(STOP_S, self._session.stop)
+        gateway: Any = SparkContext._gateway
+        if gateway is not None:
+            _end_java(gateway)
+            SparkContext._gateway = SparkContext._jvm = None
+        self._thread.shutdown()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _end_java(gateway: Any) -> None:
+    _within(STOP_S, gateway.shutdown)
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
 @contextmanager
-def stderr_to(log: Path) -> Iterator[None]:
+def _stderr_to(log: Path) -> Iterator[None]:
     """What is written on stderr in the block, and later by processes that it starts, goes to a file.
 
     Java greets with several lines, and neither Spark nor Java has a switch for all of them.
@@ -77,25 +152,6 @@ def stderr_to(log: Path) -> Iterator[None]:
     finally:
         os.dup2(shown, 2)
         os.close(shown)
-
-
-def stop_spark(spark: Any) -> None:
-    """Stop the session and its Java. Spark itself would let the Java live until this process ends."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    _within(STOP_S, spark.stop)
-    if gateway is None:
-        return
-    _within(STOP_S, gateway.shutdown)
-    java = gateway.proc
-    java.stdin.close()
-    try:
-        java.wait(STOP_S)
-    except Exception:
-        java.kill()
-        java.wait()
-    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _within(seconds: float, work: Callable[[], Any]) -> None:

@@ -12,10 +12,10 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
@@ -26,14 +26,13 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.demo.flights import FLIGHTS, checksum, read_flights
 from kohort.demo.handover import Handover, HandoverFailed
-from kohort.demo.lake import Delay, contents, delays, stderr_to, stop_spark
+from kohort.demo.lake import Delay, Spark, contents, delays
 from kohort.demo.screen import Bars, Screen
 from kohort.demo.server_process import ServerFailed, ServerProcess
 from kohort.demo.worker import Options
 from kohort.demo.workers import Workers
 from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
 from kohort.spark.java import JavaMissing
-from kohort.spark.session import spark_session
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -89,7 +88,7 @@ class Story:
         self._bootstrap = ""
         self._checksum = 0
         self._ends: dict[int, int] = {}
-        self._spark: Any = None
+        self._spark: Spark
 
     @property
     def _parquet(self) -> Path:
@@ -159,7 +158,7 @@ class Story:
             }
         )
         size = 0
-        with self._screen.bars(produced=self._records) as bars:
+        with self._screen.bars(produced=self._records) as bars, _purged_on_failure(producer):
             for count, flight in enumerate(read_flights(self._records), 1):
                 _produce(producer, flight.key, flight.value)
                 size += len(flight.value)
@@ -206,9 +205,7 @@ class Story:
 
     def _ingest(self, bars: Bars) -> IngestSummary:
         local = {"spark.local.dir": str(self._directory / "spark"), "spark.sql.warehouse.dir": str(self._directory)}
-        with stderr_to(self._directory / "spark.log"):
-            self._spark = spark_session("kohort demo", config=local)
-        self._started.callback(stop_spark, self._spark)
+        self._spark = spark = self._started.enter_context(Spark("kohort demo", self._directory / "spark.log", local))
         self._screen.at(time.time(), "Spark's session is up")
 
         def progressed(progress: IngestProgress) -> None:
@@ -218,15 +215,18 @@ class Story:
                 f"Spark has finished batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}",
             )
 
-        return ingest(
-            self._spark,
-            bootstrap_servers=self._bootstrap,
-            topics=[TOPIC],
-            output=self._parquet,
-            checkpoint=self._directory / "checkpoint",
-            group_id=LAKE_GROUP,
-            max_offsets_per_trigger=-(-self._records // BATCHES),
-            on_progress=progressed,
+        return spark.call(
+            lambda session: ingest(
+                session,
+                bootstrap_servers=self._bootstrap,
+                topics=[TOPIC],
+                output=self._parquet,
+                checkpoint=self._directory / "checkpoint",
+                group_id=LAKE_GROUP,
+                max_offsets_per_trigger=-(-self._records // BATCHES),
+                on_progress=progressed,
+                stop=spark.stopping.is_set,
+            )
         )
 
     def _tell_hand_over(self, handover: Handover) -> None:
@@ -246,7 +246,7 @@ class Story:
     def _show_delays(self) -> None:
         self._screen.chapter("Spark aggregates the Parquet files: delay by carrier and month")
         began = time.monotonic()
-        found = delays(self._spark, self._parquet)
+        found = self._spark.call(lambda session: delays(session, self._parquet))
         self._screen.say(f"Mean arrival delay in minutes ({time.monotonic() - began:.1f} s);")
         self._screen.say("DEP and ARR: the whole year's mean departure and arrival delay")
         self._screen.say()
@@ -261,7 +261,7 @@ class Story:
 
     def _check(self, handover: Handover, summary: IngestSummary) -> bool:
         self._screen.chapter("Checks")
-        held = contents(self._spark, self._parquet)
+        held = self._spark.call(lambda session: contents(session, self._parquet))
         rows = sum(part.rows for part in held.values())
         offsets = sum(part.offsets for part in held.values())
         with Cluster(self._bootstrap, "kohort-demo") as cluster:
@@ -314,6 +314,17 @@ class Story:
             self._screen.command(f"{kohort} demo --keep          # leaves the data for you to look at")
 
 
+@contextmanager
+def _purged_on_failure(producer: Producer) -> Iterator[None]:
+    """A producer that goes away with records in its queue says so on stderr, which is no news after an interrupt."""
+    try:
+        yield
+    except BaseException:
+        producer.purge()
+        producer.poll(0)
+        raise
+
+
 def _produce(producer: Producer, key: str, value: bytes) -> None:
     while True:
         try:
@@ -324,18 +335,11 @@ def _produce(producer: Producer, key: str, value: bytes) -> None:
 
 def _delay_rows(found: list[Delay]) -> list[list[str]]:
     """A row a carrier, the most punctual first, and one for all of them together."""
-    arrivals = {(delay.carrier, delay.month): delay for delay in found}
-    carriers = sorted(
-        (delay for delay in found if delay.month is None),
-        key=lambda delay: (delay.carrier is None, delay.arrival),
-    )
+    by_month = {(delay.carrier, delay.month): delay for delay in found}
+    years = [delay for delay in found if delay.month is None]
     rows = []
-    for year in carriers:
-        cells = [year.carrier or "all"]
-        if year.carrier is None:
-            cells += [""] * 12
-        else:
-            months = [arrivals.get((year.carrier, month)) for month in range(1, 13)]
-            cells += [f"{delay.arrival:.0f}" if delay else "" for delay in months]
-        rows.append([*cells, f"{year.departure:.1f}", f"{year.arrival:.1f}"])
+    for year in sorted(years, key=lambda delay: (delay.carrier is None, delay.arrival)):
+        months = [by_month.get((year.carrier, month)) for month in range(1, 13)]
+        arrivals = [str(round(delay.arrival)) if delay else "" for delay in months]
+        rows.append([year.carrier or "all", *arrivals, f"{year.departure:.1f}", f"{year.arrival:.1f}"])
     return rows
