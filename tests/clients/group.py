@@ -86,8 +86,10 @@ class Group:
         self._changed = threading.Condition()
         self.workers: list[Worker] = []
 
-    def start(self, name: str, *, instance: str | None = None) -> Worker:
-        worker = Worker(self._changed, name=name, instance=instance, **self._options)
+    def start(self, name: str, *, instance: str | None = None, client: str | None = None) -> Worker:
+        """Start a member; of another client than the group's if said."""
+        options = self._options | ({"client": client} if client else {})
+        worker = Worker(self._changed, name=name, instance=instance, **options)
         self.workers.append(worker)
         return worker
 

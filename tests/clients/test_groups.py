@@ -100,16 +100,9 @@ def test_cooperative_sticky_moves_only_what_it_must(client: str, bootstrap: str,
 def test_different_clients_share_one_group(bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
     produce("confluent", bootstrap, unique, numbered(0, 120), PARTITIONS)
-    with (
-        Group("confluent", bootstrap, unique, unique) as first,
-        Group("kafka-python", bootstrap, unique, unique) as second,
-    ):
-        a = first.start("a")
-        b = second.start("b")
-        first.wait(lambda: len(a.assigned) == 3, "half of the partitions")
-        second.wait(lambda: len(b.assigned) == 3, "the other half")
-        assert sorted(a.assigned + b.assigned) == list(range(PARTITIONS))
+    with Group("confluent", bootstrap, unique, unique) as group:
+        a = group.start("a")
+        b = group.start("b", client="kafka-python")
+        group.wait_assigned([3, 3], a, b)
         produce("aiokafka", bootstrap, unique, numbered(120, 60), PARTITIONS)
-        second.wait(
-            lambda: len(set(first.values()) | set(second.values())) == 180, "every value, through either client"
-        )
+        group.wait(lambda: len(set(group.values())) == 180, "every value, through either client")

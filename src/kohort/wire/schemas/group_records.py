@@ -1,4 +1,4 @@
-"""Records of the `__consumer_offsets` log, in Kafka's schema: a key is its type (int16) and fields, a value its version.
+"""Records of the `__consumer_offsets` log, in Kafka's schema: a key is its type and fields, a value its version.
 
 The last one is kohort's own; Kafka's loader skips types that it does not know.
 """
