@@ -4,12 +4,23 @@ Spark's file sink and its checkpoint make the rows exactly-once over restarts; t
 never leads it. When a run ends, the group is brought up to the last finished batch of the checkpoint, so that any
 Kafka tool sees lag 0 where there is none.
 
-On a cluster: `spark-submit --py-files kohort.zip job.py`, where job.py calls `ingest(SparkSession…getOrCreate(), …)`.
+On a cluster, `ingest` is called by a job of a few lines, with the session that spark-submit made and with places that
+all executors see:
+
+    from pyspark.sql import SparkSession
+    from kohort.spark.ingest import ingest
+
+    spark = SparkSession.builder.getOrCreate()
+    ingest(spark, bootstrap_servers="kafka:9092", topics=["orders"], output="s3a://lake/orders", group_id="lake")
+
+    $ venv-pack -o env.tar.gz          # or conda-pack: kohort and what it needs, for the executors' machines
+    $ spark-submit --archives env.tar.gz#env --conf spark.pyspark.python=env/bin/python job.py
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
 from kohort.client.groups import Committed
 from kohort.client.metadata import TopicPartition
 from kohort.spark.checkpoint import finished
 from kohort.spark.source import COMMIT_METADATA
 
 POLL_S = 0.2
+RECONCILE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class IngestSummary:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the query has got to, after its checkpoint."""
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    """The group's committed offsets; empty without a group."""
+    """The group's committed offsets; empty without a group, or when it could not be asked."""
 
 
 class IngestFailed(RuntimeError):
@@ -54,8 +67,8 @@ def ingest(
     *,
     bootstrap_servers: str,
     topics: Sequence[str],
-    output: Path,
-    checkpoint: Path | None = None,
+    output: str | Path,
+    checkpoint: str | Path | None = None,
     group_id: str | None = None,
     max_offsets_per_trigger: int | None = None,
     available_now: bool = True,
@@ -69,10 +82,10 @@ def ingest(
 
     Starts at the checkpoint; without one at the group's committed offsets, else at the earliest. Ends when everything
     that was there at the start is written (`available_now`), or when `stop` says so, looking every `interval_s`
-    seconds for more. `checkpoint` is `output`/_checkpoint when left out. `options` go to the source as they are.
-    Raises IngestFailed, KafkaError.
+    seconds for more. `output` and `checkpoint` are paths or addresses that Spark knows; `checkpoint` is
+    `output`/_checkpoint when left out. `options` go to the source as they are. Raises IngestFailed.
     """
-    checkpoint = checkpoint or output / "_checkpoint"
+    checkpoint = checkpoint or f"{output}/_checkpoint"
     source = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "subscribe": ",".join(topics),
@@ -105,30 +118,37 @@ def ingest(
             if stop():
                 break
     except Exception as error:
-        follower.follow(query)
         raise IngestFailed(_cause(error)) from error
     finally:
         query.stop()
-    follower.follow(query)
-    positions = finished(checkpoint) or {}
-    committed = _reconcile(bootstrap_servers, group_id, positions) if group_id else {}
+        follower.follow(query)
+        # After a failure too: the batches before it are finished.
+        positions = finished(checkpoint) or {}
+        committed = _reconcile(bootstrap_servers, group_id, positions) if group_id else {}
     return IngestSummary(follower.rows, len(follower.batches), time.monotonic() - began, positions, committed)
 
 
 def _reconcile(
     bootstrap_servers: str, group_id: str, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen."""
-    with Cluster(bootstrap_servers, "kohort-ingest") as cluster:
-        committed = cluster.committed(group_id)
-        behind = {
-            place: Committed(offset, -1, COMMIT_METADATA)
-            for place, offset in positions.items()
-            if place not in committed or committed[place].offset < offset
-        }
-        if behind:
-            cluster.commit(group_id, behind)
-        return {place: entry.offset for place, entry in (committed | behind).items()}
+    """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
+
+    The rows are written, so a cluster that cannot be reached or a group that has members is only a warning.
+    """
+    try:
+        with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS) as cluster:
+            committed = cluster.committed(group_id)
+            behind = {
+                place: Committed(offset, -1, COMMIT_METADATA)
+                for place, offset in positions.items()
+                if place not in committed or committed[place].offset < offset
+            }
+            if behind:
+                cluster.commit(group_id, behind)
+            return {place: entry.offset for place, entry in (committed | behind).items()}
+    except KafkaError as error:
+        print(f"kohort: the group {group_id} does not follow the checkpoint: {error}", file=sys.stderr)
+        return {}
 
 
 class _Follower:

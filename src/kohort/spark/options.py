@@ -54,7 +54,6 @@ OWN = {
     "failondataloss",
     "includeheaders",
     "group.id",
-    "path",
 }
 
 

@@ -1,25 +1,39 @@
 """Which offsets a query reads: where it starts, where a micro-batch ends, how a batch is cut into tasks.
 
 Pure functions over positions, so that they are tested without Spark; `Planner` asks the cluster.
+
+Spark keeps the end of each micro-batch in the checkpoint, and so where the next one starts; but not where the first one
+started: a query that died in its first batch is asked for its initial offset again, and "latest" or "group" may mean
+something else by then. So the end of the first batch carries its start with it, under START, and the batch is repeated
+as it was.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from kohort.client.cluster import Cluster
+from kohort.client.errors import check
 from kohort.client.groups import Committed
-from kohort.client.metadata import TopicPartition
+from kohort.client.metadata import Topic, TopicPartition
 from kohort.spark.options import EARLIEST, LATEST, OptionError, Options, Where
 from kohort.wire.errors import ErrorCode
 
 Positions = dict[TopicPartition, int]
-Json = dict[str, dict[str, int]]
+Json = dict[str, dict[str, Any]]
 """As Spark keeps offsets in its checkpoint, and as its Kafka source writes them: topic, partition, offset."""
+
+START = "@start"
+"""Where the first batch of a query started, in the JSON of its end. No topic can have this name."""
+
+MISSING_S = 2.0
+"""A topic that was there is believed to be gone when it is still missing after this time."""
+MISSING_POLL_S = 0.1
 
 
 class DataLoss(RuntimeError):
@@ -33,12 +47,18 @@ def to_json(positions: Mapping[TopicPartition, int]) -> Json:
     return offsets
 
 
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Positions:
+def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
     return {
         (topic, int(partition)): int(offset)
         for topic, partitions in offsets.items()
+        if topic != START
         for partition, offset in partitions.items()
     }
+
+
+def batch_start(start: Mapping[str, Mapping[str, Any]], end: Mapping[str, Mapping[str, Any]]) -> Positions:
+    """Where the batch that ends at `end` starts, if Spark says `start`."""
+    return from_json(end.get(START, start))
 
 
 def admit(start: Positions, end: Positions, limit: int) -> Positions:
@@ -84,40 +104,56 @@ class Planner:
         self._cluster = Cluster(
             options.bootstrap_servers, options.client_id, request_timeout_ms=options.request_timeout_ms
         )
+        self._gone: set[str] = set()
+        """Topics that were missing at the last look: it is not waited for them again."""
 
     def close(self) -> None:
         self._cluster.close()
 
     # -- what there is
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self, reached: Collection[str] = ()) -> list[TopicPartition]:
+        """What the query reads. Raises OptionError where a topic does not exist, unless the query had `reached` it."""
         options = self._options
         if options.assigned:
-            found = self._cluster.topics(options.assigned)
-            self._check_exist({name: topic.error for name, topic in found.items()})
-            counts = {name: len(topic.partitions) for name, topic in found.items()}
-            for name, wanted in options.assigned.items():
-                for partition in wanted:
-                    if not 0 <= partition < counts[name]:
-                        raise OptionError(f"assign names {name}-{partition}; {name} has {counts[name]} partitions")
-            return [(name, partition) for name, wanted in sorted(options.assigned.items()) for partition in wanted]
+            found = self._existing(options.assigned, reached)
+            for name, topic in found.items():
+                for partition in options.assigned[name]:
+                    if not 0 <= partition < len(topic.partitions):
+                        raise OptionError(
+                            f"assign names {name}-{partition}; {name} has {len(topic.partitions)} partitions"
+                        )
+            return sorted((name, partition) for name in found for partition in options.assigned[name])
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
             found = {name: topic for name, topic in self._cluster.topics().items() if pattern.fullmatch(name)}
+            found.update(self._existing([name for name in reached if name not in found], reached))
         else:
-            found = self._cluster.topics(options.topics)
-            self._check_exist({name: topic.error for name, topic in found.items()})
+            found = self._existing(options.topics, reached)
         return [(name, index) for name in sorted(found) for index in range(len(found[name].partitions))]
 
-    def _check_exist(self, errors: Mapping[str, ErrorCode]) -> None:
-        missing = sorted(name for name, error in errors.items() if error)
-        if missing:
-            raise OptionError(f"no such topic: {', '.join(missing)} (on {self._options.bootstrap_servers})")
+    def _existing(self, names: Iterable[str], reached: Collection[str]) -> dict[str, Topic]:
+        """The topics that exist. A broker that has just started may not know one yet, so a second look is taken."""
+        deadline = time.monotonic() + MISSING_S
+        while True:
+            found = self._cluster.topics(names)
+            missing = {name for name, topic in found.items() if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            if missing <= self._gone or time.monotonic() > deadline:
+                break
+            time.sleep(MISSING_POLL_S)
+        self._gone = missing
+        unknown = sorted(missing.difference(reached))
+        if unknown:
+            raise OptionError(f"no such topic: {', '.join(unknown)} (on {self._options.bootstrap_servers})")
+        for name, topic in found.items():
+            if name not in missing:
+                check(topic.error, f"topic {name}")
+        return {name: topic for name, topic in found.items() if name not in missing}
 
-    def ends(self, partitions: list[TopicPartition]) -> Positions:
+    def ends(self, partitions: Iterable[TopicPartition]) -> Positions:
         return self._cluster.offsets(partitions, "latest", isolation=self._options.isolation)
 
-    def beginnings(self, partitions: list[TopicPartition]) -> Positions:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> Positions:
         return self._cluster.offsets(partitions, "earliest")
 
     # -- where to start and end
@@ -142,8 +178,13 @@ class Planner:
                 f"{name} must name every partition that is read and no other; they differ in "
                 + ", ".join(f"{topic}-{index}" for topic, index in differ)
             )
+        if any(offset < (LATEST if name == "endingOffsets" else EARLIEST) for offset in given.values()):
+            marks = "-1 (latest)" if name == "endingOffsets" else "-1 (latest) or -2 (earliest)"
+            raise OptionError(f"{name} takes offsets from 0 on, or {marks}")
         marked = {mark: [p for p, offset in given.items() if offset == mark] for mark in (LATEST, EARLIEST)}
-        positions = {place: offset for place, offset in given.items() if offset >= 0}
+        positions = self._in_log(
+            {place: offset for place, offset in given.items() if offset >= 0}, f"{name} asks for offset"
+        )
         positions.update(self.ends(marked[LATEST]))
         positions.update(self.beginnings(marked[EARLIEST]))
         return positions
@@ -151,22 +192,20 @@ class Planner:
     def _group_positions(self, partitions: list[TopicPartition]) -> Positions:
         """The group's committed offsets, else the earliest ones."""
         committed = self._cluster.committed(self._options.group_id or "", partitions)
-        beginnings = self.beginnings(partitions)
-        ends = self.ends(partitions)
-        positions = {}
-        for place in partitions:
-            if place not in committed:
-                positions[place] = beginnings[place]
-                continue
-            offset = committed[place].offset
-            if not beginnings[place] <= offset <= ends[place]:
-                self.lost(
-                    f"the group {self._options.group_id} has committed offset {offset} of {place[0]}-{place[1]}, "
-                    f"but its log holds {beginnings[place]} to {ends[place]}"
-                )
-                offset = min(max(offset, beginnings[place]), ends[place])
-            positions[place] = offset
-        return positions
+        positions = {place: entry.offset for place, entry in committed.items()}
+        positions = self._in_log(positions, f"the group {self._options.group_id} has committed offset")
+        return positions | self.beginnings([place for place in partitions if place not in positions])
+
+    def _in_log(self, positions: Positions, whose: str) -> Positions:
+        """The positions, each inside its log; one that is not is data loss."""
+        beginnings, ends = self.beginnings(positions), self.ends(positions)
+        inside = {}
+        for (topic, partition), offset in positions.items():
+            first, last = beginnings[topic, partition], ends[topic, partition]
+            if not first <= offset <= last:
+                self.lost(f"{whose} {offset} of {topic}-{partition}, but its log holds {first} to {last}")
+            inside[topic, partition] = min(max(offset, first), last)
+        return inside
 
     # -- the group
 
@@ -175,14 +214,13 @@ class Planner:
         offsets = {place: Committed(offset, -1, metadata) for place, offset in positions.items()}
         self._cluster.commit(self._options.group_id or "", offsets)
 
-    def committed(self) -> Positions:
-        return {
-            place: committed.offset
-            for place, committed in self._cluster.committed(self._options.group_id or "").items()
-        }
-
     def lost(self, what: str) -> None:
         """Data is gone: an error, or with failOnDataLoss=false a warning."""
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{what}. To go on with what there is, set failOnDataLoss=false")
-        print(f"kohort: data loss: {what}", file=sys.stderr)
+        lost(self._options, what)
+
+
+def lost(options: Options, what: str) -> None:
+    """Data is gone. Raises DataLoss, or warns with failOnDataLoss=false."""
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{what}. To go on with what there is, set failOnDataLoss=false")
+    print(f"kohort: data loss: {what}", file=sys.stderr, flush=True)

@@ -11,13 +11,14 @@ When to commit. Spark calls `commit(end)` only while it builds the next batch th
 availableNow run would never be committed. But `latestOffset(start, …)` is called after each batch, the last one
 included, and by then `start` stands in Spark's own commit log: so `start` is what is committed to the group, there.
 The group is never ahead of the checkpoint. A failed commit does not stop the query: the next one carries it too, and
-Spark's checkpoint, not the group, decides where the query goes on.
+Spark's checkpoint, not the group, decides where the query goes on. A commit that will never be allowed does stop it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -25,10 +26,28 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from kohort.client.errors import KafkaError
-from kohort.spark.options import Options, parse
-from kohort.spark.plan import Json, Planner, Positions, admit, cut, from_json, to_json
+from kohort.spark.options import OptionError, Options, parse
+from kohort.spark.plan import START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
+from kohort.wire.errors import ErrorCode
 
 COMMIT_METADATA = "kohort-spark"
+
+IDLE_S = 0.1
+"""Spark asks for new offsets a hundred times a second when there are none; the cluster is asked this often."""
+COMMIT_RETRY_S = 1.0
+
+REFUSED = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+"""Answers to a commit that asking again does not change, and that a person must see."""
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -45,10 +64,16 @@ class KohortDataSource(DataSource):
         return SCHEMA + HEADERS if parse(self.options).include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return KohortReader(parse(self.options))
+        options = parse(self.options)
+        if options.starting == "latest":
+            raise OptionError("startingOffsets may not be latest in a batch read: there would be nothing to read")
+        return KohortReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return KohortStreamReader(parse(self.options))
+        options = parse(self.options)
+        if options.ending != "latest":
+            raise OptionError("endingOffsets is for batch reads; a streaming read has no end")
+        return KohortStreamReader(options)
 
 
 class RangePartition(InputPartition):
@@ -88,13 +113,6 @@ class KohortReader(DataSourceReader):
         try:
             start = planner.starting("earliest")
             end = planner.ending(list(start))
-            beginnings = planner.beginnings(list(start))
-            for (topic, index), offset in start.items():
-                if offset < beginnings[topic, index]:
-                    planner.lost(
-                        f"{topic}-{index}: offset {offset} is gone, its log begins at {beginnings[topic, index]}"
-                    )
-                    start[topic, index] = beginnings[topic, index]
             return list(_tasks(self._options, start, end))
         finally:
             planner.close()
@@ -113,7 +131,9 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         """Where an availableNow run ends: fixed when it begins."""
         self._latest: Positions = {}
+        self._idle_since = 0.0
         self._committed: Positions = {}
+        self._commit_at = 0.0
         self._warned = ""
 
     def __reduce__(self) -> Any:
@@ -139,53 +159,68 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self.planner.ends(self.planner.partitions())
 
-    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Json:
-        begin = from_json(start)
-        self._commit(begin)
-        end = dict(self._target) if self._target is not None else self.planner.ends(self.planner.partitions())
-        self._latest = end
-        self._note_vanished(begin, end)
-        new = [place for place in end if place not in begin]
-        if new:
-            begin.update(self.planner.beginnings(new))
-        end = {place: max(offset, begin[place]) for place, offset in end.items()}
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        reached = from_json(start)
+        first = START not in start and reached == self._initial
+        if not first:
+            self._commit(reached)
+        ends = self._ends(reached)
+        self._note_lost(reached, ends)
+        begin = self._begin(reached, ends)
+        self._latest = ends
         if isinstance(limit, ReadMaxRows):
-            end = admit(begin, end, limit.max_rows)
-        return to_json(end)
+            ends = admit(begin, ends, limit.max_rows)
+        if ends == reached:
+            return start  # word for word: anything else would be a new batch to Spark
+        self._idle_since = 0.0
+        end = to_json(ends)
+        if first:
+            end[START] = to_json(reached)
+        return end
 
     def reportLatestOffset(self) -> Json | None:
         return to_json(self._latest) if self._latest else None
 
-    def _note_vanished(self, begin: Positions, end: Positions) -> None:
-        for topic, index in sorted(set(begin) - set(end)):
-            self.planner.lost(f"{topic}-{index} is gone; the query had reached its offset {begin[topic, index]}")
-        for (topic, index), offset in end.items():
-            if offset < begin.get((topic, index), 0):
+    def _ends(self, reached: Positions) -> Positions:
+        """Where the logs end now; where they ended at the beginning of an availableNow run."""
+        if self._target is not None:
+            return dict(self._target)
+        time.sleep(max(0.0, self._idle_since + IDLE_S - time.monotonic()))
+        self._idle_since = time.monotonic()
+        return self.planner.ends(self.planner.partitions({topic for topic, _ in reached}))
+
+    def _begin(self, reached: Positions, until: Positions) -> Positions:
+        """Where reading goes on: partitions that are new, or were created anew, at their beginning."""
+        anew = [place for place, offset in until.items() if offset < reached.get(place, offset + 1)]
+        return reached | self.planner.beginnings(anew) if anew else reached
+
+    def _note_lost(self, reached: Positions, ends: Positions) -> None:
+        for topic, index in sorted(set(reached) - set(ends)):
+            self.planner.lost(f"{topic}-{index} is gone; the query had reached its offset {reached[topic, index]}")
+        for (topic, index), offset in ends.items():
+            if offset < reached.get((topic, index), 0):
                 self.planner.lost(
-                    f"{topic}-{index} ends at offset {offset}, below {begin[topic, index]}, which the query has "
+                    f"{topic}-{index} ends at offset {offset}, below {reached[topic, index]}, which the query has "
                     "reached: it was deleted and created again"
                 )
 
     # -- tasks
 
-    def partitions(self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Any:
-        begin, until = from_json(start), from_json(end)
-        new = [place for place in until if place not in begin]
-        if new:
-            begin.update(self.planner.beginnings(new))
-        return _tasks(self._options, begin, until)
+    def partitions(self, start: Json, end: Json) -> Any:
+        until = from_json(end)
+        return _tasks(self._options, self._begin(batch_start(start, end), until), until)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
 
     # -- the group
 
-    def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
+    def commit(self, end: Json) -> None:
         self._commit(from_json(end))
 
     def _commit(self, positions: Positions) -> None:
-        """Commit a finished batch's end to the group, once."""
-        if self._options.group_id is None or positions == self._initial:
+        """Commit a finished batch's end to the group, once. Raises KafkaError only where that will never work."""
+        if self._options.group_id is None or time.monotonic() < self._commit_at:
             return
         changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
         if not changed:
@@ -193,6 +228,9 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self.planner.commit(changed, COMMIT_METADATA)
         except KafkaError as error:
+            if error.code in REFUSED:
+                raise
+            self._commit_at = time.monotonic() + COMMIT_RETRY_S
             if str(error) != self._warned:
                 self._warned = str(error)
                 print(f"kohort: could not commit to the group {self._options.group_id}: {error}", file=sys.stderr)

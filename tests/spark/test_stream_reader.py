@@ -1,0 +1,206 @@
+"""The planning side of a streaming query, called as Spark calls it but without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from kohort.client.cluster import Cluster
+from kohort.spark import source
+from kohort.spark.options import OptionError, parse
+from kohort.spark.plan import START, DataLoss
+from kohort.spark.source import KohortStreamReader
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def readers(server: KohortServer) -> Iterator[Any]:
+    """Makes readers, each as if in a new process."""
+    made: list[KohortStreamReader] = []
+
+    def make(**options: str) -> KohortStreamReader:
+        given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t"}
+        given |= {name.replace("_", "."): value for name, value in options.items()}
+        made.append(KohortStreamReader(parse(given)))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.stop()
+
+
+def fill(cluster: Cluster, records: int, partition: int = 0) -> None:
+    cluster.produce("t", partition, [NewRecord(b"k", b"v", 0)] * records)
+
+
+def ranges(tasks: Any) -> list[tuple[int, int, int]]:
+    return [(task.partition, task.start, task.end) for task in tasks]
+
+
+def committed(cluster: Cluster) -> dict[int, int]:
+    return {partition: entry.offset for (_, partition), entry in cluster.committed("g").items()}
+
+
+def test_a_first_batch_is_repeated_as_it_was(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 5)
+    reader = readers()
+    start = reader.initialOffset()
+    assert start == reader.initialOffset() == {"t": {"0": 5}}
+    fill(cluster, 5)
+    end = reader.latestOffset(start, ALL)
+    assert end == {"t": {"0": 10}, START: {"t": {"0": 5}}}
+    assert ranges(reader.partitions(start, end)) == [(0, 5, 10)]
+    # The query dies before the batch is finished. By now "latest" means something else.
+    fill(cluster, 5)
+    again = readers()
+    assert again.initialOffset() == {"t": {"0": 15}}
+    assert ranges(again.partitions(again.initialOffset(), end)) == [(0, 5, 10)]
+    following = again.latestOffset(end, ALL)
+    assert following == {"t": {"0": 15}}
+    assert ranges(again.partitions(end, following)) == [(0, 10, 15)]
+
+
+def test_without_news_the_start_comes_back_word_for_word(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    reader = readers(startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) is start
+    fill(cluster, 1)
+    end = reader.latestOffset(start, ALL)
+    assert reader.latestOffset(end, ALL) is end
+
+
+def test_only_what_spark_has_finished_is_committed(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 2)
+    fill(cluster, 10)
+    reader = readers(group_id="g", startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(4))
+    assert reader.latestOffset(start, ReadMaxRows(4)) == end
+    assert committed(cluster) == {}
+    following = reader.latestOffset(end, ReadMaxRows(4))
+    assert (committed(cluster), following) == ({0: 4, 1: 0}, {"t": {"0": 8, "1": 0}})
+    reader.commit(end)
+    assert committed(cluster) == {0: 4, 1: 0}
+    # A restart has the end of a finished batch for its start, and never asks for an initial offset.
+    readers(group_id="g", startingOffsets="earliest").latestOffset(following, ALL)
+    assert committed(cluster) == {0: 8, 1: 0}
+
+
+def test_an_available_now_run_ends_where_the_logs_ended_when_it_began(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 10)
+    reader = readers(startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    fill(cluster, 10)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(6))
+    assert end["t"] == {"0": 6}
+    end = reader.latestOffset(end, ReadMaxRows(6))
+    assert end["t"] == {"0": 10}
+    assert reader.latestOffset(end, ReadMaxRows(6)) is end
+    assert reader.reportLatestOffset() == {"t": {"0": 10}}
+
+
+def test_a_commit_that_fails_is_tried_again(
+    readers: Any,
+    cluster: Cluster,
+    server: KohortServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A group with a member takes no commits of others; the query goes on all the same."""
+    from confluent_kafka import Consumer
+
+    monkeypatch.setattr(source, "COMMIT_RETRY_S", 0.0)
+    cluster.create_topic("t", 1)
+    fill(cluster, 3)
+    member = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})
+    try:
+        member.subscribe(["t"])
+        while not member.assignment():
+            member.poll(0.1)
+        reader = readers(group_id="g", startingOffsets="earliest")
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        assert reader.latestOffset(end, ALL) is end
+        assert reader.latestOffset(end, ALL) is end
+    finally:
+        member.close()
+    assert capsys.readouterr().err.count("could not commit to the group g") == 1
+    reader.latestOffset(end, ALL)
+    assert committed(cluster) == {0: 3}
+
+
+def test_a_commit_that_is_not_allowed_stops_the_query(
+    readers: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kohort.client.errors import ServerError, server_error
+    from kohort.wire.errors import ErrorCode
+
+    cluster.create_topic("t", 1)
+    reader = readers(group_id="g")
+
+    def refuse(*_: object) -> None:
+        raise server_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "OffsetCommit")
+
+    monkeypatch.setattr(reader.planner, "commit", refuse)
+    with pytest.raises(ServerError, match="GROUP_AUTHORIZATION_FAILED"):
+        reader.commit({"t": {"0": 0}})
+
+
+def test_a_topic_created_anew_is_loss_and_then_read_from_its_beginning(
+    readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 4)
+    reached = {"t": {"0": 9}}
+    with pytest.raises(DataLoss, match="t-0 ends at offset 4, below 9, which the query has reached"):
+        readers().latestOffset(reached, ALL)
+    reader = readers(failOnDataLoss="false")
+    end = reader.latestOffset(reached, ReadMaxRows(3))
+    assert end == {"t": {"0": 3}}
+    assert ranges(reader.partitions(reached, end)) == [(0, 0, 3)]
+    assert reader.latestOffset(end, ReadMaxRows(3)) == {"t": {"0": 4}}
+    assert capsys.readouterr().err.count("data loss: t-0 ends") == 1
+
+
+def test_a_deleted_topic_is_loss_and_then_left_out(readers: Any, cluster: Cluster) -> None:
+    reached = {"t": {"0": 9}, "u": {"0": 1}}
+    cluster.create_topic("u", 1)
+    fill_u = [NewRecord(None, b"v", 0)] * 2
+    cluster.produce("u", 0, fill_u)
+    with pytest.raises(DataLoss, match="t-0 is gone; the query had reached its offset 9"):
+        readers(subscribe="t,u").latestOffset(reached, ALL)
+    reader = readers(subscribe="t,u", failOnDataLoss="false")
+    end = reader.latestOffset(reached, ALL)
+    assert end == {"u": {"0": 2}}
+    assert ranges(reader.partitions(reached, end)) == [(0, 1, 2)]
+
+
+def test_offsets_outside_of_the_log_are_loss(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 4)
+    with pytest.raises(DataLoss, match="startingOffsets asks for offset 7 of t-0, but its log holds 0 to 4"):
+        readers(startingOffsets='{"t":{"0":7}}').initialOffset()
+    cluster.commit("g", {("t", 0): 6})
+    with pytest.raises(DataLoss, match="the group g has committed offset 6 of t-0, but its log holds 0 to 4"):
+        readers(group_id="g").initialOffset()
+    assert readers(group_id="g", failOnDataLoss="false").initialOffset() == {"t": {"0": 4}}
+    with pytest.raises(OptionError, match="differ in t-1"):
+        readers(startingOffsets='{"t":{"0":0,"1":0}}').initialOffset()
+
+
+def test_new_partitions_count_from_their_beginning(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 2)
+    fill(cluster, 2)
+    fill(cluster, 3, partition=1)
+    reader = readers()
+    end = reader.latestOffset({"t": {"0": 2}}, ALL)
+    assert end == {"t": {"0": 2, "1": 3}}
+    assert ranges(reader.partitions({"t": {"0": 2}}, end)) == [(1, 0, 3)]
