@@ -16,8 +16,8 @@ A group that is deleted or unloaded is no longer there; there is no Dead group t
 
 Records: a group's metadata is written when the leader's assignment arrives, when the group becomes empty, and when a
 static member takes over from its former self. Between the end of a join and the leader's sync the log holds only that
-the generation is taken (docs/decisions/0002): a crash there leaves the last synced generation, and no member can
-mistake the lost one for it.
+the generation is taken (docs/decisions/0002): after a crash there the group goes on with the rebalance, to a number
+above the lost one.
 
 Sessions: every accepted request of a member re-arms its session. While a request of it is parked, it is the server
 that keeps the member waiting, and its session does not count (H11), unless the member is new (J23) or its connection
@@ -282,8 +282,10 @@ class ClassicGroups:
         self.deadlines.clear(("join", group.group_id, ""))
         self.deadlines.clear(("initial", group.group_id, ""))
         group.initial = False
-        for member in [m for m in group.members.values() if m.join is None and m.instance_id is None]:
-            self._remove(group, member.member_id, "it did not rejoin in time")
+        late = [m for m in group.members.values() if m.join is None]
+        for member in late:
+            if member.instance_id is None:
+                self._remove(group, member.member_id, "it did not rejoin in time")
         present = [m for m in group.members.values() if m.join is not None]
         if group.members and not present:
             # Only static members that are away: wait on, until they come or their sessions end.
@@ -302,7 +304,7 @@ class ClassicGroups:
             return
         group.protocol = vote(group)
         self._enter(group, Phase.COMPLETING, now)
-        self._note(group, "generation began", "all joined" if len(present) == len(group.members) else "time was up")
+        self._note(group, "generation began", "time was up" if late else "all joined")
         for member in group.members.values():
             group.awaiting_sync[member.member_id] = None
             member.is_new = False
@@ -461,7 +463,10 @@ class ClassicGroups:
     def _session_ended(self, group: Group, member: Member, now: Millis) -> None:
         if (member.join in self.parked and not member.is_new) or member.sync is not None:
             return  # the answer to what is parked re-arms it
-        self._remove(group, member.member_id, f"no request in {member.session_timeout_ms} ms", "session expired")
+        why = f"no request in {member.session_timeout_ms} ms"
+        if member.join in self.parked:
+            why = "it was new and parked for too long"
+        self._remove(group, member.member_id, why, "session expired")
         self._rebalance(group, now, "a member's session expired", member.member_id)
 
     # -- load, unload, deletion, vanished connections
@@ -474,6 +479,9 @@ class ClassicGroups:
                 self._arm_session(group, member, now)
             if len(group.members) > self._config.group_max_size:
                 self._rebalance(group, now, "the group is over group.max.size")
+            elif group.members and self._hard.generations.get(group_id, 0) > group.generation_id:
+                # A later one was announced and never synced. Nobody may be told of this one again.
+                self._rebalance(group, now, "a generation was lost")
 
     def unload(self) -> None:
         """Parked requests are answered: the coordinator is elsewhere (R1)."""

@@ -176,7 +176,7 @@ class Offsets:
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
-                self._groups.delete(group, "its offsets have expired")
+                self._groups.delete(group, "it has no members and no offsets")
 
     def _emit(self, record: Record) -> None:
         self._groups.out.records.append(record)

@@ -1,0 +1,486 @@
+"""A shard with a clock, clients and a log, driven by lines of text; what happens is printed.
+
+Members have short names. A name's first JoinGroup carries no member id; what the shard answers is remembered, so that
+the next request of that name carries the id, and the generation, that a client would send. Ids are `client-nonce`, the
+nonce a counter. Requests go in their newest version unless `v=` says otherwise.
+
+    config group_max_size=2                      before the first request
+    join GROUP NAME [instance=I] [session=10s] [rebalance=30s] [protocols=range:T1+T2,sticky:T1] [type=consumer] [id=X]
+    sync GROUP NAME [assign=a:bytes,b:bytes] [gen=N]        heartbeat GROUP NAME [gen=N] [id=X] [instance=I]
+    leave GROUP NAME... | instance=I             group GROUP a b c           a stable group of members a, b, c
+    commit GROUP NAME|- TOPIC-0=5[:metadata] [gen=N] [retention=1h]         fetch GROUP all|TOPIC-0
+    delete-offsets GROUP TOPIC-0                 delete GROUP...            describe GROUP      list [states=] [types=]
+    vanish NAME                                  the connection of its parked request is gone
+    advance 3s    expire    topics-deleted TOPIC    unload    load    restart
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.config import Config
+from kohort.coordinator.events import (
+    Client,
+    DeadlineReached,
+    Event,
+    ExpireOffsets,
+    GroupRequested,
+    Loaded,
+    Record,
+    Reply,
+    RequestAbandoned,
+    RequestId,
+    TopicsDeleted,
+    Unloaded,
+)
+from kohort.coordinator.records import parse
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.state import HardState
+from kohort.wire.codec import decode, encode
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, OffsetCommitKey
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+LONG = "long" * 10_000
+
+
+def duration(text: str) -> int:
+    number = text.rstrip("msdh")
+    return round(float(number) * UNITS[text[len(number) :]])
+
+
+def subscription(topics: list[str]) -> bytes:
+    return b"\x00\x01" + encode(ConsumerProtocolSubscription(topics=tuple(topics)), 1)
+
+
+class Name:
+    """What a client knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.member_id = ""
+        self.instance: str | None = None
+        self.generation = -1
+        self.protocol: str | None = None
+        self.protocol_type: str | None = None
+        self.next_join: dict[str, str] = {}
+        self.last_join: dict[str, str] = {}
+        """Options of its last JoinGroup that was accepted; the next one has them too."""
+        self.parked: RequestId | None = None
+
+
+class ShardWorld:
+    def __init__(self) -> None:
+        self.now = 0
+        self.settings: dict[str, Any] = {}
+        self.log: list[Record] = []
+        self.names: dict[tuple[str, str], Name] = {}
+        self.asked: dict[RequestId, tuple[Name, str, int]] = {}
+        self.last_request = 0
+        self.nonces = 0
+        self.printed: list[str] = []
+        self.quiet = False
+        self._shard: Shard | None = None
+
+    @property
+    def shard(self) -> Shard:
+        if self._shard is None:
+            self._shard = Shard(0, Config(**self.settings))
+            self._step(Loaded())
+        return self._shard
+
+    # -- commands
+
+    def run(self, line: str) -> None:
+        command, *arguments = line.replace("LONG", LONG).split()
+        positional = [argument for argument in arguments if "=" not in argument or "-" in argument.split("=")[0]]
+        options = dict(argument.split("=", 1) for argument in arguments if argument not in positional)
+        getattr(self, "do_" + command.replace("-", "_"))(*positional, **options)
+
+    def do_config(self, **settings: str) -> None:
+        assert self._shard is None, "config stands before the first request"
+        self.settings.update((name, int(value)) for name, value in settings.items())
+
+    def do_join(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        given = {"session": "10s", "rebalance": "30s", "type": "consumer", "protocols": "range:t"} | who.last_join
+        given |= options
+        who.next_join = {key: given[key] for key in ("session", "rebalance", "type", "protocols")}
+        if "instance" in options:
+            who.instance = options["instance"]
+        version = int(options.get("v", 9))
+        protocols = []
+        for protocol in filter(None, given["protocols"].split(",")):
+            protocol_name, _, topics = protocol.partition(":")
+            metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"))
+            protocols.append(JoinGroupRequestProtocol(name=protocol_name, metadata=metadata))
+        request = JoinGroupRequest(
+            group_id=_text(group),
+            session_timeout_ms=duration(given["session"]),
+            rebalance_timeout_ms=duration(given["rebalance"]) if version >= 1 else -1,
+            member_id=_text(options.get("id", who.member_id)),
+            group_instance_id=who.instance if version >= 5 else None,
+            protocol_type=_text(given["type"]),
+            protocols=tuple(protocols),
+            reason=options.get("reason"),
+        )
+        self._ask(who, version, request)
+
+    def do_sync(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        version = int(options.get("v", 5))
+        assignments = []
+        for item in filter(None, options.get("assign", "").split(",")):
+            member, _, assignment = item.partition(":")
+            member_id = self.names[group, member].member_id if (group, member) in self.names else member
+            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment.encode()))
+        request = SyncGroupRequest(
+            group_id=_text(group),
+            generation_id=int(options.get("gen", who.generation)),
+            member_id=_text(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
+            protocol_type=_null(options.get("type", who.protocol_type)) if version >= 5 else None,
+            protocol_name=_null(options.get("protocol", who.protocol)) if version >= 5 else None,
+            assignments=tuple(assignments),
+        )
+        self._ask(who, version, request)
+
+    def do_heartbeat(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        version = int(options.get("v", 4))
+        request = HeartbeatRequest(
+            group_id=_text(group),
+            generation_id=int(options.get("gen", who.generation)),
+            member_id=_text(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
+        )
+        self._ask(who, version, request)
+
+    def do_leave(self, group: str, *names: str, **options: str) -> None:
+        version = int(options.get("v", 5))
+        members = [
+            MemberIdentity(member_id=who.member_id, group_instance_id=options.get("instance", who.instance))
+            for who in (self._name(group, name) for name in names)
+        ]
+        if not names:
+            members = [MemberIdentity(member_id="", group_instance_id=_null(options.get("instance")))]
+        if version >= 3:
+            request = LeaveGroupRequest(group_id=_text(group), members=tuple(members))
+        else:
+            request = LeaveGroupRequest(group_id=_text(group), member_id=members[0].member_id)
+        self._ask(self._name(group, names[0] if names else "operator"), version, request)
+
+    def do_group(self, group: str, *names: str, **options: str) -> None:
+        """A stable group, its making not printed; each member is assigned its name's `!`."""
+        self.quiet = True
+        for name in names:
+            self.do_join(group, name, **options)
+            if not self._name(group, name).parked:
+                self.do_join(group, name, **options)
+        while any(self._name(group, name).parked for name in names):
+            deadline = self.shard.next_deadline()
+            assert deadline is not None
+            self._advance_to(deadline)
+        for name in names:
+            self.do_sync(group, name, assign=",".join(f"{member}:{member}!" for member in names))
+        self.quiet = False
+
+    def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
+        who = Name("-") if name == "-" else self._name(group, name)
+        version = int(options.get("v", 9))
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for item in offsets:
+            place, _, value = item.partition("=")
+            offset, _, metadata = value.partition(":")
+            topic, _, partition = place.rpartition("-")
+            if metadata.startswith("*"):
+                metadata = "x" * int(metadata[1:])
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=int(partition),
+                    committed_offset=int(offset),
+                    committed_leader_epoch=int(options.get("epoch", -1)),
+                    committed_metadata=_null(metadata),
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=_text(group),
+            generation_id_or_member_epoch=int(options.get("gen", who.generation)),
+            member_id=_text(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 7 else None,
+            retention_time_ms=duration(options["retention"]) if "retention" in options else -1,
+            topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
+        )
+        self._ask(who, version, request)
+
+    def do_fetch(self, group: str, *places: str) -> None:
+        topics: dict[str, list[int]] | None = {}
+        for place in places:
+            if place == "all":
+                topics = None
+            elif place != "none" and topics is not None:
+                topic, _, partition = place.rpartition("-")
+                topics.setdefault(topic, []).append(int(partition))
+        wanted = None
+        if topics is not None:
+            wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
+        found = self.shard.fetch_offsets(OffsetFetchRequestGroup(group_id=_text(group), topics=wanted), 8, self.now)
+        parts = [
+            f"{t.name}-{p.partition_index}={p.committed_offset}"
+            + (f" epoch={p.committed_leader_epoch}" if p.committed_leader_epoch != -1 else "")
+            + (f" metadata={p.metadata!r}" if p.metadata else "")
+            + _error(p.error_code)
+            for t in found.topics
+            for p in t.partitions
+        ]
+        self._print(f"fetched {group}{_error(found.error_code)}: {', '.join(parts) or 'nothing'}")
+
+    def do_delete_offsets(self, group: str, *places: str) -> None:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for place in places:
+            topic, _, partition = place.rpartition("-")
+            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=int(partition)))
+        request = OffsetDeleteRequest(
+            group_id=_text(group),
+            topics=tuple(OffsetDeleteRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
+        )
+        self._ask(Name("operator"), 0, request)
+
+    def do_delete(self, *groups: str) -> None:
+        self._ask(Name("operator"), 2, DeleteGroupsRequest(groups_names=tuple(_text(group) for group in groups)))
+
+    def do_describe(self, group: str, v: str = "6") -> None:
+        found = self.shard.describe(_text(group), int(v))
+        text = f"described {group}{_error(found.error_code)} {found.group_state} type={found.protocol_type!r}"
+        text += f" protocol={found.protocol_data!r} operations={found.authorized_operations}"
+        if found.error_message:
+            text += f" message={found.error_message!r}"
+        self._print(text)
+        for member in found.members:
+            self._print(
+                f"    {member.member_id} instance={member.group_instance_id} client={member.client_id}"
+                f" host={member.client_host} metadata={len(member.member_metadata)} bytes"
+                f" assignment={member.member_assignment.decode()}"
+            )
+
+    def do_list(self, states: str = "", types: str = "") -> None:
+        found = self.shard.list_groups(tuple(filter(None, states.split(","))), tuple(filter(None, types.split(","))))
+        listed = [f"{g.group_id} {g.group_state} {g.protocol_type!r} {g.group_type}" for g in found]
+        self._print(f"listed: {', '.join(listed) or 'nothing'}")
+
+    def do_vanish(self, group: str, name: str) -> None:
+        who = self._name(group, name)
+        assert who.parked is not None, f"{name} has nothing parked"
+        request_id, who.parked = who.parked, None
+        del self.asked[request_id]
+        self._step(RequestAbandoned(request_id))
+
+    def do_advance(self, by: str) -> None:
+        self._advance_to(self.now + duration(by))
+
+    def do_expire(self) -> None:
+        self._step(ExpireOffsets())
+
+    def do_topics_deleted(self, *topics: str) -> None:
+        self._step(TopicsDeleted(topics))
+
+    def do_unload(self) -> None:
+        self._step(Unloaded())
+
+    def do_load(self) -> None:
+        self._step(Loaded())
+
+    def do_restart(self, **settings: str) -> None:
+        """A crash: soft state and parked requests are lost."""
+        self.settings.update((name, int(value)) for name, value in settings.items())
+        for who, _, _ in self.asked.values():
+            who.parked = None
+        self.asked.clear()
+        self._shard = Shard(0, Config(**self.settings))
+        for record in self.log:
+            self._shard.apply(record, self.now)
+        self._step(Loaded())
+
+    # -- machinery
+
+    def _name(self, group: str, name: str) -> Name:
+        return self.names.setdefault((group, name), Name(name))
+
+    def _advance_to(self, when: int) -> None:
+        while (deadline := self.shard.next_deadline()) is not None and deadline <= when:
+            self.now = max(self.now, deadline)
+            self._step(DeadlineReached())
+        self.now = when
+
+    def _ask(self, who: Name, version: int, body: Any) -> None:
+        schema = schema_of(type(body))
+        api = schema.name.removesuffix("Request")
+        # What a client cannot put on the wire, the shard never sees.
+        body = decode(type(body), version, encode(body, version))
+        self.last_request += 1
+        request_id = RequestId(self.last_request)
+        self.asked[request_id] = (who, api, version)
+        nonce = ""
+        if isinstance(body, JoinGroupRequest):
+            self.nonces += 1
+            nonce = str(self.nonces)
+        who.parked = request_id
+        self._step(GroupRequested(request_id, version, Client(who.name, "/10.0.0.1"), body, nonce))
+
+    def _step(self, event: Event) -> None:
+        shard = self.shard
+        effects = shard.step(event, self.now)
+        for record in effects.records:
+            shard.apply(record, self.now)
+            self.log.append(record)
+        shard.validate()
+        self._check_log(shard)
+        for entry in effects.journal:
+            member = f" {entry.member_id}" if entry.member_id else ""
+            cause = f" ({entry.cause})" if entry.cause else ""
+            self._print(f"journal {entry.group}({entry.generation_id}): {entry.what}{member}{cause}")
+        for record in effects.records:
+            self._print(f"record {describe_record(record)}")
+        for reply in effects.replies:
+            self._reply(reply)
+
+    def _check_log(self, shard: Shard) -> None:
+        """Live hard state is a replay of the log, and of what compaction leaves of it."""
+        compacted = {record.key: record for record in self.log}
+        for records in (self.log, list(compacted.values())):
+            replayed = HardState()
+            for record in records:
+                replayed.apply(record)
+            assert vars(replayed) == vars(shard.hard)
+
+    def _reply(self, reply: Reply) -> None:
+        who, api, version = self.asked.pop(reply.request_id)
+        if who.parked == reply.request_id:
+            who.parked = None
+        body = decode(type(reply.body), version, encode(reply.body, version))
+        if isinstance(body, JoinGroupResponse):
+            if body.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+                who.member_id = body.member_id
+                who.last_join = who.next_join
+            if not body.error_code:
+                who.generation = body.generation_id
+                who.protocol = body.protocol_name
+                who.protocol_type = body.protocol_type or who.last_join["type"]
+        self._print(f"reply {who.name} {api}{describe_response(body)}")
+
+    def _print(self, text: str) -> None:
+        if not self.quiet:
+            self.printed.append(f"{self.now / 1000:.3f} {text.replace(LONG, 'LONG')}")
+
+    # -- what the world looks like
+
+    def describe(self) -> list[str]:
+        groups = self.shard._groups
+        lines = []
+        for group_id in sorted(groups.groups):
+            group = groups.groups[group_id]
+            members = []
+            for member in group.members.values():
+                marks = "*" if member.member_id == group.leader else ""
+                marks += " joined" if member.join is not None else ""
+                marks += " syncing" if member.sync is not None else ""
+                marks += " (away)" if (member.join or member.sync) not in (None, *groups.parked) else ""
+                members.append(member.member_id + marks)
+            members += [f"{member_id} pending" for member_id in group.pending]
+            lines.append(f"{group_id} {group.phase.value}({group.generation_id}) [{', '.join(members)}]")
+            deadlines = [
+                f"{kind}{' ' + member_id if member_id else ''} {due / 1000:.3f}"
+                for (kind, of, member_id), due in groups.deadlines.items()
+                if of == group_id
+            ]
+            if deadlines:
+                lines.append(f"    deadlines: {', '.join(deadlines)}")
+        return lines
+
+
+def _text(text: str) -> str:
+    return "" if text == "''" else text
+
+
+def _null(text: str | None) -> str | None:
+    return None if text == "null" else text
+
+
+def _error(code: int) -> str:
+    return f" error={code} {ErrorCode(code).name}" if code else ""
+
+
+def describe_record(record: Record) -> str:
+    parsed = parse(record)
+    assert parsed is not None
+    key, value = parsed
+    match key:
+        case GroupMetadataKey():
+            if value is None:
+                return f"group {key.group} deleted"
+            members = [f"{m.member_id}={m.assignment.decode()}" for m in value.members]
+            return (
+                f"group {key.group} generation={value.generation} type={value.protocol_type!r}"
+                f" protocol={value.protocol} leader={value.leader} members=[{' '.join(members)}]"
+            )
+        case GenerationKey():
+            return f"generation {key.group} {value.generation}"
+        case OffsetCommitKey():
+            if value is None:
+                return f"offset {key.group} {key.topic}-{key.partition} deleted"
+            expires = f" expires={value.expire_timestamp / 1000:.3f}" if value.expire_timestamp >= 0 else ""
+            return f"offset {key.group} {key.topic}-{key.partition}={value.offset}{expires}"
+    raise AssertionError(key)
+
+
+def describe_response(body: Any) -> str:
+    match body:
+        case JoinGroupResponse():
+            text = f"{_error(body.error_code)} generation={body.generation_id} protocol={body.protocol_name!r}"
+            text += f" leader={body.leader!r} id={body.member_id!r}"
+            if body.protocol_type is not None:
+                text += f" type={body.protocol_type}"
+            if body.skip_assignment:
+                text += " skip_assignment"
+            members = [m.member_id + (f"/{m.group_instance_id}" if m.group_instance_id else "") for m in body.members]
+            return f"{text} members=[{' '.join(members)}]"
+        case SyncGroupResponse():
+            return f"{_error(body.error_code)} assignment={body.assignment.decode()!r}"
+        case HeartbeatResponse():
+            return _error(body.error_code) or " ok"
+        case LeaveGroupResponse():
+            members = [f"{m.member_id!r}/{m.group_instance_id}{_error(m.error_code)}" for m in body.members]
+            return f"{_error(body.error_code)} members=[{', '.join(members)}]"
+        case OffsetCommitResponse() | OffsetDeleteResponse():
+            error = _error(getattr(body, "error_code", 0))
+            parts = [
+                f"{t.name}-{p.partition_index}{_error(p.error_code) or ' ok'}"
+                for t in body.topics
+                for p in t.partitions
+            ]
+            return f"{error} {', '.join(parts)}"
+        case DeleteGroupsResponse():
+            return " " + ", ".join(f"{r.group_id}{_error(r.error_code) or ' ok'}" for r in body.results)
+    raise AssertionError(body)
