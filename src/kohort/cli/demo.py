@@ -29,6 +29,8 @@ def demo(
     except KeyboardInterrupt:
         typer.echo("\nkohort: interrupted; everything that was started is stopped", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except ModuleNotFoundError as error:
+        fail(f"the demo needs the package {error.name}; run: pip install 'kohort[demo]'")
     except FAILURES as error:
         fail(str(error))
     if not passed:

@@ -61,6 +61,11 @@ def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
     return islice(_records(), limit)
 
 
+def check_installed() -> None:
+    """Raises ModuleNotFoundError where the package is not there."""
+    _file()
+
+
 def checksum(value: bytes) -> int:
     """Of one record. Their sum depends on no order, and Spark's crc32 gives the same."""
     return zlib.crc32(value)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
 INDENT = "   "
@@ -56,7 +56,7 @@ class Screen:
         progress = Progress(
             TextColumn(INDENT + "{task.description:9}"),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+            TextColumn("{task.completed:>7,} of {task.total:,}"),
             _Rate(),
             console=self._console,
             transient=True,

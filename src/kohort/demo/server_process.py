@@ -50,6 +50,8 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                # Settings in the environment are meant for the user's own servers.
+                env={name: value for name, value in os.environ.items() if not name.startswith("KOHORT_")},
                 # Ctrl-C is for the parent, which stops the server last.
                 process_group=0,
             )

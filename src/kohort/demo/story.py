@@ -24,7 +24,7 @@ from kohort.cli.groups import describe
 from kohort.cli.output import Column, number, print_table
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.demo.flights import FLIGHTS, checksum, read_flights
+from kohort.demo.flights import FLIGHTS, check_installed, checksum, read_flights
 from kohort.demo.handover import Handover, HandoverFailed
 from kohort.demo.lake import Delay, Spark, contents, delays
 from kohort.demo.screen import Bars, Screen
@@ -57,17 +57,19 @@ FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing,
 
 def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
     """Tell the story. Returns whether all its checks hold."""
+    check_installed()
     directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
-    for number_ in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number_, _end)
+    for received in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(received) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(received, _end)
     try:
         with ExitStack() as started:
             try:
                 return Story(directory, records, started, Screen()).tell(keep)
             finally:
                 # From here on it only stops things, which is soon done; it is not to be interrupted in that.
-                for number_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                    signal.signal(number_, signal.SIG_IGN)
+                for received in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(received, signal.SIG_IGN)
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
