@@ -51,7 +51,7 @@ def _check_phase(groups: ClassicGroups, group: Group) -> None:
             assert not group.members, f"{name}: empty, with members"
             assert group.protocol is None, f"{name}: empty, with a protocol"
         case Phase.PREPARING:
-            assert group.members or group.pending, f"{name}: rebalances nobody"
+            assert group.initial or group.members or group.pending, f"{name}: rebalances nobody"
             waits = group.initial or group.pending or any(m.join is None for m in group.members.values())
             assert waits, f"{name}: all have joined, and it waits"
         case Phase.COMPLETING:

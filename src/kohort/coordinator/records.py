@@ -7,6 +7,7 @@ from typing import Any
 from kohort.coordinator.events import Record
 from kohort.wire.codec import decode, encode
 from kohort.wire.errors import ProtocolError
+from kohort.wire.schema import schema_of
 from kohort.wire.schemas.group_records import (
     GenerationKey,
     GenerationValue,
@@ -67,4 +68,8 @@ def parse(record: Record) -> tuple[Any, Any] | None:
     if record.value is None:
         return key, None
     version = int.from_bytes(record.value[:2], "big", signed=True)
+    versions = schema_of(classes[1]).versions
+    if versions is None or version not in versions or len(record.value) < 2:
+        # Skipping it would lose state.
+        raise ProtocolError(f"a {classes[1].__name__} of the unknown version {version}")
     return key, decode(classes[1], version, record.value, 2)

@@ -1,0 +1,349 @@
+"""Random histories of a few groups and clients, with crashes that lose the turn under way.
+
+Steps are gathered into turns, as the broker does: records become durable and replies leave together, at the turn's end.
+A crash loses both, and every parked request. After each step the invariants hold; after each turn and each crash live
+hard state is the replay of the log, and of what compaction leaves of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kohort.config import Config
+from kohort.coordinator.events import (
+    Client,
+    DeadlineReached,
+    Event,
+    ExpireOffsets,
+    GroupRequested,
+    Loaded,
+    Record,
+    Reply,
+    RequestAbandoned,
+    RequestId,
+    TopicsDeleted,
+    Unloaded,
+)
+from kohort.coordinator.records import parse
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.state import HardState, Phase
+from kohort.coordinator.stored_group import value_of
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.group_records import GenerationKey
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+CONFIG = Config(group_max_size=3, group_initial_rebalance_delay_ms=1000, offsets_retention_minutes=1)
+GROUPS = ("g", "h")
+CLIENTS = ("a", "b", "c", "s", "t")
+"""s and t are static members."""
+PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",))
+
+
+class Known:
+    """What a client of a group knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.instance = name if name in "st" else None
+        self.forget()
+
+    def forget(self) -> None:
+        self.wants = "join"
+        """What a well-behaved client asks next."""
+        self.member_id = ""
+        self.generation = -1
+        self.members: tuple[str, ...] = ()
+        self.protocols = PROTOCOLS[1]
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0
+        self.log: list[Record] = []
+        self.shard = self._started()
+        self.clients = {(group, name): Known(name) for group in GROUPS for name in CLIENTS}
+        self.last_request = 0
+        self.open: dict[RequestId, tuple[Known, str, Any]] = {}
+        """Requests that wait for a reply."""
+        self.turn_records: list[Record] = []
+        self.turn_replies: list[Reply] = []
+        self.announced = dict.fromkeys(GROUPS, 0)
+        self.reserved = dict.fromkeys(GROUPS, 0)
+        self.assigned: dict[tuple[str, int, str], bytes] = {}
+
+    def _started(self) -> Shard:
+        shard = Shard(0, CONFIG)
+        for record in self.log:
+            shard.apply(record, self.now)
+        shard.step(Loaded(), self.now)
+        shard.validate()
+        return shard
+
+    # -- steps and turns
+
+    def step(self, event: Event) -> None:
+        effects = self.shard.step(event, self.now)
+        for record in effects.records:
+            self.shard.apply(record, self.now)
+        self.shard.validate()
+        self.turn_records.extend(effects.records)
+        self.turn_replies.extend(effects.replies)
+        assert not self.shard._groups.parked or self.shard.next_deadline() is not None
+
+    def end_turn(self) -> None:
+        for record in self.turn_records:
+            self.log.append(record)
+            key, value = parse(record) or (None, None)
+            if isinstance(key, GenerationKey):
+                assert value.generation > self.reserved[key.group], "a generation is taken twice"
+                self.reserved[key.group] = value.generation
+        self.turn_records.clear()
+        replies, self.turn_replies = self.turn_replies, []
+        for reply in replies:
+            known, group, request = self.open.pop(reply.request_id)  # KeyError: answered twice, or never asked
+            self._learn(known, group, request, reply.body)
+        assert set(self.shard._groups.parked) <= set(self.open)
+        self.check_log()
+
+    def _learn(self, known: Known, group: str, request: Any, body: Any) -> None:
+        match body:
+            case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
+                known.member_id = body.member_id
+            case JoinGroupResponse(error_code=0):
+                assert self.announced[group] <= body.generation_id <= self.reserved[group], "a generation goes back"
+                self.announced[group] = body.generation_id
+                known.member_id = body.member_id
+                known.generation = body.generation_id
+                known.members = tuple(member.member_id for member in body.members)
+                known.wants = "sync"
+            case SyncGroupResponse(error_code=0):
+                place = (group, request.generation_id, known.name)
+                assert self.assigned.setdefault(place, body.assignment) == body.assignment, "assigned twice"
+                known.wants = "heartbeat"
+            case JoinGroupResponse() | SyncGroupResponse() | HeartbeatResponse() if body.error_code:
+                known.wants = "join"
+                if body.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                    known.forget()
+
+    def check_log(self) -> None:
+        compacted = {record.key: record for record in self.log}
+        for records in (self.log, list(compacted.values())):
+            replayed = HardState()
+            for record in records:
+                replayed.apply(record)
+            assert vars(replayed) == vars(self.shard.hard)
+
+    # -- what may happen
+
+    def ask(self, known: Known, group: str, version: int, body: Any) -> None:
+        self.last_request += 1
+        request_id = RequestId(self.last_request)
+        self.open[request_id] = (known, group, body)
+        client = Client(known.name, "/10.0.0.1")
+        self.step(GroupRequested(request_id, version, client, body, str(self.last_request)))
+
+    def join(self, group: str, name: str, protocols: int, version: int, forget: bool) -> None:
+        known = self.clients[group, name]
+        if forget:
+            known.forget()
+        known.protocols = PROTOCOLS[protocols]
+        body = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=(0, 3000, 10_000)[len(name) * protocols % 3],
+            member_id=known.member_id,
+            group_instance_id=known.instance if version >= 5 else None,
+            protocol_type="consumer",
+            protocols=tuple(JoinGroupRequestProtocol(name=p, metadata=b"\0\0\0\0\0\0") for p in known.protocols),
+        )
+        self.ask(known, group, version, body)
+
+    def sync(self, group: str, name: str) -> None:
+        known = self.clients[group, name]
+        assignments = tuple(
+            SyncGroupRequestAssignment(member_id=member, assignment=f"{member} {self.last_request}".encode())
+            for member in known.members
+        )
+        body = SyncGroupRequest(
+            group_id=group,
+            generation_id=known.generation,
+            member_id=known.member_id,
+            group_instance_id=known.instance,
+            assignments=assignments,
+        )
+        self.ask(known, group, 4, body)
+
+    def heartbeat(self, group: str, name: str) -> None:
+        known = self.clients[group, name]
+        body = HeartbeatRequest(
+            group_id=group,
+            generation_id=known.generation,
+            member_id=known.member_id,
+            group_instance_id=known.instance,
+        )
+        self.ask(known, group, 4, body)
+
+    def leave(self, group: str, name: str) -> None:
+        known = self.clients[group, name]
+        identity = MemberIdentity(member_id=known.member_id, group_instance_id=known.instance)
+        self.ask(known, group, 5, LeaveGroupRequest(group_id=group, members=(identity,)))
+
+    def commit(self, group: str, name: str, topic: str, simple: bool) -> None:
+        known = self.clients[group, name]
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.last_request)
+        body = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1 if simple else known.generation,
+            member_id="" if simple else known.member_id,
+            group_instance_id=None if simple else known.instance,
+            topics=(OffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
+        )
+        self.ask(known, group, 9, body)
+
+    def cooperate(self, group: str, names: tuple[str, ...], turns: int) -> None:
+        """Clients that do what they should, turn by turn, a second each."""
+        for _ in range(turns):
+            for name in names:
+                known = self.clients[group, name]
+                if any(waiting is known for waiting, _, _ in self.open.values()):
+                    continue
+                match known.wants:
+                    case "join":
+                        self.join(group, name, PROTOCOLS.index(known.protocols), 9, False)
+                    case "sync":
+                        self.sync(group, name)
+                    case _:
+                        self.heartbeat(group, name)
+                        self.commit(group, name, "t", False)
+                self.end_turn()
+            self.advance(1000)
+            self.end_turn()
+
+    def delete(self, group: str) -> None:
+        self.ask(Known("operator"), group, 2, DeleteGroupsRequest(groups_names=(group,)))
+
+    def vanish(self, choice: int) -> None:
+        parked = sorted(self.shard._groups.parked)
+        if parked:
+            request_id = parked[choice % len(parked)]
+            del self.open[request_id]
+            self.step(RequestAbandoned(request_id))
+
+    def advance(self, by: int) -> None:
+        until = self.now + by
+        while (deadline := self.shard.next_deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            self.step(DeadlineReached())
+            assert (later := self.shard.next_deadline()) is None or later > self.now, "it spins"
+        self.now = until
+
+    def late(self, by: int) -> None:
+        """Time passes while the process is stopped: many deadlines are due at once."""
+        self.now += by
+        self.step(DeadlineReached())
+
+    def sweep(self) -> None:
+        self.step(ExpireOffsets())
+
+    def topic_deleted(self, topic: str) -> None:
+        self.step(TopicsDeleted((topic,)))
+
+    def move(self) -> None:
+        self.step(Unloaded())
+        self.step(Loaded())
+
+    def crash(self) -> None:
+        self.turn_records.clear()
+        self.turn_replies.clear()
+        self.open.clear()
+        self.shard = self._started()
+        self.check_log()
+        hard = self.shard.hard
+        groups = self.shard._groups.groups
+        assert set(groups) == set(hard.groups)
+        for group_id, group in groups.items():
+            if group.phase is not Phase.PREPARING:
+                assert value_of(group) == hard.groups[group_id]
+
+
+group = st.sampled_from(GROUPS)
+name = st.sampled_from(CLIENTS)
+topic = st.sampled_from(("t", "u"))
+join = st.tuples(
+    st.just("join"), group, name, st.sampled_from((1, 1, 1, 0, 2, 3)), st.sampled_from((3, 5, 9)), st.booleans()
+)
+sync = st.tuples(st.just("sync"), group, name)
+cooperate = st.tuples(
+    st.just("cooperate"), group, st.lists(name, min_size=1, max_size=3, unique=True).map(tuple), st.integers(1, 12)
+)
+action = st.one_of(
+    join,
+    join,
+    join,
+    sync,
+    sync,
+    st.tuples(st.just("heartbeat"), group, name),
+    st.tuples(st.just("leave"), group, name),
+    st.tuples(st.just("commit"), group, name, topic, st.booleans()),
+    st.tuples(st.just("delete"), group),
+    st.tuples(st.just("vanish"), st.integers(0, 3)),
+    st.tuples(st.just("advance"), st.sampled_from((0, 500, 1000, 3000, 7000))),
+    st.tuples(st.just("late"), st.sampled_from((1000, 6000, 30_000))),
+    st.tuples(st.just("sweep")),
+    st.tuples(st.just("topic_deleted"), topic),
+    st.tuples(st.just("move")),
+    cooperate,
+    cooperate,
+    cooperate,
+    st.tuples(st.just("crash")),
+    st.tuples(st.just("end_turn")),
+    st.tuples(st.just("end_turn")),
+    st.tuples(st.just("end_turn")),
+)
+
+
+def play(world: World, actions: list[tuple[Any, ...]]) -> None:
+    for what, *arguments in actions:
+        getattr(world, what)(*arguments)
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@given(st.lists(action, min_size=5, max_size=40))
+def test_histories(actions: list[tuple[Any, ...]]) -> None:
+    world = World()
+    play(world, actions)
+    world.end_turn()
+    # Nobody asks any more: what is parked is answered, and every member's session ends.
+    world.advance(400_000)
+    world.end_turn()
+    assert not world.open, "requests without a reply"
+    assert all(group.phase is Phase.EMPTY for group in world.shard._groups.groups.values())
+    world.sweep()
+    assert not world.shard._groups.groups
+    assert world.shard.next_deadline() is None
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(st.lists(action, max_size=20), st.lists(name, min_size=1, max_size=3, unique=True).map(tuple))
+def test_a_group_of_well_behaved_clients_becomes_stable(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
+    """Whatever came before: once only these ask, and nothing fails any more, they share the group in bounded time."""
+    world = World()
+    play(world, actions)
+    world.end_turn()
+    world.cooperate("g", names, 60)
+    group = world.shard._groups.groups["g"]
+    assert group.phase is Phase.STABLE
+    assert sorted(group.members) == sorted(world.clients["g", name].member_id for name in names)
+    assert {world.clients["g", name].wants for name in names} == {"heartbeat"}
