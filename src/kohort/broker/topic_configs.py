@@ -205,11 +205,11 @@ def parse(name: str, text: str) -> Any:
     """The typed value. Raises InvalidConfig."""
     known = TOPIC_CONFIGS.get(name)
     if known is None:
-        raise InvalidConfig(f"Unknown topic config name: {name}")
+        raise InvalidConfig(f"There is no topic config {name}")
     try:
         return known.parse(text.strip())
     except ValueError as error:
-        raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error}") from None
+        raise InvalidConfig(f"{name} cannot be {text}: {error}") from None
 
 
 def value_text(value: Any) -> str:

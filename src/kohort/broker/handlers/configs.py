@@ -242,7 +242,7 @@ def _alter(
         kind, name = resource.resource_type, resource.resource_name
         try:
             if times[kind, name] > 1:
-                raise _Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise _Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
             topic = _alterable_topic(state, kind, name)
             configs = compute(state, topic, resource)
             if not validate_only and configs != topic.configs:
@@ -267,7 +267,7 @@ def _alterable_topic(state: BrokerState, kind: int, name: str) -> Topic:
 
 def _incremental(state: BrokerState, topic: Topic, resource: incremental_schema.AlterConfigsResource) -> dict[str, str]:
     if len({config.name for config in resource.configs}) != len(resource.configs):
-        raise _Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise _Refused(ErrorCode.INVALID_REQUEST, "The request names a config more than once")
     configs = dict(topic.configs)
     for config in resource.configs:
         operation, name, value = config.config_operation, config.name, config.value
@@ -275,11 +275,11 @@ def _incremental(state: BrokerState, topic: Topic, resource: incremental_schema.
             raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} on {name}")
         if operation == DELETE:
             if name not in TOPIC_CONFIGS:
-                raise _Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+                raise _Refused(ErrorCode.INVALID_CONFIG, f"There is no topic config {name}")
             configs.pop(name, None)
             continue
         if value is None:
-            raise _Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+            raise _Refused(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
         if operation in (APPEND, SUBTRACT):
             value = _changed_list(state, configs, name, operation, value)
         configs[name] = value
@@ -304,9 +304,9 @@ def _replaced(state: BrokerState, topic: Topic, resource: alter_schema.AlterConf
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.name in configs:
-            raise _Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise _Refused(ErrorCode.INVALID_REQUEST, "The request names a config more than once")
         if config.value is None:
-            raise _Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+            raise _Refused(ErrorCode.INVALID_REQUEST, f"{config.name} needs a value")
         configs[config.name] = config.value
     return _checked(topic, configs)
 

@@ -66,9 +66,11 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> C
     if name in ("__cluster_metadata", OFFSETS_TOPIC) and state.topic(name) is None:
         raise _Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
     if state.topic(name) is not None:
-        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already")
     if other := state.catalog.colliding(name):
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        raise _Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from the topic {other} by dots and underscores only"
+        )
     configs = _configs(topic)
     assignments = _assignments(state, topic)
     topic_id = NO_UUID
@@ -89,7 +91,7 @@ def _configs(topic: CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise _Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+            raise _Refused(ErrorCode.INVALID_CONFIG, f"{config.name} needs a value")
         try:
             parse(config.name, config.value)
         except InvalidConfig as error:
@@ -105,18 +107,16 @@ def _assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAs
     if factor < -1 or factor == 0:
         raise _Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
+            "The replication factor is at least 1, or -1 for the default",
         )
     if count < -1 or count == 0:
-        raise _Refused(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1 to use the default value."
-        )
+        raise _Refused(ErrorCode.INVALID_PARTITIONS, "There is at least one partition; -1 stands for the default")
     factor = state.config.default_replication_factor if factor == -1 else factor
     count = state.config.num_partitions if count == -1 else count
     if factor > len(state.nodes):
         raise _Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): there are only {len(state.nodes)} broker(s).",
+            f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
         )
     _check_room(state, count)
     return state.place(count, factor)
@@ -126,7 +126,7 @@ def _manual_assignments(state: BrokerState, topic: CreatableTopic) -> tuple[Part
     if topic.replication_factor != -1 or topic.num_partitions != -1:
         raise _Refused(
             ErrorCode.INVALID_REQUEST,
-            "With a manual partition assignment, partitions and replication factor must both be -1.",
+            "An assignment of replicas says how many there are: partitions and replication factor are then -1",
         )
     by_index = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
@@ -201,9 +201,9 @@ def _named(state: BrokerState, wanted: DeleteTopicState) -> Topic | None:
 
 def _check_deletion(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str | DeleteTopicState]) -> None:
     if wanted.name is not None and wanted.topic_id != NO_UUID:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        raise _Refused(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both")
     if wanted.name is None and wanted.topic_id == NO_UUID:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise _Refused(ErrorCode.INVALID_REQUEST, "The request names a topic neither by its name nor by its id")
     if times[topic.name if topic is not None else wanted] > 1:
         raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
     if topic is None:
@@ -244,7 +244,7 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     if additional <= 0:
         raise _Refused(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic {topic.name} has {present} partition(s); {wanted.count} would not be an increase.",
+            f"{topic.name} has {present} partitions already; {wanted.count} are not more",
         )
     _check_room(state, additional)
     factor = len(topic.partitions[0].replicas)
