@@ -1,20 +1,14 @@
-"""A Java for Spark: whose is taken, and that pip's own is enough."""
+"""A Java for Spark: whose is taken. That pip's own is enough for all of it is shown in test_pipeline.py."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kohort.spark import java
 from kohort.spark.java import VECTOR_MODULE, JavaMissing, find_java
-from kohort.testing import KohortServer
-from kohort.wire.batches import NewRecord
-
-pytestmark = [pytest.mark.spark]
 
 
 @pytest.fixture(autouse=True)
@@ -77,38 +71,3 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     found = find_java({"JAVA_HOME": str(fake_java(tmp_path / "home", "21", vector=False)), "PATH": ""})
     assert (found.home / "bin" / "java").is_file()
-
-
-@pytest.mark.timeout(120)
-def test_spark_runs_on_pips_java_where_there_is_no_other(tmp_path: Path, server: KohortServer) -> None:
-    """The whole way: session, workers, source, in a process that finds no java on its PATH."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for directory in ("/usr/bin", "/bin"):
-        for tool in Path(directory).iterdir():
-            link = tools / tool.name
-            if not tool.name.startswith("java") and not link.is_symlink():
-                link.symlink_to(tool)
-    from kohort.client.cluster import Cluster
-
-    with Cluster(server.bootstrap_servers) as cluster:
-        cluster.create_topic("t", 1)
-        cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 7)
-    job = f"""
-from kohort.spark.session import spark_session
-spark = spark_session("no java")
-options = {{"kafka.bootstrap.servers": "{server.bootstrap_servers}", "subscribe": "t"}}
-print(spark._jvm.System.getProperty("java.version"), spark.read.format("kohort").options(**options).load().count())
-"""
-    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    ran = subprocess.run(
-        [sys.executable, "-c", job],
-        env=environ | {"PATH": str(tools)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    version, count = ran.stdout.split()
-    assert (version.split(".")[0], count) == ("21", "7")

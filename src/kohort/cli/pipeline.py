@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from kohort.cli.connect import DEFAULT_BOOTSTRAP, EXIT_CODES, FAILED, BootstrapServer, connected, fail
 from kohort.cli.output import Format, Output, name, number, print_json, print_table
@@ -25,6 +27,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+
+INTERRUPTED = 130
 
 PARTITION_COLUMNS = ("topic", "date", "hour", "partition")
 
@@ -58,10 +62,11 @@ def ingest_command(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     form: Output = Format.TABLE,
 ) -> None:
-    """Write topics to partitioned Parquet, exactly once, as a member of a consumer group's accounting.
+    """Write topics to partitioned Parquet, exactly once.
 
     Reads what is there and ends (or goes on, with --continuous). A second run goes on where the checkpoint ends. When
-    a group is given, its committed offsets follow, so any Kafka tool sees the lag.
+    a group is given, the first run starts at its committed offsets, and they follow what is written, so that any Kafka
+    tool sees the lag.
     """
     columns = [part.strip() for part in partition_by.split(",") if part.strip()]
     if not columns or set(columns) - set(PARTITION_COLUMNS):
@@ -71,36 +76,38 @@ def ingest_command(
         missing = sorted(asked for asked, topic in cluster.topics(wanted).items() if topic.error)
         if missing:
             fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}", FAILED)
-    interrupted = _Interrupt()
-    began = time.monotonic()
     try:
-        _tell("starting Spark", form)
-        session = spark_session("kohort pipeline ingest")
-        summary = ingest(
-            session,
-            bootstrap_servers=bootstrap_server,
-            topics=wanted,
-            output=output,
-            checkpoint=checkpoint,
-            group_id=group,
-            max_offsets_per_trigger=max_offsets_per_trigger,
-            available_now=continuous is None,
-            interval_s=continuous or 1.0,
-            partition_by=columns,
-            options={"includeHeaders": "true"} if include_headers else None,
-            on_progress=lambda progress: _show(progress, began, form),
-            stop=interrupted.was,
-        )
+        with _Display(form) as display:
+            session = spark_session("kohort pipeline ingest")
+            interrupted = _Interrupt()  # now, since Spark puts a handler of its own in place
+            display.now("reading " + ", ".join(wanted))
+            summary = ingest(
+                session,
+                bootstrap_servers=bootstrap_server,
+                topics=wanted,
+                output=output,
+                checkpoint=checkpoint,
+                group_id=group,
+                max_offsets_per_trigger=max_offsets_per_trigger,
+                available_now=continuous is None,
+                interval_s=continuous or 1.0,
+                partition_by=columns,
+                options={"includeHeaders": "true"} if include_headers else None,
+                on_progress=display.batch,
+                stop=interrupted.was,
+            )
     except JavaMissing as error:
         fail(str(error), FAILED)
     except IngestFailed as error:
         fail(f"the ingest failed: {error}", FAILED)
     _summarize(summary, output, group, form)
     session.stop()
+    if interrupted.was() and continuous is None:
+        raise typer.Exit(INTERRUPTED)
 
 
 class _Interrupt:
-    """The first Ctrl-C ends the query after the batch under way; a second one at once."""
+    """The first Ctrl-C stops the query: a batch under way is given up, and the next run repeats it."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -116,19 +123,43 @@ class _Interrupt:
         return self._asked
 
 
-def _tell(line: str, form: Format) -> None:
-    """Progress goes to stderr, so that stdout holds the result alone."""
-    if form is Format.TABLE:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+class _Display:
+    """A line a batch on stderr, so that stdout holds the result alone; on a terminal also what is going on now."""
 
+    def __init__(self, form: Format) -> None:
+        self._began = time.monotonic()
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False, quiet=form is not Format.TABLE),
+            transient=True,
+            redirect_stdout=False,
+        )
+        if not self._progress.console.is_terminal:
+            self._progress.disable = True
 
-def _show(progress: IngestProgress, began: float, form: Format) -> None:
-    seconds = time.monotonic() - began
-    _tell(
-        f"batch {progress.batch:>4}   {progress.rows:>12,} rows   lag {progress.lag:>12,}   {seconds:>6.1f} s",
-        form,
-    )
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._now = self._progress.add_task("starting Spark")
+        if self._progress.disable:
+            self._progress.console.print("starting Spark")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def now(self, text: str) -> None:
+        self._progress.update(self._now, description=text)
+
+    def batch(self, progress: IngestProgress) -> None:
+        seconds = time.monotonic() - self._began
+        self._progress.console.print(
+            f"batch {progress.batch:>4}   {progress.rows:>12,} rows   lag {progress.lag:>12,}   {seconds:>6.1f} s",
+            soft_wrap=True,
+        )
 
 
 def _summarize(summary: IngestSummary, output: Path, group: str | None, form: Format) -> None:

@@ -111,7 +111,10 @@ def ingest(
     )
     began = time.monotonic()
     follower = _Follower(on_progress)
-    query = writer.start()
+    try:
+        query = writer.start()
+    except Exception as error:
+        raise IngestFailed(_cause(error)) from error
     try:
         while not query.awaitTermination(POLL_S):
             follower.follow(query)
@@ -183,7 +186,8 @@ def _lag(report: Any) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """The line of Spark's long message that says what happened: the innermost Python error, if there is one."""
+    """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("kohort.") or "DataLoss" in line or "KafkaError" in line]
-    return told[-1] if told else (lines[0] if lines else type(error).__name__)
+    ours = [line for line in lines if line.startswith("kohort.")]
+    javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter(ours[-1:] or javas or lines), type(error).__name__)

@@ -1,50 +1,84 @@
-"""A local Spark session that needs pip alone: finds a Java, stays quiet, binds to loopback."""
+"""A local Spark session that needs pip alone: finds a Java, stays quiet, binds to loopback.
+
+Java greets on stderr with lines for which neither it nor Spark has a switch. So its stderr passes through this process,
+which drops the greeting and hands on everything else: errors, and what the workers and the source have to say.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from kohort.spark.java import find_java
 
+GREETING = (
+    b"WARNING: Using incubator modules:",
+    b"Using Spark's default log4j profile:",
+    b"Setting default log level to ",
+    b"To adjust logging level use ",
+)
+
 
 def spark_session(
-    app_name: str, *, master: str = "local[2]", quiet: bool = True, config: dict[str, str] | None = None
+    app_name: str, *, master: str = "local[*]", quiet: bool = True, config: dict[str, str] | None = None
 ) -> Any:
-    """A SparkSession; the running one if there is one. Raises JavaMissing.
+    """A SparkSession: the running one if there is one, that of spark-submit under spark-submit, else a new local one.
 
-    Sets JAVA_HOME, SPARK_LOCAL_IP and PYSPARK_PYTHON for this process. `config` are further Spark
-    settings. Timestamps are in UTC.
+    For a new one this sets JAVA_HOME, SPARK_LOCAL_IP and PYSPARK_PYTHON in this process's environment. `config` are
+    further Spark settings. Timestamps are in UTC. Raises JavaMissing.
     """
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return SparkSession.builder.appName(app_name).getOrCreate()
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Spark would take the first python3 on the PATH for its workers, which may know nothing of kohort.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = (
-        SparkSession.builder.appName(app_name)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.driver.memory", "1g")
-    )
+    settings = {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.memory": "1g",
+    }
     if quiet:
-        builder = builder.config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_quiet_logging().as_uri()}"
-        )
-    for name, value in (config or {}).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet_logging().as_uri()}"
+    session = _start(settings | (config or {}), quiet)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _start(settings: dict[str, str], quiet: bool) -> Any:
+    from pyspark import SparkConf, SparkContext, java_gateway
+    from pyspark.sql import SparkSession
+
+    launch: Any = java_gateway.launch_gateway  # untyped
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    if quiet and SparkContext._gateway is None:
+        reading, writing = os.pipe()
+        threading.Thread(target=_pass_on, args=(reading, os.dup(2)), name="java-stderr", daemon=True).start()
+        try:
+            SparkContext(conf=conf, gateway=launch(conf, {"stderr": writing}))
+        finally:
+            os.close(writing)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _pass_on(source: int, target: int) -> None:
+    """Copy lines until the last process that can write some has ended."""
+    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as shown:
+        for line in lines:
+            if not line.startswith(GREETING):
+                shown.write(line)
 
 
 def _quiet_logging() -> Path:

@@ -1,0 +1,109 @@
+"""`kohort pipeline ingest` as a user runs it; once in a process of its own that finds no java on its PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kohort.cli import pipeline
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def no_java(tmp_path: Path) -> dict[str, str]:
+    """The environment, its PATH without a java."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for directory in ("/usr/bin", "/bin"):
+        for tool in Path(directory).iterdir():
+            link = tools / tool.name
+            if not tool.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(tool)
+    return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tools)}
+
+
+def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
+    server: KohortServer, cluster: Cluster, tmp_path: Path, no_java: dict[str, str]
+) -> None:
+    cluster.create_topic("t", 2)
+    cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 40)
+    lake = tmp_path / "lake"
+    command = [sys.executable, "-c", "from kohort.cli.main import main; main()", "pipeline", "ingest"]
+    command += ["-b", server.bootstrap_servers, "--to", str(lake), "-t", "t", "--group", "lake", "--continuous", "0.2"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=no_java)
+    try:
+        assert running.stderr is not None
+        told = [next(running.stderr), next(running.stderr)]
+        assert told[0] == "starting Spark\n"
+        assert told[1].split()[:6] == ["batch", "0", "40", "rows", "lag", "0"]
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert (running.returncode, err) == (0, "")
+    assert out.startswith("40 rows in 1 micro-batches, ")
+    assert [line.split() for line in out.splitlines()[2:]] == [["t", "0", "0", "0"], ["t", "1", "40", "40"]]
+    assert {place: entry.offset for place, entry in cluster.committed("lake").items()} == {("t", 0): 0, ("t", 1): 40}
+    assert len(list((lake / "topic=t" / "date=1970-01-01").glob("*.parquet"))) == 1
+
+
+class Shared:
+    """The session of all tests, which a command may not stop."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_: Shared(spark))
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])
+
+    yield invoke
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_json_is_alone_on_stdout(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 3)
+    result = run("-t", "t", "--to", str(tmp_path / "lake"), "-o", "json", "--partition-by", "date,hour")
+    assert (result.exit_code, result.stderr) == (0, "")
+    summary = json.loads(result.stdout)
+    assert (summary["rows"], summary["files"], summary["group"]) == (3, 1, None)
+    assert summary["positions"] == [{"topic": "t", "partition": 0, "offset": 3}]
+    assert (tmp_path / "lake" / "date=1970-01-01" / "hour=0").is_dir()
+
+
+def test_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    (tmp_path / "file").touch()
+    result = run("-t", "t", "--to", str(tmp_path / "file" / "lake"))
+    assert result.exit_code == 1
+    assert "ParentNotDirectoryException: Parent path is not a directory" in result.stderr.splitlines()[-1]
+    result = run("-t", "t,absent", "--to", str(tmp_path / "lake"))
+    assert (result.exit_code, result.stderr.splitlines()[-1].split(":")[-1]) == (1, " absent")
+    assert run("-t", "t", "--to", str(tmp_path / "lake"), "--partition-by", "colour").exit_code == 2
