@@ -22,7 +22,6 @@ from kohort.demo.flights import FLIGHTS, checksum, read_flights
 from kohort.demo.screen import Screen
 
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "demo", "--records", "20000"]
-RECORDS = 20_000
 
 
 class Demo:
@@ -60,7 +59,7 @@ class Demo:
         self._process.kill()
 
     def ended(self) -> int:
-        code = self._process.wait(110)
+        code = self._process.wait(200)
         self._reader.join(10)
         return code
 
@@ -109,6 +108,7 @@ def start_demo(tmp_path: Path):
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(240)
 def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path) -> None:
     demo = start_demo()
     code = demo.ended()

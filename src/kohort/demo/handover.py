@@ -153,7 +153,7 @@ class Handover:
         )
 
     def _committed_by_victim(self, cluster: Cluster) -> dict[int, int]:
-        """Its last word: nothing more comes from the dead, and until its session ends nobody else has its partitions."""
+        """Its last word: until its session ends, nobody else has its partitions."""
         lost = [(self._topic, partition) for partition in self.ledger.held[self._victim]]
         committed = cluster.committed(self._group, lost)
         return {place[1]: committed[place].offset if place in committed else 0 for place in lost}

@@ -304,21 +304,28 @@ class Story:
         kohort = "kohort" if shutil.which("kohort") else os.path.relpath(sys.argv[0])
         if keep:
             self._screen.say(f"Kept in {self._directory}:")
-            self._screen.say(f"the server's data, {TOPIC}/ (Parquet), checkpoint/, the logs")
-        self._screen.chapter("What to try next")
-        data = f" --data-dir {self._directory}/server" if keep else ""
-        self._screen.command(f"{kohort} serve{data}")
-        self._screen.say("and in another terminal:")
-        if keep:
-            self._screen.command(f"{kohort} groups describe {WORKERS_GROUP}")
-            self._screen.command(f"{kohort} consume {TOPIC} --help")
+            self._screen.say(f"the server's data in server/, Parquet files in {TOPIC}/, checkpoint/, the logs")
+            server = f"serve --data-dir {self._directory}/server"
+            then = [
+                f"groups describe {WORKERS_GROUP}",
+                f"consume {TOPIC} --from-beginning -n 3",
+                f"pipeline ingest --topics {TOPIC} --to {self._directory}/again",
+            ]
         else:
-            self._screen.command(f"{kohort} topics create orders --partitions 6")
-            self._screen.command(f"{kohort} produce orders")
-            self._screen.command(f"{kohort} consume orders --group billing")
-        self._screen.command(f"{kohort} pipeline ingest --help")
+            server = "serve"
+            then = [
+                "topics create orders --partitions 6",
+                "produce orders              # a record a line; Ctrl-D ends it",
+                "pipeline ingest --topics orders --to lake --group billing",
+                "groups describe billing",
+            ]
+        self._screen.chapter("What to try next")
+        self._screen.command(f"{kohort} {server}")
+        self._screen.say("and in another terminal:")
+        for arguments in then:
+            self._screen.command(f"{kohort} {arguments}")
         if not keep:
-            self._screen.command(f"{kohort} demo --keep          # leaves the data for you to look at")
+            self._screen.say("With --keep the demo leaves its data for you to look at.")
 
 
 @contextmanager
