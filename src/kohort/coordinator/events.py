@@ -10,16 +10,16 @@ when the records are durable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NewType
+
+import msgspec
 
 Millis = int
 RequestId = NewType("RequestId", int)
 """Given by the broker, one a request, never reused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True, gc=False):
     """Who sent a request."""
 
     client_id: str
@@ -30,8 +30,7 @@ class Client:
     software_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRequested:
+class GroupRequested(msgspec.Struct, frozen=True, gc=False):
     """A request of a group API. `body` is a wire message (JoinGroupRequest, OffsetCommitRequest, …) of one group."""
 
     request_id: RequestId
@@ -42,61 +41,52 @@ class GroupRequested:
     """Chance as an argument: the UUID text of which the shard makes a new member id, should it need one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestAbandoned:
+class RequestAbandoned(msgspec.Struct, frozen=True, gc=False):
     """The connection of a parked request is gone. The member stays until its session ends; its reply is dropped."""
 
     request_id: RequestId
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineReached:
+class DeadlineReached(msgspec.Struct, frozen=True, gc=False):
     """`next_deadline()` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsDeleted:
+class TopicsDeleted(msgspec.Struct, frozen=True, gc=False):
     """Committed offsets of these topics go (O25)."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireOffsets:
+class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
     """The periodic sweep: offsets and groups past their retention go (KIP-211)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True, gc=False):
     """The replay is over: timers start afresh with a full session timeout (R3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unloaded:
+class Unloaded(msgspec.Struct, frozen=True, gc=False):
     """The shard moves to another broker or the server stops: parked requests are answered with 16 (R1)."""
 
 
 Event = GroupRequested | RequestAbandoned | DeadlineReached | TopicsDeleted | ExpireOffsets | Loaded | Unloaded
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One record of the `__consumer_offsets` log. `value` None is a tombstone. `timestamp` is the step's `now`."""
 
     key: bytes
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """The answer to a request, now or long after it was parked. `body` is the wire response message."""
 
     request_id: RequestId
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """One transition of a group, with its cause: what `kohort groups explain` will tell."""
 
     group: str
@@ -106,8 +96,7 @@ class JournalEntry:
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(msgspec.Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     replies: tuple[Reply, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
