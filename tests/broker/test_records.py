@@ -495,3 +495,12 @@ def test_deleting_a_topic_that_was_written_in_the_same_turn(wire: Wire, client: 
     assert errors == [0, 0]
     assert client.take().responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wire.restarted()
+
+
+def test_a_compacted_topic_names_the_records_without_a_key() -> None:
+    client = Wire(log_cleanup_policy="compact").connect()
+    create_topic(client, "t")
+    records = encode_batch([NewRecord(b"k" if n % 2 else None, b"v", START_MS) for n in range(4)])
+    refused = produced(client, produce_request("t", records))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [0, 2]

@@ -32,6 +32,8 @@ class Appended:
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
+    refused_records: tuple[int, ...] = ()
+    """Indexes in the batch of the records that were to blame; the others went down with them."""
     base_offset: int = UNKNOWN
     log_append_time_ms: int = UNKNOWN
     """-1 unless the topic has LogAppendTime."""
@@ -109,7 +111,7 @@ class Partition:
         try:
             header = validate(data, self.settings, now)
         except InvalidAppend as refused:
-            return Appended(refused.error, refused.message)
+            return Appended(refused.error, refused.message, refused_records=refused.records)
         if header.producer_id >= 0:
             verdict = self._producers.check(header, now)
             if isinstance(verdict, Written):

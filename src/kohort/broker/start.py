@@ -93,8 +93,18 @@ def _load_shards(state: BrokerState) -> None:
         shard = Shard(index, state.config)
         if partition.end_offset > partition.start_offset:
             for record, timestamp in newest_records(state, partition.log, partition.start_offset):
-                shard.apply(record, timestamp)
+                _apply(shard, record, timestamp)
         state.shards.append(shard)
+
+
+def _apply(shard: Shard, record: Record, timestamp: int) -> None:
+    try:
+        shard.apply(record, timestamp)
+    except ProtocolError as error:
+        raise StorageError(
+            f"{OFFSETS_TOPIC}-{shard.index} holds a record that this version cannot read ({error}); "
+            "a newer kohort wrote it, or it is damaged"
+        ) from None
 
 
 def write_first_records(state: BrokerState) -> None:

@@ -37,6 +37,8 @@ class InvalidAppend(Exception):
 
     error: ErrorCode
     message: str
+    records: tuple[int, ...] = ()
+    """Where single records are to blame: their indexes in the batch."""
 
 
 def validate(data: bytes, settings: TopicSettings, now: int) -> BatchHeader:
@@ -109,7 +111,8 @@ def _check_records(data: bytes, header: BatchHeader, settings: TopicSettings, no
         return
     columns: RecordColumns = decode_columns(data, header, max_bytes=MAX_UNCOMPRESSED_BYTES)
     if settings.compact and None in columns.keys:
-        raise InvalidAppend(ErrorCode.INVALID_RECORD, "a compacted topic takes no records without a key")
+        without = tuple(index for index, key in enumerate(columns.keys) if key is None)
+        raise InvalidAppend(ErrorCode.INVALID_RECORD, "a compacted topic takes no records without a key", without)
     if lower_bound:
         _check_timestamp(min(columns.timestamps), settings, now)
 

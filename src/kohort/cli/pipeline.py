@@ -58,6 +58,12 @@ def ingest_command(
     partition_by: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Of topic, date, hour (of the timestamp), partition.")
     ] = "topic,date",
+    fail_on_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss", help="Stop, or warn and go on, where records are gone."
+        ),
+    ] = True,
     include_headers: Annotated[bool, typer.Option("--include-headers", help="Keep the records' headers.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     form: Output = Format.TABLE,
@@ -92,7 +98,10 @@ def ingest_command(
                 available_now=continuous is None,
                 interval_s=continuous or 1.0,
                 partition_by=columns,
-                options={"includeHeaders": "true"} if include_headers else None,
+                options={
+                    "includeHeaders": str(include_headers),
+                    "failOnDataLoss": str(fail_on_data_loss),
+                },
                 on_progress=display.batch,
                 stop=interrupted.was,
             )

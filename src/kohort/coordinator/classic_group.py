@@ -499,6 +499,9 @@ class ClassicGroups:
             self._forget_pending(group, member_id)
         del self.groups[group.group_id]
         if group.group_id in self._hard.groups:
+            if self._hard.generations.get(group.group_id, 0) < group.generation_id:
+                # Written by another coordinator (a log taken over from Kafka): only the group itself tells so far.
+                self.out.records.append(generation_record(group.group_id, group.generation_id))
             self.out.records.append(group_record(group.group_id, None))
         self._note(group, "group deleted", why)
 

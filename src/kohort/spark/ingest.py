@@ -4,6 +4,9 @@ Spark's file sink and its checkpoint make the rows exactly-once over restarts; t
 never leads it. When a run ends, the group is brought up to the last finished batch of the checkpoint, so that any
 Kafka tool sees lag 0 where there is none.
 
+Which files count is in the sink's own log, `_spark_metadata`, which Spark's readers follow. A run that is killed in the
+middle of a batch leaves files that are not in it; a reader that takes every file in the directory would see them.
+
 On a cluster, `ingest` is called by a job of a few lines, with the session that spark-submit made and with places that
 all executors see:
 
@@ -176,7 +179,7 @@ def _lag(report: Any) -> int:
     lag = 0
     for source in report.sources:
         if source.latestOffset and source.endOffset:
-            latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+            latest, end = json.loads(source.latestOffset) or {}, json.loads(source.endOffset) or {}
             lag += sum(
                 max(offset - end.get(topic, {}).get(partition, offset), 0)
                 for topic, partitions in latest.items()
@@ -188,6 +191,6 @@ def _lag(report: Any) -> int:
 def _cause(error: Exception) -> str:
     """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("kohort.")]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return next(iter(ours[-1:] or javas or lines), type(error).__name__)

@@ -222,5 +222,5 @@ class Planner:
 def lost(options: Options, what: str) -> None:
     """Data is gone. Raises DataLoss, or warns with failOnDataLoss=false."""
     if options.fail_on_data_loss:
-        raise DataLoss(f"{what}. To go on with what there is, set failOnDataLoss=false")
+        raise DataLoss(f"{what}. To go on with what there is: failOnDataLoss=false")
     print(f"kohort: data loss: {what}", file=sys.stderr, flush=True)

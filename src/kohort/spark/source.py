@@ -178,8 +178,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end[START] = to_json(reached)
         return end
 
-    def reportLatestOffset(self) -> Json | None:
-        return to_json(self._latest) if self._latest else None
+    def reportLatestOffset(self) -> Json:
+        if not self._latest:
+            # A restarted query repeats its last batch, and reports it, before it asks for new offsets.
+            self._latest = self._target or self.planner.ends(self.planner.partitions())
+        return to_json(self._latest)
 
     def _ends(self, reached: Positions) -> Positions:
         """Where the logs end now; where they ended at the beginning of an availableNow run."""

@@ -7,10 +7,12 @@ can notice (W8). acks=1 and acks=all are answered when the turn is durable, like
 from __future__ import annotations
 
 from kohort.broker.handlers.leaders import CurrentLeaders
+from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, CloseConnection, RequestContext
 from kohort.broker.topics import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -96,7 +98,13 @@ def _partition(
         return _refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     appended = state.append(partition, data.records or b"")
     if appended.error:
-        return _refused(data.index, appended.error, appended.message)
+        return changed(
+            _refused(data.index, appended.error, appended.message),
+            record_errors=tuple(
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=appended.message)
+                for index in appended.refused_records
+            ),
+        )
     return PartitionProduceResponse(
         index=data.index,
         error_code=0,
