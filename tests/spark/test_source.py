@@ -140,6 +140,21 @@ def test_the_source_alone_commits_the_last_batch(
     assert cluster.committed("alone")["t", 0].offset == 30
 
 
+def test_a_batch_that_was_not_finished_is_repeated(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    """As if the query had been killed when its first batch was written and not yet in the commit log."""
+    fill(cluster, "t", 1, 10)
+    arguments: dict[str, Any] = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "g"}
+    ingest(spark, output=tmp_path / "a", **arguments)
+    for done in ("0", ".0.crc"):
+        (tmp_path / "a" / "_checkpoint" / "commits" / done).unlink()
+    cluster.commit("g", {("t", 0): 7})
+    fill(cluster, "t", 1, 5, create=False, first=10)
+    assert ingest(spark, output=tmp_path / "a", **arguments).committed == {("t", 0): 15}
+    assert offsets(spark, tmp_path / "a") == {0: list(range(15))}
+
+
 def test_new_partitions_are_read_from_their_beginning(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_first_batch_is_repeated_as_it_was(readers: Any, cluster: Cluster) -> 
     again = readers()
     assert again.initialOffset() == {"t": {"0": 15}}
     assert ranges(again.partitions(again.initialOffset(), end)) == [(0, 5, 10)]
+    assert again.reportLatestOffset() == {"t": {"0": 15}}
     following = again.latestOffset(end, ALL)
     assert following == {"t": {"0": 15}}
     assert ranges(again.partitions(end, following)) == [(0, 10, 15)]
