@@ -19,7 +19,7 @@ from wire_driver import (
 
 from kohort.broker.topics import OFFSETS_TOPIC
 from kohort.broker.turn import MovePartition
-from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
@@ -504,3 +504,21 @@ def test_a_compacted_topic_names_the_records_without_a_key() -> None:
     refused = produced(client, produce_request("t", records))
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in refused.record_errors] == [0, 2]
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topics_codec_is_the_one_that_batches_are_stored_with(codec: str) -> None:
+    client = Wire(compression_type=codec).connect()
+    create_topic(client, "t")
+    records = [NewRecord(b"k%d" % n, b"v" * 50, START_MS, (("h", b"x"),)) for n in range(20)]
+    for sent in range(5):
+        batch_sent = encode_batch(records, compression=sent)
+        assert produced(client, produce_request("t", batch_sent)).error_code == 0
+    stored = split_batches(fetched(client).records or b"")
+    assert len(stored) == 5
+    for header, data in stored:
+        assert header.compression == ["uncompressed", "gzip", "snappy", "lz4", "zstd"].index(codec)
+        assert check_crc(data, header)
+        assert [(r.key, r.value, r.headers) for r in decode_records(data)] == [
+            (r.key, r.value, r.headers) for r in records
+        ]

@@ -17,10 +17,10 @@ from typing import Protocol
 
 from kohort.broker.idempotence import Producers, Written
 from kohort.broker.topic_configs import TopicSettings
-from kohort.broker.validation import InvalidAppend, validate
+from kohort.broker.validation import MAX_UNCOMPRESSED_BYTES, InvalidAppend, validate
 from kohort.config import Config
 from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
-from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, set_log_append_time
+from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, recompress, set_log_append_time
 from kohort.wire.errors import ErrorCode
 
 UNKNOWN = -1
@@ -119,6 +119,8 @@ class Partition:
                 return Appended(base_offset=verdict.base_offset, log_append_time_ms=time)
             if verdict is not ErrorCode.NONE:
                 return Appended(verdict, self._sequence_message(verdict, header.producer_id))
+        if self.settings.codec is not None and self.settings.codec != header.compression:
+            data = recompress(data, header, self.settings.codec, max_bytes=MAX_UNCOMPRESSED_BYTES)
         base_offset = self.end_offset
         timestamp = header.max_timestamp
         batch = patch(data, base_offset, self.leader_epoch)

@@ -101,6 +101,9 @@ def _long(name: str, low: int, default: int, doc: str, setting: str | None = Non
 
 _WEEK_MS = 604_800_000
 
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Kafka's names of the codecs, and their numbers in a batch's attributes."""
+
 TOPIC_CONFIGS: dict[str, TopicConfig] = dict(
     (
         _config(
@@ -115,13 +118,13 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict(
             "compression.type",
             STRING,
             "producer",
-            partial(_one_of, ("producer",)),
-            "Batches are kept as the producer compressed them",
+            partial(_one_of, ("producer", *CODECS)),
+            "The codec of stored batches; with producer they are kept as they came",
             "compression_type",
         ),
-        _int("compression.gzip.level", -1, -1, "No effect: batches are never recompressed"),
-        _int("compression.lz4.level", 1, 9, "No effect: batches are never recompressed"),
-        _int("compression.zstd.level", -131072, 3, "No effect: batches are never recompressed"),
+        _int("compression.gzip.level", -1, -1, "No effect: each codec has one level"),
+        _int("compression.lz4.level", 1, 9, "No effect: each codec has one level"),
+        _int("compression.zstd.level", -131072, 3, "No effect: each codec has one level"),
         _long(
             "delete.retention.ms",
             0,
@@ -199,6 +202,8 @@ class TopicSettings:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
+    codec: int | None
+    """The codec that batches are stored with; None leaves them as they came."""
 
 
 def parse(name: str, text: str) -> Any:
@@ -241,4 +246,5 @@ def resolve(configs: Mapping[str, str], config: Config) -> TopicSettings:
         min_cleanable_dirty_ratio=value("min.cleanable.dirty.ratio"),
         min_compaction_lag_ms=value("min.compaction.lag.ms"),
         min_insync_replicas=value("min.insync.replicas"),
+        codec=CODECS.get(value("compression.type")),
     )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from kohort.wire.compression import DEFAULT_MAX_BYTES, compress
+from kohort.wire.compression import DEFAULT_MAX_BYTES, compress, decompress
 from kohort.wire.errors import ProtocolError
 from kohort.wire.records import CorruptBatch, NewRecord, Record, RecordColumns, encode_record, read_records
 
@@ -162,6 +162,16 @@ def set_log_append_time(batch: bytes, timestamp: int) -> bytes:
     changed = bytearray(batch)
     changed[22] |= LOG_APPEND_TIME
     pack_into(">q", changed, 35, timestamp)
+    _CRC.pack_into(changed, 17, crc32c(bytes(memoryview(changed)[CRC_START:])))
+    return bytes(changed)
+
+
+def recompress(batch: bytes, header: BatchHeader, codec: int, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+    """The batch with its records compressed by another codec (compression.type of a topic)."""
+    body = compress(codec, decompress(header.compression, batch[HEADER_SIZE : header.size], max_bytes))
+    changed = bytearray(batch[:HEADER_SIZE]) + body
+    pack_into(">i", changed, 8, len(changed) - LENGTH_END)
+    pack_into(">h", changed, 21, header.attributes & ~COMPRESSION_MASK | codec)
     _CRC.pack_into(changed, 17, crc32c(bytes(memoryview(changed)[CRC_START:])))
     return bytes(changed)
 
