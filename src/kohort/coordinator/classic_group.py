@@ -167,7 +167,7 @@ class ClassicGroups:
         )
         if not group.members:
             group.protocol_type = request.protocol_type
-        group.members[member_id] = member
+        group.add(member)
         if member.instance_id is not None:
             group.instances[member.instance_id] = member_id
         if group.leader is None:
@@ -180,8 +180,8 @@ class ClassicGroups:
         self._note(group, "member joined", request.reason or "", member_id)
         self._rebalance(group, now, "a member joined", member_id)
 
-    def _update(self, member: Member, event: GroupRequested, protocols: Protocols) -> None:
-        member.protocols = protocols
+    def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
+        group.change_protocols(member, protocols)
         member.client = event.client
         member.session_timeout_ms = event.body.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(event)
@@ -189,7 +189,7 @@ class ClassicGroups:
     def _update_and_rebalance(
         self, group: Group, member: Member, event: GroupRequested, protocols: Protocols, now: Millis, why: str
     ) -> None:
-        self._update(member, event, protocols)
+        self._update(group, member, event, protocols)
         self._park_join(group, member, event)
         self._rebalance(group, now, why, member.member_id)
 
@@ -198,11 +198,11 @@ class ClassicGroups:
     ) -> None:
         """A static member is back under a new id; its former self is fenced (J30-J32)."""
         member = group.members[former_id]
-        self._answer_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, member.join_version, former_id))
+        self._answer_join(group, member, join_error(ErrorCode.FENCED_INSTANCE_ID, member.join_version, former_id))
         self._answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
         was_leader = group.leader == former_id
         self._rename(group, member, member_id)
-        self._update(member, event, protocols)
+        self._update(group, member, event, protocols)
         self._arm_session(group, member, now)
         self._note(group, "static member returned", event.body.reason or "", member_id)
         if group.phase is not Phase.STABLE:
@@ -272,7 +272,7 @@ class ClassicGroups:
     def _complete_join_if_all_joined(self, group: Group, now: Millis) -> None:
         if group.phase is not Phase.PREPARING or group.initial:
             return
-        if not group.pending and all(m.join is not None for m in group.members.values()):
+        if not group.pending and group.parked_joins == len(group.members):
             self._complete_join(group, now)
         elif ("join", group.group_id, "") not in self.deadlines:
             self.deadlines.set(("join", group.group_id, ""), now + group.rebalance_timeout_ms)
@@ -309,7 +309,7 @@ class ClassicGroups:
             group.awaiting_sync[member.member_id] = None
             member.is_new = False
             self._arm_session(group, member, now)
-            self._answer_join(member, joined(group, member, with_members=member.member_id == group.leader))
+            self._answer_join(group, member, joined(group, member, with_members=member.member_id == group.leader))
         self.deadlines.set(("sync", group.group_id, ""), now + group.rebalance_timeout_ms)
 
     def _sync_overdue(self, group: Group, now: Millis) -> None:
@@ -431,12 +431,12 @@ class ClassicGroups:
 
     def _remove(self, group: Group, member_id: str, why: str, what: str = "member removed") -> None:
         """The caller rebalances, once for all that it removes."""
-        member = group.members.pop(member_id)
+        member = group.take_out(member_id)
         if member.instance_id is not None:
             del group.instances[member.instance_id]
         group.awaiting_sync.pop(member_id, None)
         self.deadlines.clear(("session", group.group_id, member_id))
-        self._answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.join_version, ""))
+        self._answer_join(group, member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.join_version, ""))
         self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         if group.leader == member_id:
             group.leader = next(iter(group.members), None)
@@ -487,7 +487,9 @@ class ClassicGroups:
         """Parked requests are answered: the coordinator is elsewhere (R1)."""
         for group in self.groups.values():
             for member in group.members.values():
-                self._answer_join(member, join_error(ErrorCode.NOT_COORDINATOR, member.join_version, member.member_id))
+                self._answer_join(
+                    group, member, join_error(ErrorCode.NOT_COORDINATOR, member.join_version, member.member_id)
+                )
                 self._answer_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
         self.groups.clear()
         self.parked.clear()
@@ -530,14 +532,20 @@ class ClassicGroups:
 
     def _park_join(self, group: Group, member: Member, event: GroupRequested) -> None:
         # J22: the one it replaces; with 25 its client would give up the member id that waits here.
-        self._answer_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.join_version, member.member_id))
+        self._answer_join(
+            group, member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.join_version, member.member_id)
+        )
         member.join = event.request_id
+        group.parked_joins += 1
         member.join_version = event.version
         self.parked[event.request_id] = (group.group_id, member.member_id)
 
-    def _answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+    def _answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
         request_id, member.join = member.join, None
-        if request_id is not None and self.parked.pop(request_id, None) is not None:
+        if request_id is None:
+            return
+        group.parked_joins -= 1
+        if self.parked.pop(request_id, None) is not None:
             self.out.replies.append(Reply(request_id, response))
 
     def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:

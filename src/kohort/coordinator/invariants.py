@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.protocols import candidates
 from kohort.coordinator.state import Group, HardState, Member, Phase
@@ -29,6 +31,10 @@ def check(groups: ClassicGroups, hard: HardState) -> None:
 def _check_members(groups: ClassicGroups, group: Group) -> None:
     name = group.group_id
     assert all(key == m.member_id for key, m in group.members.items()), name
+    supported = Counter(protocol for m in group.members.values() for protocol in set(m.protocol_names))
+    assert +group.support == supported, f"{name}: counts protocols {group.support}, but {supported}"
+    joined = sum(1 for m in group.members.values() if m.join is not None)
+    assert group.parked_joins == joined, f"{name}: counts {group.parked_joins} joined, but {joined}"
     instances = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
     assert instances == group.instances, f"{name}: static members {group.instances}, but {instances}"
     assert group.leader in group.members if group.members else group.leader is None, f"{name}: leader {group.leader}"

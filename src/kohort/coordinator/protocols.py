@@ -18,9 +18,8 @@ CONSUMER = "consumer"
 
 def candidates(group: Group) -> list[str]:
     """Protocols that every member supports, in the order of the first member."""
-    members = list(group.members.values())
-    common = set(members[0].protocol_names).intersection(*(m.protocol_names for m in members[1:]))
-    return [name for name in members[0].protocol_names if name in common]
+    first = next(iter(group.members.values()))
+    return [name for name in dict.fromkeys(first.protocol_names) if group.support[name] == len(group.members)]
 
 
 def vote(group: Group) -> str:

@@ -8,6 +8,7 @@ crash loses nothing else: clients' retries rebuild the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -133,11 +134,25 @@ class Group:
     """The running rebalance is the first one: it waits for its window to end (KIP-134)."""
     joined_in_window: bool = False
     window_remaining_ms: int = 0
+    support: Counter[str] = field(default_factory=Counter)
+    """How many members support a protocol. Counted as they come, so that a join costs the same in a large group."""
+    parked_joins: int = 0
+    """How many members have joined the running rebalance."""
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self.support.update(set(member.protocol_names))
+
+    def take_out(self, member_id: str) -> Member:
+        member = self.members.pop(member_id)
+        self.support.subtract(set(member.protocol_names))
+        return member
+
+    def change_protocols(self, member: Member, protocols: Protocols) -> None:
+        self.support.subtract(set(member.protocol_names))
+        member.protocols = protocols
+        self.support.update(set(member.protocol_names))
 
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
-
-    @property
-    def parked_joins(self) -> int:
-        return sum(1 for m in self.members.values() if m.join is not None)

@@ -52,7 +52,7 @@ def group_of(group_id: str, value: GroupMetadataValue) -> Group:
             ((value.protocol or "", stored.subscription),),
             stored.assignment,
         )
-        group.members[member.member_id] = member
+        group.add(member)
         if member.instance_id is not None:
             group.instances[member.instance_id] = member.member_id
     if group.members:
