@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from edges import Edge, SlowStorage, eventually
 
-from kohort.broker.turn import Shutdown
+from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Shutdown
 from kohort.storage.protocol import StorageError
 
 
@@ -102,3 +104,24 @@ def test_listeners_go_down_and_up_on_the_same_port(edge_of: Callable[..., Edge])
     assert edge.bootstrap_servers == addresses
     with pytest.raises(ValueError, match="no broker 7"):
         edge.stop_broker(7)
+
+
+def test_a_control_goes_before_what_arrived_with_it_and_a_shutdown_goes_last(edge: Edge) -> None:
+    """What a control was checked against may be gone after the requests of its turn."""
+    with edge.wire() as wire:
+        wire.ask(b"hello")
+        turns: Any = edge._running._turns
+        frame, move, shutdown = Frame(ConnectionId(1), b"x"), MoveGroup("group", 1), Shutdown()
+        loop = asyncio.new_event_loop()
+        turns._controls = [(shutdown, lambda: None, loop.create_future()), (move, lambda: None, loop.create_future())]
+        arrived: list[Arrived] = [frame]
+        turns._take_controls(arrived)
+        loop.close()
+    assert arrived == [move, frame, shutdown]
+
+
+def test_a_control_of_a_server_that_is_over_fails(edge: Edge) -> None:
+    turns: Any = edge._running._turns
+    edge.stop()
+    with pytest.raises(ConnectionAbortedError):
+        asyncio.run(turns.control(None))

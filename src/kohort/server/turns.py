@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
-from kohort.broker.turn import Arrived, ConnectionId, Millis, Release, Turn
+from kohort.broker.turn import Arrived, ConnectionId, Millis, Release, Shutdown, Turn
 from kohort.storage.protocol import Operation, Storage
 
 
@@ -89,6 +89,8 @@ class TurnLoop:
 
         `check` runs right before the turn and raises ValueError if the event makes no sense then.
         """
+        if self._stopped:
+            raise ConnectionAbortedError("the server has stopped")
         done: asyncio.Future[None] = self._loop.create_future()
         self._controls.append((event, check, done))
         self.wake()
@@ -129,8 +131,10 @@ class TurnLoop:
             self._finish(turn, controls)
 
     def _take_controls(self, arrived: list[Arrived]) -> list[asyncio.Future[None]]:
+        """A control goes before what arrived with it, so that it finds what `check` saw; a shutdown goes last."""
         controls, self._controls = self._controls, []
-        taken = []
+        taken: list[asyncio.Future[None]] = []
+        first: list[Arrived] = []
         for event, check, done in controls:
             try:
                 check()
@@ -139,8 +143,9 @@ class TurnLoop:
                     done.set_exception(error)
             else:
                 if event is not None:
-                    arrived.append(event)
+                    (arrived if isinstance(event, Shutdown) else first).append(event)
                 taken.append(done)
+        arrived[:0] = first
         return taken
 
     def _committed(self, turn: Turn, controls: list[asyncio.Future[None]], error: Exception | None) -> None:
