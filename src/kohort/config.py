@@ -115,7 +115,13 @@ class Config:
         50, "Shards of the coordinator; fixed at the first start", low=1, high=10_000
     )
     offsets_topic_replication_factor: int = _setting(3, "Capped at the number of brokers", low=1, high=32767)
-    offset_metadata_max_bytes: int = _setting(4_096, "Longest metadata of a committed offset, in UTF-16 units", low=0)
+    offset_metadata_max_bytes: int = _setting(
+        # The bound: in UTF-8 they may be three times as many, and older versions of OffsetFetch have room for 32767.
+        4_096,
+        "Longest metadata of a committed offset, in UTF-16 units",
+        low=0,
+        high=10_922,
+    )
     offsets_retention_minutes: int = _setting(10_080, "Offsets of an empty group are kept this long", low=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "How often offsets are checked for expiry", low=1)
 

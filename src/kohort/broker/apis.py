@@ -110,7 +110,7 @@ APIS: dict[int, Api] = {
         _api(MetadataRequest, metadata.metadata, "0-13"),
         _group(OffsetCommitRequest, offsets.offset_commit, "2-10"),
         _group(OffsetFetchRequest, offsets.offset_fetch, "1-10"),
-        _api(FindCoordinatorRequest, cluster.find_coordinator, "0-5"),
+        _group(FindCoordinatorRequest, cluster.find_coordinator, "0-5"),
         _group(JoinGroupRequest, groups.join_group, "0-9"),
         _group(HeartbeatRequest, groups.heartbeat, "0-4"),
         _group(LeaveGroupRequest, groups.leave_group, "0-5"),

@@ -27,7 +27,9 @@ from struct import pack_into
 from google_crc32c import value as crc32c
 
 from kohort.broker.messages import changed
-from kohort.broker.partition import Partition
+from kohort.broker.partition import Partition, readable_records
+from kohort.broker.validation import NO_TIMESTAMP
+from kohort.config import LONG_MAX
 from kohort.storage.protocol import BatchInfo, LogKey, Replace, Storage, StoredBatch
 from kohort.wire.batches import (
     COMPRESSION_MASK,
@@ -36,7 +38,6 @@ from kohort.wire.batches import (
     LENGTH_END,
     BatchHeader,
     Record,
-    decode_records,
     read_header,
 )
 from kohort.wire.compression import compress
@@ -105,7 +106,7 @@ class Compaction:
                 return
             self._reading = batch.last_offset + 1
             if not read_header(batch.data).is_control:
-                for record in decode_records(batch.data):
+                for record in readable_records(batch) or ():
                     self._note(record)
 
     def _note(self, record: Record) -> None:
@@ -177,7 +178,9 @@ def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules)
     header = read_header(batch.data)
     if header.is_control:
         return batch
-    records = decode_records(batch.data, header)
+    records = readable_records(batch)
+    if records is None:
+        return batch
     horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
     tombstones_go = horizon is not None and rules.now >= horizon
     kept = [
@@ -192,8 +195,9 @@ def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules)
         if not rules.is_last_of_producer(batch):
             return None
         return batch if not records else _rebuilt(batch, header, kept, horizon)
-    if horizon is None and any(record.value is None for record in kept):
-        return _rebuilt(batch, header, kept, rules.now + rules.delete_retention_ms)
+    # The records' times become distances to the horizon: one of a time before the epoch may lie too far away.
+    if horizon is None and any(r.value is None for r in kept) and all(r.timestamp >= NO_TIMESTAMP for r in kept):
+        return _rebuilt(batch, header, kept, min(rules.now + rules.delete_retention_ms, LONG_MAX))
     return batch if len(kept) == len(records) else _rebuilt(batch, header, kept, horizon)
 
 
@@ -202,7 +206,8 @@ def _rebuilt(batch: StoredBatch, header: BatchHeader, records: Sequence[Record],
     base_timestamp = header.base_timestamp if horizon is None else horizon
     max_timestamp = header.max_timestamp
     if records and not header.timestamp_type:
-        max_timestamp = max(record.timestamp for record in records)
+        # A producer may have written records that are newer than its header says; a batch never grows newer.
+        max_timestamp = min(max_timestamp, max(record.timestamp for record in records))
     body = b"".join(
         encode_record(
             NewRecord(record.key, record.value, record.timestamp, record.headers),

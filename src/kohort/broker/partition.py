@@ -21,7 +21,7 @@ from kohort.broker.validation import MAX_UNCOMPRESSED_BYTES, InvalidAppend, vali
 from kohort.config import Config
 from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
 from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, recompress, set_log_append_time
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, ProtocolError
 
 UNKNOWN = -1
 
@@ -188,13 +188,14 @@ class Partition:
             return None
         if info.base_offset >= self.start_offset:
             [batch] = self._storage.read(self.log, info.base_offset, 0)
-            best = _newest(decode_records(batch.data))
+            best = _newest(_records_or_stand_in(batch))
             if best is not None:
                 return Located(best.timestamp, best.offset, batch.leader_epoch)
         # The batch has lost its newest record to a trim: look at every record that is left.
         found: Located | None = None
         for batch in self._each_batch(self.start_offset):
-            best = _newest([record for record in decode_records(batch.data) if record.offset >= self.start_offset])
+            records = _records_or_stand_in(batch)
+            best = _newest([record for record in records if record.offset >= self.start_offset])
             if best is not None and (found is None or best.timestamp > found.timestamp):
                 found = Located(best.timestamp, best.offset, batch.leader_epoch)
         return found
@@ -207,7 +208,7 @@ class Partition:
         for batch in self._each_batch(first.base_offset):
             if batch.max_timestamp < timestamp:
                 continue
-            for record in decode_records(batch.data):
+            for record in _records_or_stand_in(batch):
                 if record.timestamp >= timestamp and record.offset >= self.start_offset:
                     return Located(record.timestamp, record.offset, batch.leader_epoch)
         return None
@@ -278,6 +279,23 @@ class Partition:
                 else:
                     high = middle
             offset = low
+
+
+def readable_records(batch: StoredBatch) -> list[Record] | None:
+    """The records of a stored batch; None when they cannot be read.
+
+    Validation walks over most records without reading them, so a client can have stored bytes that are no records.
+    """
+    try:
+        return decode_records(batch.data, max_bytes=MAX_UNCOMPRESSED_BYTES)
+    except ProtocolError:
+        return None
+
+
+def _records_or_stand_in(batch: StoredBatch) -> list[Record]:
+    """Records to look for times in. One of the header's newest time stands for those that cannot be read."""
+    records = readable_records(batch)
+    return [Record(batch.last_offset, batch.max_timestamp, None, None)] if records is None else records
 
 
 def _newest(records: Sequence[Record]) -> Record | None:

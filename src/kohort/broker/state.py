@@ -88,6 +88,8 @@ class CloseConnection:
 
 _shard_of = lru_cache(maxsize=65_536)(partition_for)
 """The hash walks the whole id in Python; the same ids come with every heartbeat."""
+CACHED_GROUP_ID = 250
+"""Characters of a group id whose shard is remembered: a request can carry ids of a megabyte."""
 
 Parked = InShard | FetchWait
 """A handler's result when the answer comes later."""
@@ -249,7 +251,8 @@ class BrokerState:
     # -- coordination
 
     def shard_of(self, group_id: str) -> int:
-        return _shard_of(group_id, len(self.shards))
+        find = _shard_of if len(group_id) <= CACHED_GROUP_ID else partition_for
+        return find(group_id, len(self.shards))
 
     def coordinator_of(self, shard: int) -> int:
         """The id of the broker that owns a shard: the leader of its offsets partition."""

@@ -18,6 +18,10 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 """DescribeConfigs' codes of types."""
 
 
+LONGEST_VALUE = 8_000
+"""Characters of a value: what a flexible request can carry, older versions of DescribeConfigs cannot answer."""
+
+
 class InvalidConfig(ValueError):
     """An unknown name or a bad value of a topic configuration. The message names it."""
 
@@ -210,7 +214,9 @@ def parse(name: str, text: str) -> Any:
     """The typed value. Raises InvalidConfig."""
     known = TOPIC_CONFIGS.get(name)
     if known is None:
-        raise InvalidConfig(f"There is no topic config {name}")
+        raise InvalidConfig(f"There is no topic config {name[:LONGEST_VALUE]}")
+    if len(text) > LONGEST_VALUE:
+        raise InvalidConfig(f"{name} takes up to {LONGEST_VALUE} characters; {len(text)} came")
     try:
         return known.parse(text.strip())
     except ValueError as error:

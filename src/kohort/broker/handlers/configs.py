@@ -196,9 +196,9 @@ def _setting_type(setting: Any) -> int:
 
 
 def _check_broker(state: BrokerState, name: str) -> None:
-    if not name.isdecimal() or int(name) not in state.node_by_id:
+    if name not in map(str, state.node_by_id):
         known = ", ".join(str(node.id) for node in state.nodes)
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}; there are {known}")
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name[:32]!r}; there are {known}")
 
 
 # -- changing

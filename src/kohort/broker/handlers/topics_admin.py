@@ -248,6 +248,11 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
         )
     _check_room(state, additional)
     factor = len(topic.partitions[0].replicas)
+    if factor > len(state.nodes):  # the topic was created when there were more
+        raise _Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
+        )
     if wanted.assignments is None:
         added = state.place(additional, factor, present)
     elif len(wanted.assignments) != additional:

@@ -1,0 +1,137 @@
+"""What clients may send that looks right and is not: nothing of it may stop the process, at once or later."""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import pytest
+from wire_driver import START_MS, Connection, Wire, create_topic, produce, produce_request
+
+from kohort.broker import state as broker_state
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import Storage
+from kohort.storage.sqlite import SqliteStorage
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+GARBAGE = b"\x0e" + bytes([0xFF] * 7)
+"""A record of seven bytes that are none."""
+
+
+def forged(body: bytes, count: int, max_timestamp: int = START_MS) -> bytes:
+    """A batch whose header and checksum are right, whatever is behind it."""
+    covered = struct.pack(">hiqqqhii", 0, count - 1, START_MS, max_timestamp, -1, -1, -1, count) + body
+    checksum = google_crc32c.value(covered)
+    return struct.pack(">qiibI", 0, len(covered) + 9, 0, 2, checksum) + covered
+
+
+def produce_data(client: Connection, data: bytes) -> None:
+    response = client.ask(produce_request("events", data), 9)
+    assert response.responses[0].partition_responses[0].error_code == 0, response
+
+
+def alter(client: Connection, **configs: str) -> int:
+    changes = tuple(
+        AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value) for name, value in configs.items()
+    )
+    resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=changes)
+    error: int = client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1).responses[0].error_code
+    return error
+
+
+def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
+    """The offsets of the batches that are left."""
+    client = wire.connect()
+    create_topic(client, "events")
+    for one in data:
+        produce_data(client, one)
+    assert alter(client, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", **configs) == 0
+    wire.advance(60_000)
+    topic = wire.broker.state.topic("events")
+    assert topic is not None
+    return [found.base_offset for found in wire.storage.read(topic.log_key(0), 0, 1_000_000)]
+
+
+@pytest.mark.parametrize("timestamp", [START_MS - 5, START_MS, -3])
+def test_times_are_found_among_records_that_cannot_be_read(timestamp: int) -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    produce_data(client, forged(GARBAGE, 1))
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    response = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=(asked,)),)), 7)
+    found = response.topics[0].partitions[0]
+    assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
+
+
+def test_compaction_leaves_records_that_cannot_be_read() -> None:
+    keyed = [encode_batch([NewRecord(b"k", b"%d" % n, START_MS)]) for n in range(3)]
+    assert compacted(Wire(), forged(GARBAGE, 1), *keyed) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_compaction_of_records_newer_than_their_header_says(
+    engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    storage: Storage = MemoryStorage() if engine == "memory" else SqliteStorage(tmp_path_factory.mktemp("data"))
+    body = encode_batch([NewRecord(b"k", b"old", START_MS), NewRecord(b"x", b"stays", START_MS)])[61:]
+    later = [encode_batch([NewRecord(b"k", b"%d" % n, START_MS)]) for n in range(2)]
+    assert compacted(Wire(storage), forged(body, 2, max_timestamp=1000), *later) == [0, 2, 3]
+    storage.close()
+
+
+@pytest.mark.parametrize("timestamp", [START_MS, START_MS - 2**63 + 10])
+def test_tombstones_may_stay_for_ever(timestamp: int) -> None:
+    tombstone = encode_batch([NewRecord(b"k", None, timestamp)])
+    others = [encode_batch([NewRecord(b"%d" % n, b"v", START_MS)]) for n in range(2)]
+    assert compacted(Wire(), tombstone, *others, delete_retention_ms=str(2**63 - 1)) == [0, 1, 2]
+
+
+def test_a_broker_of_many_digits() -> None:
+    asked = DescribeConfigsResource(resource_type=4, resource_name="1" * 5000)
+    response = Wire().connect().ask(DescribeConfigsRequest(resources=(asked,)), 4)
+    assert response.results[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_config_value_that_older_versions_could_not_answer() -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    name = "follower_replication_throttled_replicas"
+    assert alter(client, **{name: "x" * 40_000}) == ErrorCode.INVALID_CONFIG
+    assert alter(client, **{name: "\U0001f600" * 8_000}) == 0
+    asked = DescribeConfigsResource(resource_type=2, resource_name="events")
+    assert client.ask(DescribeConfigsRequest(resources=(asked,)), 1).results[0].error_code == 0
+
+
+def test_long_group_ids_are_not_kept() -> None:
+    client = Wire().connect()
+    before = broker_state._shard_of.cache_info().currsize
+    key = "g" * 100_000
+    response = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(key,)), 4)
+    assert response.coordinators[0].node_id == 1
+    assert broker_state._shard_of.cache_info().currsize == before
+
+
+def test_find_coordinator_is_bounded_like_the_group_apis() -> None:
+    client = Wire().connect()
+    client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=("g" * 2_000_000,)), 4)
+    assert client.disconnected is not None
+
+
+def test_partitions_are_not_added_with_more_replicas_than_brokers() -> None:
+    wire = Wire(brokers=3)
+    create_topic(wire.connect(), "events", factor=3)
+    client = wire.restarted(brokers=1).connect()
+    asked = CreatePartitionsTopic(name="events", count=2, assignments=None)
+    response = client.ask(CreatePartitionsRequest(topics=(asked,)), 3)
+    assert response.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert produce(client, "events", "goes on") == 0
