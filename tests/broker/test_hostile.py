@@ -15,6 +15,7 @@ from kohort.storage.sqlite import SqliteStorage
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.incremental_alter_configs import (
@@ -135,3 +136,16 @@ def test_partitions_are_not_added_with_more_replicas_than_brokers() -> None:
     response = client.ask(CreatePartitionsRequest(topics=(asked,)), 3)
     assert response.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert produce(client, "events", "goes on") == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("x" * 32_767, "1"), ("retention.ms", "x" * 32_767)])
+def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value: str) -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    config = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=(config,))
+    response = client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 0)
+    assert response.responses[0].error_code == ErrorCode.INVALID_CONFIG
+    wanted = CreatableTopic(name="t", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
+    response = client.ask(CreateTopicsRequest(topics=(wanted,)), 3)
+    assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG

@@ -1,4 +1,4 @@
-"""Copies of messages. Messages are frozen, so a change is another message."""
+"""Copies of messages, which are frozen, so that a change is another message; and the text of refusals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 
 _M = TypeVar("_M")
+
+LONGEST_TEXT = 1_000
+"""Characters of an error message: what it quotes of a request may be longer than a string of the answer can be."""
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
 
 
 def changed(message: _M, **values: Any) -> _M:

@@ -214,7 +214,7 @@ def parse(name: str, text: str) -> Any:
     """The typed value. Raises InvalidConfig."""
     known = TOPIC_CONFIGS.get(name)
     if known is None:
-        raise InvalidConfig(f"There is no topic config {name[:LONGEST_VALUE]}")
+        raise InvalidConfig(f"There is no topic config {name}")
     if len(text) > LONGEST_VALUE:
         raise InvalidConfig(f"{name} takes up to {LONGEST_VALUE} characters; {len(text)} came")
     try:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topic_configs import (
     BOOLEAN,
@@ -53,7 +54,7 @@ class _Refused(Exception):
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(error, message)
         self.error = error
-        self.message = message
+        self.message = shortened(message)
 
 
 # -- describing
@@ -198,7 +199,7 @@ def _setting_type(setting: Any) -> int:
 def _check_broker(state: BrokerState, name: str) -> None:
     if name not in map(str, state.node_by_id):
         known = ", ".join(str(node.id) for node in state.nodes)
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name[:32]!r}; there are {known}")
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}; there are {known}")
 
 
 # -- changing

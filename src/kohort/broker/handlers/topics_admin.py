@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kohort.broker.handlers.configs import described_for_creation
+from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topic_configs import InvalidConfig, parse
 from kohort.broker.topics import OFFSETS_TOPIC, Topic, check_topic_name
@@ -41,7 +42,7 @@ class _Refused(Exception):
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(error, message)
         self.error = error
-        self.message = message if message is not None else error.message
+        self.message = shortened(message) if message is not None else error.message
 
 
 def create_topics(state: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
