@@ -149,3 +149,11 @@ def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value:
     wanted = CreatableTopic(name="t", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
     response = client.ask(CreateTopicsRequest(topics=(wanted,)), 3)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("value", ["1_000", "١٢"])
+def test_numbers_are_written_as_other_languages_read_them(value: str) -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    assert alter(client, retention_ms=value) == ErrorCode.INVALID_CONFIG
+    assert alter(client, min_cleanable_dirty_ratio=f"0.{value}") == ErrorCode.INVALID_CONFIG

@@ -45,15 +45,22 @@ class TopicConfig:
         return property_name(self.setting) if self.setting is not None else None
 
 
+def _number(text: str) -> str:
+    """Without what only Python reads as a number: clients parse the text that they are told."""
+    if not text.isascii() or "_" in text:
+        raise ValueError("it must be a number")
+    return text
+
+
 def _whole(low: int, high: int, text: str) -> int:
-    value = int(text)
+    value = int(_number(text))
     if not low <= value <= high:
         raise ValueError(f"it must be between {low} and {high}")
     return value
 
 
 def _ratio(text: str) -> float:
-    value = float(text)
+    value = float(_number(text))
     if not 0 <= value <= 1:
         raise ValueError("it must be between 0 and 1")
     return value
