@@ -55,7 +55,7 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
         running.kill()
         running.wait()
     assert (running.returncode, err) == (0, "")
-    assert out.startswith("40 rows in 1 micro-batches, ")
+    assert out.startswith("40 rows in 1 micro-batch, ")
     assert [line.split() for line in out.splitlines()[2:]] == [["t", "0", "0", "0"], ["t", "1", "40", "40"]]
     assert {place: entry.offset for place, entry in cluster.committed("lake").items()} == {("t", 0): 0, ("t", 1): 40}
     assert len(list((lake / "topic=t" / "date=1970-01-01").glob("*.parquet"))) == 1

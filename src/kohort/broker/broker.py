@@ -146,7 +146,7 @@ class Broker:
             self._settle()
         releases = tuple(self._releases)
         self._releases.clear()
-        return Turn(state.end_turn(), releases)
+        return Turn(state.end_turn(), releases, state.take_complaints())
 
     # -- what arrives
 

@@ -121,6 +121,7 @@ class BrokerState:
         self.replies: list[Reply] = []
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
+        self._complaints: list[str] = []
         self._shard_records: dict[int, list[Record]] = {}
         self._next_producer_id = 0
 
@@ -311,6 +312,16 @@ class BrokerState:
         for partition in self._appended:
             partition.committed()
         self._appended.clear()
+
+    def complain(self, line: str) -> None:
+        """Tell the operator, once a turn."""
+        if line not in self._complaints:
+            self._complaints.append(line)
+
+    def take_complaints(self) -> tuple[str, ...]:
+        complaints = tuple(self._complaints)
+        self._complaints.clear()
+        return complaints
 
     def end_turn(self) -> tuple[Operation, ...]:
         """All that the turn has to make durable: one batch for each log that records were decided for."""

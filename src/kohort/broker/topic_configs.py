@@ -53,7 +53,10 @@ def _number(text: str) -> str:
 
 
 def _whole(low: int, high: int, text: str) -> int:
-    value = int(_number(text))
+    try:
+        value = int(_number(text))
+    except ValueError:
+        raise ValueError("it takes a whole number") from None
     if not low <= value <= high:
         raise ValueError(f"it must be between {low} and {high}")
     return value

@@ -83,3 +83,5 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """To be committed before anything of `releases` leaves."""
     releases: tuple[Release, ...]
     """In order; responses of one connection are in the order of its requests."""
+    complaints: tuple[str, ...] = ()
+    """What an operator must know of this turn: lines for the log."""

@@ -6,6 +6,9 @@ what `kohort --help` prints, so that the list of commands costs no imports.
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -90,4 +93,10 @@ def kohort(
 
 
 def main() -> None:
-    app(prog_name="kohort")
+    try:
+        app(prog_name="kohort")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at exit
+        sys.exit(f"kohort: cannot write the output: {error.strerror}")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from kohort.cli.connect import DEFAULT_BOOTSTRAP, EXIT_CODES, FAILED, BootstrapServer, connected, fail
-from kohort.cli.output import Format, Output, name, number, print_json, print_table
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
 from kohort.spark.java import JavaMissing
 from kohort.spark.session import spark_session
@@ -182,8 +182,9 @@ def _summarize(summary: IngestSummary, output: Path, group: str | None, form: Fo
             ]
         print_json({**result, "output": str(output), "files": files, "group": group})
         return
+    batches = "1 micro-batch" if summary.batches == 1 else f"{summary.batches} micro-batches"
     print(
-        f"{summary.rows:,} rows in {summary.batches} micro-batches, {summary.seconds:.1f} s; {files} files in {output}"
+        f"{summary.rows:,} rows in {batches}, {summary.seconds:.1f} s after Spark's start; {plural(files, 'file')} in {output}"
     )
     if summary.positions:
         rows = [

@@ -25,7 +25,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
     "70 a bug, 74 the data directory or its disk failed."
 )
 def serve(
-    data_dir: Annotated[Path | None, typer.Option(help="Directory of the data; made when missing.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory of the data; made when missing.")
+    ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep everything in memory, nothing on disk.")] = False,
     listeners: Annotated[
         str | None,
@@ -53,13 +55,15 @@ def serve(
         typer.echo(described_settings())
         return
     flags = {
-        "data.dir": data_dir and str(data_dir),
+        "data.dir": data_dir,
         "listeners": listeners,
-        "brokers": brokers and str(brokers),
+        "brokers": None if brokers is None else str(brokers),
         "advertised.listeners": advertised_listeners,
     }
     try:
-        chosen = chosen_config(config, setting or [], {name: text for name, text in flags.items() if text}, in_memory)
+        chosen = chosen_config(
+            config, setting or [], {name: text for name, text in flags.items() if text is not None}, in_memory
+        )
     except ConfigError as error:
         typer.echo(f"kohort: {error}", err=True)
         raise typer.Exit(BAD_SETTING) from None

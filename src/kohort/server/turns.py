@@ -18,7 +18,10 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from kohort.broker.turn import Arrived, ConnectionId, Millis, Release, Shutdown, Turn
+from kohort.server import log
 from kohort.storage.protocol import Operation, Storage
+
+COMPLAIN_AGAIN_S = 60.0
 
 
 class Steps(Protocol):
@@ -62,6 +65,7 @@ class TurnLoop:
         self._clock = clock
         self._began = began
         self._deliver = deliver
+        self._complained: dict[str, float] = {}
         self._failed = failed
         self._writer = None if in_place else _Writer(self._loop, storage)
         self._arrived: list[Arrived] = []
@@ -156,9 +160,18 @@ class TurnLoop:
         else:
             self._finish(turn, controls)
 
+    def _complain(self, line: str) -> None:
+        """A consumer that meets damage asks again and again; the log says so once a minute."""
+        now = time.monotonic()
+        if now - self._complained.get(line, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
+            self._complained[line] = now
+            log.error("damaged data", what=line)
+
     def _finish(self, turn: Turn, controls: list[asyncio.Future[None]]) -> None:
         try:
             self._deliver(turn.releases)
+            for line in turn.complaints:
+                self._complain(line)
             busy = self._broker.busy
             deadline = self._broker.next_deadline()
         except Exception as error:

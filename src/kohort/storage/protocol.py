@@ -97,6 +97,10 @@ class StorageError(Exception):
     """The data directory cannot be used (locked, damaged, of a newer format), or a write failed. Says what to do."""
 
 
+class DamagedBatch(StorageError):
+    """One stored batch does not match its checksum; what stands around it is sound. It is never handed out."""
+
+
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 

@@ -42,6 +42,7 @@ from kohort.storage.protocol import (
     Append,
     BatchInfo,
     CreateLog,
+    DamagedBatch,
     DeleteLog,
     LogInfo,
     LogKey,
@@ -522,7 +523,7 @@ class SqliteStorage:
             row.base_offset, row.last_offset, row.max_timestamp, data, row.producer_id, row.leader_epoch
         )
         if not is_intact(batch, row.size):
-            raise self._damaged(f"the batch at offset {row.base_offset} does not match its checksum")
+            raise DamagedBatch(f"{self.path} is damaged: the batch at offset {row.base_offset} fails its checksum")
         return batch
 
     # -- errors
@@ -535,11 +536,15 @@ class SqliteStorage:
             yield
         except sqlite3.Error as error:
             raise self._explained(error, doing) from error
+        except UnicodeDecodeError as error:
+            # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
+            raise self._damaged("its schema is no text") from error
 
     def _explained(self, error: sqlite3.Error, doing: str) -> StorageError:
         code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
         match code:
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            # The statements are ours and right: where SQLite finds an error in them, the schema is not ours any more.
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
                 return self._damaged(str(error))
             case sqlite3.SQLITE_FULL:
                 return StorageError(

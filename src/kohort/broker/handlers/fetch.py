@@ -17,7 +17,7 @@ from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
-from kohort.storage.protocol import LogKey
+from kohort.storage.protocol import DamagedBatch, LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
     EpochEndOffset,
@@ -130,7 +130,15 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         return _data(reading, partition, asked, b"", diverging)
     if not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
         return _error(reading, asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-    records = _records(reading, partition, asked)
+    try:
+        records = _records(reading, partition, asked)
+    except DamagedBatch as error:
+        # The others go on. A consumer gets past it by seeking, an operator by a backup or by deleting the records.
+        reading.state.complain(
+            f"{topic.name}-{asked.partition} cannot be read at offset {asked.fetch_offset}: {error}. Restore the data "
+            "from a backup, or let consumers seek past it, or delete the records up to it"
+        )
+        return _error(reading, asked, ErrorCode.CORRUPT_MESSAGE)
     return _data(reading, partition, asked, records, EpochEndOffset())
 
 

@@ -1,0 +1,34 @@
+"""One damaged batch: its partition says so, the server and every other partition go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+
+def test_a_flipped_byte_stops_nobody_but_its_readers(tmp_path: Path) -> None:
+    with KohortServer(data_dir=tmp_path) as server, Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic("t", 2)
+        for partition in range(2):
+            cluster.produce("t", partition, [NewRecord(b"k", b"a-value-to-damage-%d" % partition, 1_000)])
+    file = tmp_path / "kohort.db"
+    data = bytearray(file.read_bytes())
+    data[data.index(b"a-value-to-damage-0")] ^= 1
+    file.write_bytes(data)
+    with KohortServer(data_dir=tmp_path) as server, Cluster(server.bootstrap_servers) as cluster:
+        partitions = tuple(FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=10_000) for p in range(2))
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=(FetchTopic(topic="t", partitions=partitions),))
+        leader = next(iter(cluster.nodes()))
+        [answered] = cluster.connection(leader).request(request, FetchResponse).responses
+        damaged, sound = answered.partitions
+        assert (damaged.error_code, damaged.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
+        assert sound.error_code == 0
+        assert b"a-value-to-damage-1" in (sound.records or b"")
+        cluster.produce("t", 0, [NewRecord(b"k", b"later", 1_000)])
+        [after] = cluster.fetch({("t", 0): 1}, max_wait_ms=100)
+        assert b"later" in after.records
