@@ -183,9 +183,8 @@ def _summarize(summary: IngestSummary, output: Path, group: str | None, form: Fo
         print_json({**result, "output": str(output), "files": files, "group": group})
         return
     batches = "1 micro-batch" if summary.batches == 1 else f"{summary.batches} micro-batches"
-    print(
-        f"{summary.rows:,} rows in {batches}, {summary.seconds:.1f} s after Spark's start; {plural(files, 'file')} in {output}"
-    )
+    took = f"{summary.seconds:.1f} s after Spark's start"
+    print(f"{summary.rows:,} rows in {batches}, {took}; {plural(files, 'file')} in {output}")
     if summary.positions:
         rows = [
             (topic, partition, offset, summary.committed.get((topic, partition), "-") if group else "-")
