@@ -14,7 +14,7 @@ from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
 from kohort.coordinator.events import ExpireOffsets
-from kohort.storage.protocol import LogKey
+from kohort.storage.protocol import DamagedBatch, LogKey
 
 LOGS_A_TURN = 32
 """How many logs are looked at in one turn."""
@@ -101,9 +101,17 @@ class Upkeep:
         if state.partition_of(partition.log) is not partition:
             self._compaction = None  # Its topic was deleted.
             return
-        state.operations.extend(
-            under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
-        )
+        try:
+            replaced = under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
+        except DamagedBatch as damage:
+            # What was replaced so far is sound by itself. The log is left alone until more is written to it.
+            topic = state.catalog.by_id.get(partition.log.topic_id)
+            name = topic.name if topic is not None else "the metadata log"
+            state.complain(f"{name}-{partition.log.partition} cannot be compacted: {damage}")
+            self._clean_to[partition.log] = partition.high_watermark
+            self._compaction = None
+            return
+        state.operations.extend(replaced)
         if under_way.done:
             self._clean_to[partition.log] = under_way.clean_to
             self._compaction = None

@@ -8,6 +8,7 @@ from kohort.broker.handlers.fetch import leader_error
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
+from kohort.storage.protocol import DamagedBatch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import (
     DeleteRecordsPartition,
@@ -72,7 +73,11 @@ def _list_offset(
     error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
     if error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
-    timestamp, offset, epoch = _locate(partition, asked.timestamp)
+    try:
+        timestamp, offset, epoch = _locate(partition, asked.timestamp)
+    except DamagedBatch as damage:
+        state.complain(f"{topic.name}-{index} cannot be searched by time: {damage}")
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
     return ListOffsetsPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
