@@ -33,7 +33,7 @@ from __future__ import annotations
 from kohort.config import Config
 from kohort.coordinator.checks import LONGEST_NAME, check_join, check_member, check_sync
 from kohort.coordinator.deadlines import Deadlines
-from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Reply, RequestId
+from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Reply, RequestId, What
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.protocols import supports, vote
 from kohort.coordinator.records import generation_record, group_record
@@ -429,7 +429,7 @@ class ClassicGroups:
         self.deadlines.clear(("pending", group.group_id, member_id))
         return True
 
-    def _remove(self, group: Group, member_id: str, why: str, what: str = "member removed") -> None:
+    def _remove(self, group: Group, member_id: str, why: str, what: What = "member removed") -> None:
         """The caller rebalances, once for all that it removes."""
         member = group.take_out(member_id)
         if member.instance_id is not None:
@@ -521,6 +521,9 @@ class ClassicGroups:
             member.sync = None
         self._arm_session(group, member, now)
 
+    def answer_held(self, request_id: RequestId) -> None:
+        """Nothing is held yet."""
+
     # -- what leaves
 
     def _enter(self, group: Group, phase: Phase, now: Millis) -> None:
@@ -557,8 +560,8 @@ class ClassicGroups:
         told = event.body.member_id if member_id is None else member_id
         self.out.replies.append(Reply(event.request_id, join_error(error, event.version, told)))
 
-    def _note(self, group: Group, what: str, cause: str, member_id: str = "") -> None:
-        self.out.journal.append(JournalEntry(group.group_id, what, cause, group.generation_id, member_id))
+    def _note(self, group: Group, what: What, cause: str, member_id: str = "") -> None:
+        self.out.journal.append(JournalEntry(group.group_id, what, cause, group.generation_id, member_id=member_id))
 
 
 def _rebalance_timeout(event: GroupRequested) -> Millis:

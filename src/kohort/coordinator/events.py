@@ -10,7 +10,7 @@ when the records are durable.
 
 from __future__ import annotations
 
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 
 import msgspec
 
@@ -39,10 +39,18 @@ class GroupRequested(msgspec.Struct, frozen=True, gc=False):
     body: Any
     nonce: str = ""
     """Chance as an argument: the UUID text of which the shard makes a new member id, should it need one."""
+    hold_ms: Millis = 0
+    """How long the answer to a heartbeat may be held, so that a rebalance can be pushed; 0 where it may not."""
 
 
 class RequestAbandoned(msgspec.Struct, frozen=True, gc=False):
     """The connection of a parked request is gone. The member stays until its session ends; its reply is dropped."""
+
+    request_id: RequestId
+
+
+class AnswerHeld(msgspec.Struct, frozen=True, gc=False):
+    """Another request arrived behind a heartbeat whose answer is held: it is answered now, with what there is."""
 
     request_id: RequestId
 
@@ -69,7 +77,16 @@ class Unloaded(msgspec.Struct, frozen=True, gc=False):
     """The shard moves to another broker or the server stops: parked requests are answered with 16 (R1)."""
 
 
-Event = GroupRequested | RequestAbandoned | DeadlineReached | TopicsDeleted | ExpireOffsets | Loaded | Unloaded
+Event = (
+    GroupRequested
+    | RequestAbandoned
+    | AnswerHeld
+    | DeadlineReached
+    | TopicsDeleted
+    | ExpireOffsets
+    | Loaded
+    | Unloaded
+)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -86,14 +103,62 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     body: Any
 
 
+class MemberStory(msgspec.Struct, frozen=True, gc=False):
+    """A member as it stands when a rebalance is over."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    joined_after_ms: Millis = -1
+    """Its JoinGroup came this long after the rebalance began; -1: unknown."""
+    synced_after_ms: Millis = -1
+    """Its SyncGroup came this long after the generation began; -1: not yet."""
+    assignment: bytes = b""
+
+
+What = Literal[
+    # of a member
+    "member joined",
+    "member left",  # cause: the reason that it gave
+    "member removed",  # by the coordinator or by an operator; the cause says who and why
+    "session expired",
+    "subscription changed",  # its protocols or their metadata
+    "leader rejoined",
+    "static member returned",
+    # of the group
+    "rebalance started",
+    "generation began",
+    "group is stable",
+    "group is empty",
+    "assignment refused",  # the group's record would be too large
+    "group deleted",
+    "group loaded",
+    "group unloaded",
+    "offsets deleted",
+]
+
+
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
-    """One transition of a group, with its cause: what `kohort groups explain` will tell."""
+    """One thing that happened to a group, with its cause; the journal makes the group's story of them."""
 
     group: str
-    what: str
-    cause: str
+    what: What
+    cause: str = ""
     generation_id: int = -1
+    """The group's when it happened."""
     member_id: str = ""
+    """Whom it happened to, or who caused it; "" when it was nobody in particular."""
+    instance_id: str | None = None
+    client_id: str = ""
+    host: str = ""
+    waited_ms: Millis = -1
+    """session expired: how long it was silent. member removed for being late: how long the others waited.
+    generation began, group is stable, group is empty: how long the phase before took. -1 otherwise."""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberStory, ...] = ()
+    """group is stable, group loaded: all members in the group's order, with their assignments."""
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):

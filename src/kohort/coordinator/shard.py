@@ -11,6 +11,7 @@ from __future__ import annotations
 from kohort.config import Config
 from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.events import (
+    AnswerHeld,
     DeadlineReached,
     Effects,
     Event,
@@ -74,6 +75,8 @@ class Shard:
                     groups.deadline_reached(key, now)
             case RequestAbandoned():
                 groups.abandon(event.request_id, now)
+            case AnswerHeld():
+                groups.answer_held(event.request_id)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
