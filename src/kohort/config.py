@@ -108,6 +108,22 @@ class Config:
     group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session timeout a member may ask for", low=1)
     group_initial_rebalance_delay_ms: int = _setting(3_000, "How long a new group waits for more members", low=0)
     group_max_size: int = _setting(INT_MAX, "Members of one group", low=1, high=INT_MAX)
+    group_max_bytes: int = _setting(
+        16_777_216,
+        "Bytes of all protocols of a group's members, and of the group's record; beyond it joins and assignments "
+        "are refused",
+        low=65_536,
+        high=INT_MAX // 4,
+    )
+    group_max_pending_members: int = _setting(
+        20_000, "Member ids that a group has given out and that nobody has used yet; the oldest goes first", low=1
+    )
+    group_storm_rebalance_delay_ms: int = _setting(
+        3_000,
+        "From the third rebalance on that begins this soon after the one before, each waits this long for more "
+        "members to come and go; 0 never",
+        low=0,
+    )
     group_new_member_join_timeout_ms: int = _setting(300_000, "A new member parked longer than this is removed", low=1)
 
     # -- offsets

@@ -6,10 +6,12 @@ nonce a counter. Requests go in their newest version unless `v=` says otherwise.
 
     config group_max_size=2                      before the first request
     join GROUP NAME [instance=I] [session=10s] [rebalance=30s] [protocols=range:T1+T2,sticky:T1] [type=consumer] [id=X]
-    sync GROUP NAME [assign=a:bytes,b:bytes] [gen=N]        heartbeat GROUP NAME [gen=N] [id=X] [instance=I]
+    sync GROUP NAME [assign=a:bytes,b:bytes] [gen=N]        heartbeat GROUP NAME [gen=N] [id=X] [instance=I] [hold=2s]
     leave GROUP NAME... | instance=I             group GROUP a b c           a stable group of members a, b, c
     commit GROUP NAME|- TOPIC-0=5[:metadata] [gen=N] [retention=1h]         fetch GROUP all|TOPIC-0
     delete-offsets GROUP TOPIC-0                 delete GROUP...            describe GROUP      list [states=] [types=]
+    answer-held GROUP NAME                       another request stands behind its held heartbeat
+    loading                                      first: the shard is not loaded until `load`
     vanish NAME                                  the connection of its parked request is gone
     advance 3s    expire    topics-deleted TOPIC    unload    load    restart
 """
@@ -20,11 +22,13 @@ from typing import Any
 
 from kohort.config import Config
 from kohort.coordinator.events import (
+    AnswerHeld,
     Client,
     DeadlineReached,
     Event,
     ExpireOffsets,
     GroupRequested,
+    JournalEntry,
     Loaded,
     Record,
     Reply,
@@ -62,6 +66,9 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+
+OF_MEMBERS = ("session", "pending", "hold")
+"""Deadlines of a member; the others are the group's."""
 
 LONG = "long" * 10_000
 
@@ -102,13 +109,15 @@ class ShardWorld:
         self.nonces = 0
         self.printed: list[str] = []
         self.quiet = False
+        self.loading = False
         self._shard: Shard | None = None
 
     @property
     def shard(self) -> Shard:
         if self._shard is None:
             self._shard = Shard(0, Config(**self.settings))
-            self._step(Loaded())
+            if not self.loading:
+                self._step(Loaded())
         return self._shard
 
     # -- commands
@@ -122,6 +131,10 @@ class ShardWorld:
     def do_config(self, **settings: str) -> None:
         assert self._shard is None, "config stands before the first request"
         self.settings.update((name, int(value)) for name, value in settings.items())
+
+    def do_loading(self) -> None:
+        assert self._shard is None, "loading stands before the first request"
+        self.loading = True
 
     def do_join(self, group: str, name: str, **options: str) -> None:
         who = self._name(group, name)
@@ -176,7 +189,12 @@ class ShardWorld:
             member_id=_text(options.get("id", who.member_id)),
             group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
         )
-        self._ask(who, version, request)
+        self._ask(who, version, request, hold_ms=duration(options.get("hold", "0s")))
+
+    def do_answer_held(self, group: str, name: str) -> None:
+        request_id = self._name(group, name).parked
+        assert request_id is not None, f"no request of {name} is parked"
+        self._step(AnswerHeld(request_id))
 
     def do_leave(self, group: str, *names: str, **options: str) -> None:
         version = int(options.get("v", 5))
@@ -334,7 +352,7 @@ class ShardWorld:
             self._step(DeadlineReached())
         self.now = when
 
-    def _ask(self, who: Name, version: int, body: Any) -> None:
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0) -> None:
         schema = schema_of(type(body))
         api = schema.name.removesuffix("Request")
         # What a client cannot put on the wire, the shard never sees.
@@ -347,7 +365,7 @@ class ShardWorld:
             self.nonces += 1
             nonce = str(self.nonces)
         who.parked = request_id
-        self._step(GroupRequested(request_id, version, Client(who.name, "/10.0.0.1"), body, nonce))
+        self._step(GroupRequested(request_id, version, Client(who.name, "/10.0.0.1"), body, nonce, hold_ms))
 
     def _step(self, event: Event) -> None:
         shard = self.shard
@@ -358,9 +376,7 @@ class ShardWorld:
         shard.validate()
         self._check_log(shard)
         for entry in effects.journal:
-            member = f" {entry.member_id}" if entry.member_id else ""
-            cause = f" ({entry.cause})" if entry.cause else ""
-            self._print(f"journal {entry.group}({entry.generation_id}): {entry.what}{member}{cause}")
+            self._print(describe_entry(entry))
         for record in effects.records:
             self._print(f"record {describe_record(record)}")
         for reply in effects.replies:
@@ -406,13 +422,14 @@ class ShardWorld:
                 marks = "*" if member.member_id == group.leader else ""
                 marks += " joined" if member.join is not None else ""
                 marks += " syncing" if member.sync is not None else ""
+                marks += " held" if member.heartbeat is not None else ""
                 marks += " (away)" if (member.join or member.sync) not in (None, *groups.parked) else ""
                 members.append(member.member_id + marks)
             members += [f"{member_id} pending" for member_id in group.pending]
             lines.append(f"{group_id} {group.phase.value}({group.generation_id}) [{', '.join(members)}]")
             deadlines = [
-                f"{kind}{' ' + member_id if member_id else ''} {due / 1000:.3f}"
-                for (kind, of, member_id), due in groups.deadlines.items()
+                f"{kind}{' ' + armed_for if kind in OF_MEMBERS else ''} {due / 1000:.3f}"
+                for (kind, of, armed_for), due in groups.deadlines.items()
                 if of == group_id
             ]
             if deadlines:
@@ -430,6 +447,21 @@ def _null(text: str | None) -> str | None:
 
 def _error(code: int) -> str:
     return f" error={code} {ErrorCode(code).name}" if code else ""
+
+
+def describe_entry(entry: JournalEntry) -> str:
+    """In brief: who else is in the group, and with what, stands in the record."""
+    member = f" {entry.member_id}" if entry.member_id else ""
+    cause = f" ({entry.cause})" if entry.cause else ""
+    waited = f" after {entry.waited_ms / 1000:.3f}s" if entry.waited_ms >= 0 else ""
+    late = [
+        f"{m.member_id} joined {m.joined_after_ms / 1000:.3f}s"
+        + (f" synced {m.synced_after_ms / 1000:.3f}s" if m.synced_after_ms >= 0 else "")
+        for m in entry.members
+        if m.joined_after_ms > 0 or m.synced_after_ms > 0
+    ]
+    waits = f" waited for {', '.join(late)}" if late else ""
+    return f"journal {entry.group}({entry.generation_id}): {entry.what}{member}{waited}{cause}{waits}"
 
 
 def describe_record(record: Record) -> str:

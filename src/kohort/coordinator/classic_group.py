@@ -10,7 +10,7 @@
 | Empty | starts the initial rebalance | 25 | 25 | generation -1 only |
 | PreparingRebalance | parked | 27 | 27, session re-armed | accepted, session re-armed |
 | CompletingRebalance | same metadata: current generation; else a new rebalance | parked until the leader's | 0 | 27 |
-| Stable | leader or changed metadata: rebalance; else current generation | own assignment | 0 | accepted |
+| Stable | leader or changed metadata: rebalance; else current generation | own assignment | 0, may be held | accepted |
 
 A group that is deleted or unloaded is no longer there; there is no Dead group that a request could meet.
 
@@ -23,9 +23,17 @@ Sessions: every accepted request of a member re-arms its session. While a reques
 that keeps the member waiting, and its session does not count (H11), unless the member is new (J23) or its connection
 is gone.
 
+Held heartbeats: where the broker allows it (`hold_ms`), the heartbeat of a member that has its assignment is parked in
+Stable and answered with 27 the moment a rebalance starts, so that the member need not find out with its next one. It
+is answered with 0 when its time is up or when the broker says that another request waits behind it (AnswerHeld).
+
+Storms: members that come and go all the time would cause one rebalance after the other. From the third on that begins
+soon after the one before, the join phase stays open for a while, so that one rebalance serves many of them.
+
 Where it differs from Kafka on purpose: a request that a newer one of the same member replaces is answered with 27 and
 not forgotten; a pending member that leaves starts no rebalance; a static member that returns before it synced keeps
-its place among those who have yet to sync; a refused JoinGroup founds no group.
+its place among those who have yet to sync; a refused JoinGroup founds no group; a group has a size in bytes, beyond
+which joins get 81.
 """
 
 from __future__ import annotations
@@ -33,12 +41,12 @@ from __future__ import annotations
 from kohort.config import Config
 from kohort.coordinator.checks import LONGEST_NAME, check_join, check_member, check_sync
 from kohort.coordinator.deadlines import Deadlines
-from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Reply, RequestId, What
+from kohort.coordinator.events import GroupRequested, JournalEntry, MemberStory, Millis, Record, Reply, RequestId, What
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.protocols import supports, vote
 from kohort.coordinator.records import generation_record, group_record
 from kohort.coordinator.responses import join_error, joined, sync_error, synced
-from kohort.coordinator.state import Group, HardState, Member, Phase, Protocols
+from kohort.coordinator.state import Group, HardState, Member, Phase, Protocols, size_of
 from kohort.coordinator.stored_group import group_of, value_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -47,7 +55,14 @@ from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupRespons
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 Key = tuple[str, str, str]
-"""Of a deadline: kind (session, pending, join, initial, sync), group id, member id or ""."""
+"""Of a deadline: kind, group id, and whom or what it was armed for.
+
+session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
+generation than the group's is out of date and does nothing.
+"""
+
+STORM = 3
+"""So many rebalances in a row, each begun right after the one before, make a storm."""
 
 LEAST_WAIT_MS = 1_000
 """Between two attempts to complete a join that nobody has joined, whatever rebalance timeout the members ask for."""
@@ -83,6 +98,8 @@ class ClassicGroups:
         protocols: Protocols = tuple((p.name, p.metadata) for p in request.protocols)
         if not supports(group, request.protocol_type, protocols):
             return self._refuse_join(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if self._bytes_with(group, request, protocols) > self._config.group_max_bytes:
+            return self._turn_away(group, event, now)
         if request.member_id:
             return self._join_known(group, event, protocols, now)
         return self._join_new(group, event, protocols, now)
@@ -99,11 +116,16 @@ class ClassicGroups:
             case _:
                 return member_id in group.members or len(group.members) < limit
 
+    def _bytes_with(self, group: Group, request: JoinGroupRequest, protocols: Protocols) -> int:
+        """What the leader would be sent at most, and what the group's record would hold: they need a limit (R5)."""
+        former = group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
+        return group.protocol_bytes + size_of(protocols) - (former.protocol_bytes if former is not None else 0)
+
     def _turn_away(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id
         if member_id in group.members:
-            self._remove(group, member_id, "the group is full")
-            self._rebalance(group, now, "a member was removed: the group is full", member_id)
+            member = self._remove(group, member_id, now, "the group is full")
+            self._rebalance(group, now, "a member was removed: the group is full", member)
         elif self._forget_pending(group, member_id):
             self._complete_join_if_all_joined(group, now)
         return self._refuse_join(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
@@ -124,6 +146,8 @@ class ClassicGroups:
             return self._add_and_rebalance(group, member_id, event, protocols, now)
         if is_new_group:
             self._persist(group)  # J37
+        if len(group.pending) >= self._config.group_max_pending_members:
+            self._forget_pending(group, next(iter(group.pending)))
         group.pending[member_id] = request.session_timeout_ms
         self.deadlines.set(("pending", group.group_id, member_id), now + request.session_timeout_ms)
         return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
@@ -142,6 +166,8 @@ class ClassicGroups:
         member = group.members[member_id]
         unchanged = member.protocols == protocols
         is_leader = member_id == group.leader
+        if not unchanged:
+            self._note(group, "subscription changed", _why_changed(member, protocols, request.reason), member)
         if group.phase is Phase.PREPARING:
             return self._update_and_rebalance(group, member, event, protocols, now, "a member rejoined")
         if unchanged and (group.phase is Phase.COMPLETING or not is_leader):
@@ -149,6 +175,8 @@ class ClassicGroups:
             self._arm_session(group, member, now)
             self.out.replies.append(Reply(event.request_id, joined(group, member, with_members=is_leader)))
             return None
+        if unchanged:
+            self._note(group, "leader rejoined", request.reason or "", member)
         why = "the leader rejoined" if unchanged else "a member's protocols changed"
         return self._update_and_rebalance(group, member, event, protocols, now, why)
 
@@ -174,11 +202,11 @@ class ClassicGroups:
             group.leader = member_id
         if group.initial:
             group.joined_in_window = True
-        self._park_join(group, member, event)
+        self._park_join(group, member, event, now)
         # It may not know its id yet, and then cannot heartbeat while it is parked.
         self.deadlines.set(("session", group.group_id, member_id), now + self._config.group_new_member_join_timeout_ms)
-        self._note(group, "member joined", request.reason or "", member_id)
-        self._rebalance(group, now, "a member joined", member_id)
+        self._note(group, "member joined", request.reason or "", member)
+        self._rebalance(group, now, "a member joined", member)
 
     def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
         group.change_protocols(member, protocols)
@@ -190,8 +218,8 @@ class ClassicGroups:
         self, group: Group, member: Member, event: GroupRequested, protocols: Protocols, now: Millis, why: str
     ) -> None:
         self._update(group, member, event, protocols)
-        self._park_join(group, member, event)
-        self._rebalance(group, now, why, member.member_id)
+        self._park_join(group, member, event, now)
+        self._rebalance(group, now, why, member)
 
     def _replace_static(
         self, group: Group, former_id: str, member_id: str, event: GroupRequested, protocols: Protocols, now: Millis
@@ -200,18 +228,20 @@ class ClassicGroups:
         member = group.members[former_id]
         self._answer_join(group, member, join_error(ErrorCode.FENCED_INSTANCE_ID, member.join_version, former_id))
         self._answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        self._answer_heartbeat(group, member, ErrorCode.FENCED_INSTANCE_ID)
         was_leader = group.leader == former_id
         self._rename(group, member, member_id)
         self._update(group, member, event, protocols)
         self._arm_session(group, member, now)
-        self._note(group, "static member returned", event.body.reason or "", member_id)
+        self._note(group, "static member returned", event.body.reason or "", member)
         if group.phase is not Phase.STABLE:
-            self._park_join(group, member, event)
-            return self._rebalance(group, now, "a static member returned", member_id)
-        if vote(group) != group.protocol:
-            self._park_join(group, member, event)
-            return self._rebalance(group, now, "a static member returned with other protocols", member_id)
-        self._persist(group)
+            self._park_join(group, member, event, now)
+            return self._rebalance(group, now, "a static member returned", member)
+        record = group_record(group.group_id, value_of(group))
+        if vote(group) != group.protocol or self._is_too_large(record):
+            self._park_join(group, member, event, now)
+            return self._rebalance(group, now, "a static member returned with other protocols", member)
+        self.out.records.append(record)
         # Below version 9 a leader would compute an assignment that nobody takes: it is told of its old id.
         skip = was_leader and event.version >= 9
         leader = former_id if was_leader and not skip else None
@@ -236,28 +266,46 @@ class ClassicGroups:
 
     # -- the rebalance
 
-    def _rebalance(self, group: Group, now: Millis, why: str, member_id: str = "") -> None:
+    def _rebalance(self, group: Group, now: Millis, why: str, member: Member | None = None) -> None:
         """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined."""
         if group.phase is Phase.PREPARING:
             return self._complete_join_if_all_joined(group, now)
-        if group.phase is Phase.COMPLETING:
-            for member in group.members.values():
-                member.assignment = b""
-                if member.sync is not None:
-                    self._arm_session(group, member, now)
-                    self._answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-        self.deadlines.clear(("sync", group.group_id, ""))
-        group.awaiting_sync.clear()
+        self._call_off(group, now)
         group.initial = group.phase is Phase.EMPTY
+        group.cause, group.began_ms = why, now
+        self._note(group, "rebalance started", why, member, waited_ms=now - group.since)
         self._enter(group, Phase.PREPARING, now)
-        self._note(group, "rebalance started", why, member_id)
         if group.initial:
             delay = self._config.group_initial_rebalance_delay_ms
             group.joined_in_window = False
             group.window_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
-            self.deadlines.set(("initial", group.group_id, ""), now + delay)
+            self._arm("initial", group, now + delay)
             return None
+        self._look_out_for_storm(group, now)
         return self._complete_join_if_all_joined(group, now)
+
+    def _call_off(self, group: Group, now: Millis) -> None:
+        """What the members of this generation wait for will not come; those that sit still are told to join (27)."""
+        completing = group.phase is Phase.COMPLETING
+        for member in group.members.values():
+            if completing:
+                member.assignment = b""
+            if member.sync is not None:
+                self._arm_session(group, member, now)
+                self._answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+            self._answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+            if member.join is None:
+                member.joined_ms = -1
+        self._disarm("sync", group)
+        group.awaiting_sync.clear()
+
+    def _look_out_for_storm(self, group: Group, now: Millis) -> None:
+        delay = self._config.group_storm_rebalance_delay_ms
+        hasty = group.ended_ms >= 0 and now - group.ended_ms < delay
+        group.hasty = group.hasty + 1 if hasty else 0
+        if group.hasty >= STORM:
+            group.settling = True
+            self._arm("settle", group, now + delay)
 
     def _window_ended(self, group: Group, now: Millis) -> None:
         """The initial window is over; joins in it earn one more (J11)."""
@@ -265,58 +313,61 @@ class ClassicGroups:
             group.joined_in_window = False
             delay = min(self._config.group_initial_rebalance_delay_ms, group.window_remaining_ms)
             group.window_remaining_ms -= delay
-            self.deadlines.set(("initial", group.group_id, ""), now + delay)
+            self._arm("initial", group, now + delay)
             return
         self._complete_join(group, now)
 
     def _complete_join_if_all_joined(self, group: Group, now: Millis) -> None:
         if group.phase is not Phase.PREPARING or group.initial:
             return
-        if not group.pending and group.parked_joins == len(group.members):
+        open_for_more = group.settling and group.members
+        if not open_for_more and not group.pending and group.parked_joins == len(group.members):
             self._complete_join(group, now)
-        elif ("join", group.group_id, "") not in self.deadlines:
-            self.deadlines.set(("join", group.group_id, ""), now + group.rebalance_timeout_ms)
+        elif ("join", group.group_id, str(group.generation_id)) not in self.deadlines:
+            self._arm("join", group, now + group.rebalance_timeout_ms)
 
     def _complete_join(self, group: Group, now: Millis) -> None:
         """Everybody joined, or the time is up: the next generation begins with those that are here (J13-J16)."""
-        self.deadlines.clear(("join", group.group_id, ""))
-        self.deadlines.clear(("initial", group.group_id, ""))
-        group.initial = False
+        for kind in ("join", "initial", "settle"):
+            self._disarm(kind, group)
+        group.initial = group.settling = False
         late = [m for m in group.members.values() if m.join is None]
         for member in late:
             if member.instance_id is None:
-                self._remove(group, member.member_id, "it did not rejoin in time")
+                self._remove(group, member.member_id, now, "it did not rejoin in time", waited_ms=now - group.since)
         present = [m for m in group.members.values() if m.join is not None]
         if group.members and not present:
             # Only static members that are away: wait on, until they come or their sessions end.
             wait = max(group.rebalance_timeout_ms, LEAST_WAIT_MS)
-            self.deadlines.set(("join", group.group_id, ""), now + wait)
+            self._arm("join", group, now + wait)
             return
         if group.leader is not None and group.members[group.leader].join is None:
             group.leader = present[0].member_id
         group.generation_id = max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1
         self.out.records.append(generation_record(group.group_id, group.generation_id))
+        group.ended_ms = now
         if not group.members:
             group.protocol = None
+            self._note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
             self._enter(group, Phase.EMPTY, now)
             self._persist(group)
-            self._note(group, "group is empty", "nobody is left")
             return
         group.protocol = vote(group)
+        self._note(group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since)
         self._enter(group, Phase.COMPLETING, now)
-        self._note(group, "generation began", "time was up" if late else "all joined")
         for member in group.members.values():
             group.awaiting_sync[member.member_id] = None
             member.is_new = False
+            member.synced_ms = -1
             self._arm_session(group, member, now)
             self._answer_join(group, member, joined(group, member, with_members=member.member_id == group.leader))
-        self.deadlines.set(("sync", group.group_id, ""), now + group.rebalance_timeout_ms)
+        self._arm("sync", group, now + group.rebalance_timeout_ms)
 
     def _sync_overdue(self, group: Group, now: Millis) -> None:
         """Members that were told of their generation and never synced hold up everybody: they go (S10)."""
         overdue = list(group.awaiting_sync)
         for member_id in overdue:
-            self._remove(group, member_id, "it did not sync in time")
+            self._remove(group, member_id, now, "it did not sync in time", waited_ms=now - group.ended_ms)
         self._rebalance(group, now, f"{len(overdue)} did not sync in time")
 
     # -- SyncGroup
@@ -329,7 +380,9 @@ class ClassicGroups:
             self.out.replies.append(Reply(event.request_id, sync_error(error)))
             return
         member = group.members[request.member_id]
-        group.awaiting_sync.pop(member.member_id, None)
+        if member.member_id in group.awaiting_sync:
+            del group.awaiting_sync[member.member_id]
+            member.synced_ms = now
         if group.phase is Phase.STABLE:
             self._arm_session(group, member, now)
             self.out.replies.append(Reply(event.request_id, synced(group, member)))
@@ -340,25 +393,79 @@ class ClassicGroups:
             if member.member_id == group.leader:
                 self._take_assignment(group, request, now)
         if not group.awaiting_sync:
-            self.deadlines.clear(("sync", group.group_id, ""))
+            self._disarm("sync", group)
 
     def _take_assignment(self, group: Group, request: SyncGroupRequest, now: Millis) -> None:
         given = {a.member_id: a.assignment for a in request.assignments}
         for member in group.members.values():
             member.assignment = given.get(member.member_id, b"")
+        leader = group.members[request.member_id]
+        record = group_record(group.group_id, value_of(group, since=now))
+        if self._is_too_large(record):
+            self._refuse_assignment(group, record, leader, now)
+            return
+        took = now - group.since
         self._enter(group, Phase.STABLE, now)
-        self._persist(group)
-        self._note(group, "group is stable", "the leader's assignment", request.member_id)
+        self.out.records.append(record)
+        self._note(group, "group is stable", "the leader's assignment", leader, took, self._stories(group))
         for member in group.members.values():
             if member.sync is not None:
                 self._arm_session(group, member, now)
                 self._answer_sync(member, synced(group, member))
 
+    def _is_too_large(self, record: Record) -> bool:
+        return len(record.value or b"") > self._config.group_max_bytes
+
+    def _refuse_assignment(self, group: Group, record: Record, leader: Member, now: Millis) -> None:
+        """It cannot be stored, so it cannot be promised; the members are told to begin anew (R5)."""
+        size, limit = len(record.value or b""), self._config.group_max_bytes
+        why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
+        self._note(group, "assignment refused", why, leader)
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync is not None:
+                self._arm_session(group, member, now)
+                self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._rebalance(group, now, "the assignment was too large to be stored", leader)
+
     # -- Heartbeat
 
     def heartbeat(self, event: GroupRequested, now: Millis) -> None:
-        error = self._heartbeat(event.body, now)
+        request: HeartbeatRequest = event.body
+        error = self._heartbeat(request, now)
+        if event.hold_ms > 0 and not error and self._hold(event, now):
+            return
         self.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
+
+    def _hold(self, event: GroupRequested, now: Millis) -> bool:
+        """Whether the answer waits for a rebalance. Only that of a member that owes nothing, and never so long that it
+        could cost a session; it was re-armed when the heartbeat came, and is not again."""
+        group = self.groups[event.body.group_id]
+        member = group.members[event.body.member_id]
+        if group.phase is not Phase.STABLE or member.member_id in group.awaiting_sync:
+            return False
+        self._answer_heartbeat(group, member, ErrorCode.NONE)  # a former one, on another connection
+        member.heartbeat = event.request_id
+        self.parked[event.request_id] = (group.group_id, member.member_id)
+        hold_ms = min(event.hold_ms, member.session_timeout_ms // 3)
+        self.deadlines.set(("hold", group.group_id, member.member_id), now + hold_ms)
+        return True
+
+    def answer_held(self, request_id: RequestId) -> None:
+        found = self.parked.get(request_id)
+        if found is not None:
+            group = self.groups[found[0]]
+            member = group.members[found[1]]
+            if member.heartbeat == request_id:
+                self._answer_heartbeat(group, member, ErrorCode.NONE)
+
+    def _answer_heartbeat(self, group: Group, member: Member, error: int) -> None:
+        request_id, member.heartbeat = member.heartbeat, None
+        if request_id is None:
+            return
+        self.deadlines.clear(("hold", group.group_id, member.member_id))
+        if self.parked.pop(request_id, None) is not None:
+            self.out.replies.append(Reply(request_id, HeartbeatResponse(error_code=error)))
 
     def _heartbeat(self, request: HeartbeatRequest, now: Millis) -> int:
         group = self.groups.get(request.group_id)
@@ -393,7 +500,7 @@ class ClassicGroups:
             MemberResponse(
                 member_id=identity.member_id,
                 group_instance_id=identity.group_instance_id,
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave_one(group, identity),
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave_one(group, identity, now),
             )
             for identity in identities
         )
@@ -403,17 +510,23 @@ class ClassicGroups:
             self._complete_join_if_all_joined(group, now)
         return results
 
-    def _leave_one(self, group: Group, identity: MemberIdentity) -> int:
+    def _leave_one(self, group: Group, identity: MemberIdentity, now: Millis) -> int:
         member_id = identity.member_id
         instance = identity.group_instance_id
+        by_operator = not member_id and instance is not None
         if not member_id and instance is not None:
             member_id = group.instances.get(instance, "")  # an operator removes a static member (L4)
         elif self._forget_pending(group, member_id):
             return ErrorCode.NONE
         error = check_member(group, member_id, instance)
-        if not error:
-            self._remove(group, member_id, identity.reason or "it left", "member left")
-        return error
+        if error:
+            return error
+        reason = identity.reason or ""
+        if by_operator:
+            self._remove(group, member_id, now, f"an operator removed it: {reason}" if reason else "by an operator")
+        else:
+            self._remove(group, member_id, now, reason, "member left")
+        return ErrorCode.NONE
 
     # -- members
 
@@ -429,7 +542,15 @@ class ClassicGroups:
         self.deadlines.clear(("pending", group.group_id, member_id))
         return True
 
-    def _remove(self, group: Group, member_id: str, why: str, what: What = "member removed") -> None:
+    def _remove(
+        self,
+        group: Group,
+        member_id: str,
+        now: Millis,
+        why: str,
+        what: What = "member removed",
+        waited_ms: Millis = -1,
+    ) -> Member:
         """The caller rebalances, once for all that it removes."""
         member = group.take_out(member_id)
         if member.instance_id is not None:
@@ -438,36 +559,58 @@ class ClassicGroups:
         self.deadlines.clear(("session", group.group_id, member_id))
         self._answer_join(group, member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.join_version, ""))
         self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._answer_heartbeat(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         if group.leader == member_id:
             group.leader = next(iter(group.members), None)
-        self._note(group, what, why, member_id)
+        self._note(group, what, why, member, waited_ms)
+        return member
 
     # -- time
 
+    def _arm(self, kind: str, group: Group, when: Millis) -> None:
+        self.deadlines.set((kind, group.group_id, str(group.generation_id)), when)
+
+    def _disarm(self, kind: str, group: Group) -> None:
+        self.deadlines.clear((kind, group.group_id, str(group.generation_id)))
+
     def deadline_reached(self, key: Key, now: Millis) -> None:
-        kind, group_id, member_id = key
-        group = self.groups[group_id]
+        kind, group_id, of = key
+        group = self.groups.get(group_id)
+        if group is None:
+            return
         match kind:
-            case "session":
-                self._session_ended(group, group.members[member_id], now)
+            case "session" if of in group.members:
+                self._session_ended(group, group.members[of], now)
+            case "hold" if of in group.members:
+                self._answer_heartbeat(group, group.members[of], ErrorCode.NONE)
             case "pending":
-                del group.pending[member_id]
+                group.pending.pop(of, None)
                 self._complete_join_if_all_joined(group, now)
-            case "initial":
+            case _ if of == str(group.generation_id):
+                self._phase_overdue(kind, group, now)
+
+    def _phase_overdue(self, kind: str, group: Group, now: Millis) -> None:
+        match kind, group.phase:
+            case "initial", Phase.PREPARING if group.initial:
                 self._window_ended(group, now)
-            case "join":
+            case "settle", Phase.PREPARING:
+                group.settling = False
+                self._complete_join_if_all_joined(group, now)
+            case "join", Phase.PREPARING:
                 self._complete_join(group, now)
-            case "sync":
+            case "sync", Phase.COMPLETING | Phase.STABLE:
                 self._sync_overdue(group, now)
 
     def _session_ended(self, group: Group, member: Member, now: Millis) -> None:
         if (member.join in self.parked and not member.is_new) or member.sync is not None:
             return  # the answer to what is parked re-arms it
-        why = f"no request in {member.session_timeout_ms} ms"
+        silent_ms = member.session_timeout_ms
+        why = f"no request in {silent_ms} ms"
         if member.join in self.parked:
+            silent_ms = self._config.group_new_member_join_timeout_ms
             why = "it was new and parked for too long"
-        self._remove(group, member.member_id, why, "session expired")
-        self._rebalance(group, now, "a member's session expired", member.member_id)
+        self._remove(group, member.member_id, now, why, "session expired", silent_ms)
+        self._rebalance(group, now, "a member's session expired", member)
 
     # -- load, unload, deletion, vanished connections
 
@@ -477,6 +620,8 @@ class ClassicGroups:
             group = self.groups[group_id] = group_of(group_id, value)
             for member in group.members.values():
                 self._arm_session(group, member, now)
+            if group.members:
+                self._note(group, "group loaded", members=self._stories(group))
             if len(group.members) > self._config.group_max_size:
                 self._rebalance(group, now, "the group is over group.max.size")
             elif group.members and self._hard.generations.get(group_id, 0) > group.generation_id:
@@ -491,6 +636,9 @@ class ClassicGroups:
                     group, member, join_error(ErrorCode.NOT_COORDINATOR, member.join_version, member.member_id)
                 )
                 self._answer_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
+                self._answer_heartbeat(group, member, ErrorCode.NOT_COORDINATOR)
+            if group.members:
+                self._note(group, "group unloaded")
         self.groups.clear()
         self.parked.clear()
         self.deadlines = Deadlines()
@@ -517,12 +665,13 @@ class ClassicGroups:
             return
         group = self.groups[found[0]]
         member = group.members[found[1]]
+        if member.heartbeat == request_id:
+            member.heartbeat = None
+            self.deadlines.clear(("hold", group.group_id, member.member_id))
+            return
         if member.sync == request_id:
             member.sync = None
         self._arm_session(group, member, now)
-
-    def answer_held(self, request_id: RequestId) -> None:
-        """Nothing is held yet."""
 
     # -- what leaves
 
@@ -533,12 +682,13 @@ class ClassicGroups:
     def _persist(self, group: Group) -> None:
         self.out.records.append(group_record(group.group_id, value_of(group)))
 
-    def _park_join(self, group: Group, member: Member, event: GroupRequested) -> None:
+    def _park_join(self, group: Group, member: Member, event: GroupRequested, now: Millis) -> None:
         # J22: the one it replaces; with 25 its client would give up the member id that waits here.
         self._answer_join(
             group, member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.join_version, member.member_id)
         )
         member.join = event.request_id
+        member.joined_ms = now
         group.parked_joins += 1
         member.join_version = event.version
         self.parked[event.request_id] = (group.group_id, member.member_id)
@@ -560,8 +710,53 @@ class ClassicGroups:
         told = event.body.member_id if member_id is None else member_id
         self.out.replies.append(Reply(event.request_id, join_error(error, event.version, told)))
 
-    def _note(self, group: Group, what: What, cause: str, member_id: str = "") -> None:
-        self.out.journal.append(JournalEntry(group.group_id, what, cause, group.generation_id, member_id=member_id))
+    def _note(
+        self,
+        group: Group,
+        what: What,
+        cause: str = "",
+        member: Member | None = None,
+        waited_ms: Millis = -1,
+        members: tuple[MemberStory, ...] = (),
+    ) -> None:
+        self.out.journal.append(
+            JournalEntry(
+                group.group_id,
+                what,
+                cause,
+                group.generation_id,
+                member.member_id if member is not None else "",
+                member.instance_id if member is not None else None,
+                member.client.client_id if member is not None else "",
+                member.client.host if member is not None else "",
+                waited_ms,
+                group.protocol_type or "",
+                group.protocol or "",
+                members,
+            )
+        )
+
+    def _stories(self, group: Group) -> tuple[MemberStory, ...]:
+        return tuple(
+            MemberStory(
+                m.member_id,
+                m.instance_id,
+                m.client.client_id,
+                m.client.host,
+                max(m.joined_ms - group.began_ms, 0) if m.joined_ms >= 0 else -1,
+                m.synced_ms - group.ended_ms if m.synced_ms >= 0 else -1,
+                m.assignment,
+            )
+            for m in group.members.values()
+        )
+
+
+def _why_changed(member: Member, protocols: Protocols, reason: str | None) -> str:
+    if reason:
+        return reason
+    if len(member.protocols) == 1 and member.protocols[0] in protocols:
+        return "after a restart only the protocol in use was known of it"  # J36
+    return ""
 
 
 def _rebalance_timeout(event: GroupRequested) -> Millis:

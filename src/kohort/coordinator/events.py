@@ -78,14 +78,7 @@ class Unloaded(msgspec.Struct, frozen=True, gc=False):
 
 
 Event = (
-    GroupRequested
-    | RequestAbandoned
-    | AnswerHeld
-    | DeadlineReached
-    | TopicsDeleted
-    | ExpireOffsets
-    | Loaded
-    | Unloaded
+    GroupRequested | RequestAbandoned | AnswerHeld | DeadlineReached | TopicsDeleted | ExpireOffsets | Loaded | Unloaded
 )
 
 
@@ -113,7 +106,7 @@ class MemberStory(msgspec.Struct, frozen=True, gc=False):
     joined_after_ms: Millis = -1
     """Its JoinGroup came this long after the rebalance began; -1: unknown."""
     synced_after_ms: Millis = -1
-    """Its SyncGroup came this long after the generation began; -1: not yet."""
+    """Its SyncGroup came this long after the generation began; -1: not before the leader's."""
     assignment: bytes = b""
 
 
@@ -154,7 +147,8 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     host: str = ""
     waited_ms: Millis = -1
     """session expired: how long it was silent. member removed for being late: how long the others waited.
-    generation began, group is stable, group is empty: how long the phase before took. -1 otherwise."""
+    rebalance started, generation began, group is stable, group is empty: how long the phase before took.
+    -1 otherwise."""
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[MemberStory, ...] = ()

@@ -21,11 +21,17 @@ def check(groups: ClassicGroups, hard: HardState) -> None:
         assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
     for request_id, (group_id, member_id) in groups.parked.items():
         parked = groups.groups[group_id].members[member_id]
-        assert request_id in (parked.join, parked.sync), f"{group_id}: nobody will answer request {request_id}"
-    for (kind, group_id, member_id), _ in groups.deadlines.items():
+        held = (parked.join, parked.sync, parked.heartbeat)
+        assert request_id in held, f"{group_id}: nobody will answer request {request_id}"
+    for (kind, group_id, armed_for), _ in groups.deadlines.items():
         of = groups.groups[group_id]
-        known = of.pending if kind == "pending" else of.members if kind == "session" else ("",)
-        assert member_id in known, f"{group_id}: a {kind} deadline of nobody"
+        match kind:
+            case "pending":
+                assert armed_for in of.pending, f"{group_id}: a pending deadline of nobody"
+            case "session" | "hold":
+                assert armed_for in of.members, f"{group_id}: a {kind} deadline of nobody"
+            case _:
+                assert armed_for == str(of.generation_id), f"{group_id}: a {kind} deadline of an old generation"
 
 
 def _check_members(groups: ClassicGroups, group: Group) -> None:
@@ -33,6 +39,8 @@ def _check_members(groups: ClassicGroups, group: Group) -> None:
     assert all(key == m.member_id for key, m in group.members.items()), name
     supported = Counter(protocol for m in group.members.values() for protocol in set(m.protocol_names))
     assert +group.support == supported, f"{name}: counts protocols {group.support}, but {supported}"
+    size = sum(m.protocol_bytes for m in group.members.values())
+    assert group.protocol_bytes == size, f"{name}: counts {group.protocol_bytes} bytes of protocols, but {size}"
     joined = sum(1 for m in group.members.values() if m.join is not None)
     assert group.parked_joins == joined, f"{name}: counts {group.parked_joins} joined, but {joined}"
     instances = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
@@ -47,10 +55,11 @@ def _check_phase(groups: ClassicGroups, group: Group) -> None:
     name = group.group_id
 
     def armed(kind: str) -> bool:
-        return (kind, name, "") in groups.deadlines
+        return (kind, name, str(group.generation_id)) in groups.deadlines
 
     assert armed("initial") == (group.phase is Phase.PREPARING and group.initial), f"{name}: initial window"
     assert armed("join") == (group.phase is Phase.PREPARING and not group.initial), f"{name}: join deadline"
+    assert armed("settle") == group.settling, f"{name}: settle deadline"
     assert armed("sync") == bool(group.awaiting_sync), f"{name}: sync deadline"
     match group.phase:
         case Phase.EMPTY:
@@ -58,13 +67,16 @@ def _check_phase(groups: ClassicGroups, group: Group) -> None:
             assert group.protocol is None, f"{name}: empty, with a protocol"
         case Phase.PREPARING:
             assert group.initial or group.members or group.pending, f"{name}: rebalances nobody"
-            waits = group.initial or group.pending or any(m.join is None for m in group.members.values())
+            waits = (
+                group.initial or group.settling or group.pending or any(m.join is None for m in group.members.values())
+            )
             assert waits, f"{name}: all have joined, and it waits"
         case Phase.COMPLETING:
             assert group.leader in group.awaiting_sync, f"{name}: the leader has synced, and it waits"
     if group.phase in (Phase.COMPLETING, Phase.STABLE):
         assert group.members, f"{name}: {group.phase.value}, without members"
         assert group.protocol in candidates(group), f"{name}: {group.protocol} is not common to all"
+        assert not group.settling, f"{name}: {group.phase.value}, and it waits for more members"
     else:
         assert not group.awaiting_sync, f"{name}: waits for syncs"
 
@@ -74,5 +86,8 @@ def _check_member(groups: ClassicGroups, group: Group, member: Member) -> None:
     parked = member.join in groups.parked or member.sync in groups.parked
     assert ("session", group.group_id, member.member_id) in groups.deadlines or parked, f"{name}: never expires"
     assert member.join is None or group.phase is Phase.PREPARING, f"{name}: a join in {group.phase.value}"
+    held = ("hold", group.group_id, member.member_id) in groups.deadlines
+    assert held == (member.heartbeat in groups.parked), f"{name}: a held heartbeat and its deadline"
+    assert member.heartbeat is None or group.phase is Phase.STABLE, f"{name}: a heartbeat held in {group.phase.value}"
     assert member.sync is None or group.phase is Phase.COMPLETING, f"{name}: a sync in {group.phase.value}"
     assert not (member.is_new and group.phase is not Phase.PREPARING), f"{name}: still new"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
 from kohort.coordinator.classic_group import ClassicGroups
-from kohort.coordinator.events import GroupRequested, Millis, Record, Reply
+from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import offset_record
 from kohort.coordinator.responses import commit_error
@@ -142,15 +142,18 @@ class Offsets:
         live = group if group is not None and group.phase is not Phase.EMPTY else None
         subscribed = subscribed_topics(live) if live is not None else None
         topics = []
+        deleted = 0
         for asked in request.topics:
             kept = live is not None and is_subscribed(live, subscribed, asked.name)
             results = []
             for index in dict.fromkeys(partition.partition_index for partition in asked.partitions):
                 if not kept and (asked.name, index) in offsets:
                     self._emit(offset_record(request.group_id, asked.name, index, None))
+                    deleted += 1
                 refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
                 results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
+        self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
         return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
     def delete_all(self, group_id: str) -> None:
@@ -160,9 +163,11 @@ class Offsets:
     def topics_deleted(self, topics: tuple[str, ...]) -> None:
         gone = set(topics)
         for group_id, offsets in self._hard.offsets.items():
-            for topic, partition in offsets:
-                if topic in gone:
-                    self._emit(offset_record(group_id, topic, partition, None))
+            places = [place for place in offsets if place[0] in gone]
+            for topic, partition in places:
+                self._emit(offset_record(group_id, topic, partition, None))
+            names = ", ".join(sorted({topic for topic, _ in places}))
+            self._note_deleted(group_id, len(places), f"deleted topic: {names}")
 
     # -- expiry
 
@@ -175,8 +180,14 @@ class Offsets:
             expired = _expired(offsets, group, retention, now)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
+            self._note_deleted(group_id, len(expired), "past their retention")
             if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
                 self._groups.delete(group, "it has no members and no offsets")
+
+    def _note_deleted(self, group_id: str, count: int, why: str) -> None:
+        if count:
+            entry = JournalEntry(group_id, "offsets deleted", f"{count} of them; {why}")
+            self._groups.out.journal.append(entry)
 
     def _emit(self, record: Record) -> None:
         self._groups.out.records.append(record)

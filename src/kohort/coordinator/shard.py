@@ -3,10 +3,14 @@
 `step` decides and collects effects; records reach the hard state only through `apply`, which the caller calls with
 them right after the step, and with the log's records on a start. So live state and replayed state are one fold.
 
-A shard serves requests between Loaded and Unloaded; otherwise its coordinator is elsewhere, and it says so (16).
+A shard serves requests between Loaded and Unloaded. Before, its log is still being replayed: requests get 14, but a
+heartbeat succeeds and a SyncGroup gets 27, because clients take 14 there for a fatal error (S11, H9). Afterwards its
+coordinator is elsewhere (16).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from kohort.config import Config
 from kohort.coordinator.classic_group import ClassicGroups
@@ -54,13 +58,27 @@ def partition_for(group_id: str, shards: int) -> int:
     return value % shards
 
 
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def while_loading(body: Any) -> ErrorCode:
+    match body:
+        case HeartbeatRequest():
+            return ErrorCode.NONE
+        case SyncGroupRequest():
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        case _:
+            return LOADING
+
+
 class Shard:
     def __init__(self, index: int, config: Config) -> None:
         self.index = index
         self.hard = HardState()
         self._groups = ClassicGroups(config, self.hard)
         self._offsets = Offsets(config, self.hard, self._groups)
-        self._loaded = False
+        self.unavailable: ErrorCode = LOADING
+        """What requests are refused with; NONE while the shard serves them."""
 
     # -- the contract
 
@@ -83,10 +101,10 @@ class Shard:
                 self._offsets.expire(now)
             case Loaded():
                 groups.load(now)
-                self._loaded = True
+                self.unavailable = ErrorCode.NONE
             case Unloaded():
                 groups.unload()
-                self._loaded = False
+                self.unavailable = ErrorCode.NOT_COORDINATOR
         out = groups.out
         return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal))
 
@@ -101,8 +119,9 @@ class Shard:
         check(self._groups, self.hard)
 
     def _request(self, event: GroupRequested, now: Millis) -> None:
-        if not self._loaded:
-            self._groups.out.replies.append(Reply(event.request_id, refusal(event, ErrorCode.NOT_COORDINATOR)))
+        if self.unavailable:
+            error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
+            self._groups.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
         match event.body:
             case HeartbeatRequest():
@@ -141,9 +160,20 @@ class Shard:
     # -- queries
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, version: int, now: Millis) -> OffsetFetchResponseGroup:
+        if self.unavailable:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable, topics=())
         return self._offsets.fetch(request)
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
+        if self.unavailable:
+            return DescribedGroup(
+                error_code=self.unavailable,
+                group_id=group_id,
+                group_state="",
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            )
         group = self._groups.groups.get(group_id)
         if group is None and group_id in self.hard.offsets:
             group = Group(group_id)

@@ -81,6 +81,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols in its order of preference: name and metadata."""
 
 
+def size_of(protocols: Protocols) -> int:
+    """Bytes of the names and the metadata."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True)
 class Member:
     """A member of the running group."""
@@ -99,6 +104,16 @@ class Member:
     join_version: int = 0
     sync: RequestId | None = None
     """The parked SyncGroup."""
+    heartbeat: RequestId | None = None
+    """The heartbeat whose answer is held until there is something to tell."""
+    joined_ms: Millis = -1
+    """When it joined the running rebalance, or the last one; -1: it has not."""
+    synced_ms: Millis = -1
+    """When it sent the SyncGroup of this generation; -1: it has not."""
+
+    @property
+    def protocol_bytes(self) -> int:
+        return size_of(self.protocols)
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
@@ -130,6 +145,16 @@ class Group:
     """Member ids given out (79) and not yet used, with their session timeout."""
     awaiting_sync: dict[str, None] = field(default_factory=dict)
     """Members of this generation that have not sent their SyncGroup."""
+    cause: str = ""
+    """Why the running rebalance, or the last one, began."""
+    began_ms: Millis = 0
+    """When it began."""
+    ended_ms: Millis = -1
+    """When the last join phase was over; -1: not since the group was loaded."""
+    hasty: int = 0
+    """How many rebalances in a row began right after the one before."""
+    settling: bool = False
+    """The running rebalance stays open for a while, although all may have joined: the group is in a storm."""
     initial: bool = False
     """The running rebalance is the first one: it waits for its window to end (KIP-134)."""
     joined_in_window: bool = False
@@ -138,20 +163,27 @@ class Group:
     """How many members support a protocol. Counted as they come, so that a join costs the same in a large group."""
     parked_joins: int = 0
     """How many members have joined the running rebalance."""
+    protocol_bytes: int = 0
+    """Size of all members' protocols."""
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
-        self.support.update(set(member.protocol_names))
+        self._count(member, 1)
 
     def take_out(self, member_id: str) -> Member:
         member = self.members.pop(member_id)
-        self.support.subtract(set(member.protocol_names))
+        self._count(member, -1)
         return member
 
     def change_protocols(self, member: Member, protocols: Protocols) -> None:
-        self.support.subtract(set(member.protocol_names))
+        self._count(member, -1)
         member.protocols = protocols
-        self.support.update(set(member.protocol_names))
+        self._count(member, 1)
+
+    def _count(self, member: Member, by: int) -> None:
+        for name in set(member.protocol_names):
+            self.support[name] += by
+        self.protocol_bytes += by * member.protocol_bytes
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -6,18 +6,19 @@ rejoin of a follower with its full list counts as changed and starts a rebalance
 
 from __future__ import annotations
 
-from kohort.coordinator.events import Client
+from kohort.coordinator.events import Client, Millis
 from kohort.coordinator.state import Group, Member, Phase
 from kohort.wire.schemas.group_records import GroupMetadataValue, MemberMetadata
 
 
-def value_of(group: Group) -> GroupMetadataValue:
+def value_of(group: Group, *, since: Millis | None = None) -> GroupMetadataValue:
+    """`since`: when its state began, if it is about to change."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
         protocol=group.protocol,
         leader=group.leader,
-        current_state_timestamp=group.since,
+        current_state_timestamp=group.since if since is None else since,
         members=tuple(
             MemberMetadata(
                 member_id=m.member_id,

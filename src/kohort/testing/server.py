@@ -37,6 +37,7 @@ class KohortServer:
     def __init__(self, *, data_dir: str | os.PathLike[str] = "", **settings: Any) -> None:
         settings.setdefault("listeners", "127.0.0.1:0")
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
+        settings.setdefault("group_storm_rebalance_delay_ms", 0)
         self._config = check(Config(data_dir=os.fspath(data_dir), **settings))
         self._memory: MemoryStorage | None = None
         self._server: Server | None = None

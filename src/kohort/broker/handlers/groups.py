@@ -96,6 +96,8 @@ def list_groups(state: BrokerState, request: ListGroupsRequest, context: Request
     groups: list[Any] = []
     for index, shard in enumerate(state.shards):
         if state.coordinator_of(index) == context.broker_id:
+            if shard.unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ListGroupsResponse(error_code=shard.unavailable, groups=())  # half a list would mislead (D8)
             groups.extend(shard.list_groups(request.states_filter, request.types_filter))
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
