@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kohort.config import Config
 from kohort.coordinator.events import (
+    AnswerHeld,
     Client,
     DeadlineReached,
     Event,
@@ -44,7 +45,13 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-CONFIG = Config(group_max_size=3, group_initial_rebalance_delay_ms=1000, offsets_retention_minutes=1)
+CONFIG = Config(
+    group_max_size=3,
+    group_max_pending_members=2,
+    group_initial_rebalance_delay_ms=1000,
+    group_storm_rebalance_delay_ms=1500,
+    offsets_retention_minutes=1,
+)
 GROUPS = ("g", "h")
 CLIENTS = ("a", "b", "c", "s", "t")
 """s and t are static members."""
@@ -147,12 +154,12 @@ class World:
 
     # -- what may happen
 
-    def ask(self, known: Known, group: str, version: int, body: Any) -> None:
+    def ask(self, known: Known, group: str, version: int, body: Any, hold_ms: int = 0) -> None:
         self.last_request += 1
         request_id = RequestId(self.last_request)
         self.open[request_id] = (known, group, body)
         client = Client(known.name, "/10.0.0.1")
-        self.step(GroupRequested(request_id, version, client, body, str(self.last_request)))
+        self.step(GroupRequested(request_id, version, client, body, str(self.last_request), hold_ms))
 
     def join(self, group: str, name: str, protocols: int, version: int, forget: bool) -> None:
         known = self.clients[group, name]
@@ -185,7 +192,7 @@ class World:
         )
         self.ask(known, group, 4, body)
 
-    def heartbeat(self, group: str, name: str) -> None:
+    def heartbeat(self, group: str, name: str, hold_ms: int) -> None:
         known = self.clients[group, name]
         body = HeartbeatRequest(
             group_id=group,
@@ -193,7 +200,14 @@ class World:
             member_id=known.member_id,
             group_instance_id=known.instance,
         )
-        self.ask(known, group, 4, body)
+        self.ask(known, group, 4, body, hold_ms)
+
+    def answer_held(self, choice: int) -> None:
+        """Also of requests that are none: only a held heartbeat is answered."""
+        parked = sorted(self.shard._groups.parked)
+        if parked:
+            self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
+        self.step(AnswerHeld(RequestId(0)))
 
     def leave(self, group: str, name: str) -> None:
         known = self.clients[group, name]
@@ -214,7 +228,7 @@ class World:
 
     def cooperate(self, group: str, names: tuple[str, ...], turns: int) -> None:
         """Clients that do what they should, turn by turn, a second each."""
-        for _ in range(turns):
+        for turn in range(turns):
             for name in names:
                 known = self.clients[group, name]
                 if any(waiting is known for waiting, _, _ in self.open.values()):
@@ -225,7 +239,7 @@ class World:
                     case "sync":
                         self.sync(group, name)
                     case _:
-                        self.heartbeat(group, name)
+                        self.heartbeat(group, name, turn % 3 * 900)
                         self.commit(group, name, "t", False)
                 self.end_turn()
             self.advance(1000)
@@ -294,7 +308,8 @@ action = st.one_of(
     join,
     sync,
     sync,
-    st.tuples(st.just("heartbeat"), group, name),
+    st.tuples(st.just("heartbeat"), group, name, st.sampled_from((0, 500, 10_000))),
+    st.tuples(st.just("answer_held"), st.integers(0, 3)),
     st.tuples(st.just("leave"), group, name),
     st.tuples(st.just("commit"), group, name, topic, st.booleans()),
     st.tuples(st.just("delete"), group),
