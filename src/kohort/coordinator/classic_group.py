@@ -41,8 +41,8 @@ from __future__ import annotations
 from kohort.config import Config
 from kohort.coordinator.checks import LONGEST_NAME, check_join, check_member, check_sync
 from kohort.coordinator.deadlines import Deadlines
-from kohort.coordinator.events import GroupRequested, JournalEntry, MemberStory, Millis, Record, Reply, RequestId, What
-from kohort.coordinator.outbox import Outbox
+from kohort.coordinator.events import GroupRequested, Millis, Record, Reply, RequestId, What
+from kohort.coordinator.outbox import Outbox, stories_of
 from kohort.coordinator.protocols import supports, vote
 from kohort.coordinator.records import generation_record, group_record
 from kohort.coordinator.responses import join_error, joined, sync_error, synced
@@ -167,7 +167,7 @@ class ClassicGroups:
         unchanged = member.protocols == protocols
         is_leader = member_id == group.leader
         if not unchanged:
-            self._note(group, "subscription changed", _why_changed(member, protocols, request.reason), member)
+            self.out.note(group, "subscription changed", _why_changed(member, protocols, request.reason), member)
         if group.phase is Phase.PREPARING:
             return self._update_and_rebalance(group, member, event, protocols, now, "a member rejoined")
         if unchanged and (group.phase is Phase.COMPLETING or not is_leader):
@@ -176,7 +176,7 @@ class ClassicGroups:
             self.out.replies.append(Reply(event.request_id, joined(group, member, with_members=is_leader)))
             return None
         if unchanged:
-            self._note(group, "leader rejoined", request.reason or "", member)
+            self.out.note(group, "leader rejoined", request.reason or "", member)
         why = "the leader rejoined" if unchanged else "a member's protocols changed"
         return self._update_and_rebalance(group, member, event, protocols, now, why)
 
@@ -205,7 +205,7 @@ class ClassicGroups:
         self._park_join(group, member, event, now)
         # It may not know its id yet, and then cannot heartbeat while it is parked.
         self.deadlines.set(("session", group.group_id, member_id), now + self._config.group_new_member_join_timeout_ms)
-        self._note(group, "member joined", request.reason or "", member)
+        self.out.note(group, "member joined", request.reason or "", member)
         self._rebalance(group, now, "a member joined", member)
 
     def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
@@ -233,7 +233,7 @@ class ClassicGroups:
         self._rename(group, member, member_id)
         self._update(group, member, event, protocols)
         self._arm_session(group, member, now)
-        self._note(group, "static member returned", event.body.reason or "", member)
+        self.out.note(group, "static member returned", event.body.reason or "", member)
         if group.phase is not Phase.STABLE:
             self._park_join(group, member, event, now)
             return self._rebalance(group, now, "a static member returned", member)
@@ -273,7 +273,7 @@ class ClassicGroups:
         self._call_off(group, now)
         group.initial = group.phase is Phase.EMPTY
         group.cause, group.began_ms = why, now
-        self._note(group, "rebalance started", why, member, waited_ms=now - group.since)
+        self.out.note(group, "rebalance started", why, member, waited_ms=now - group.since)
         self._enter(group, Phase.PREPARING, now)
         if group.initial:
             delay = self._config.group_initial_rebalance_delay_ms
@@ -348,12 +348,12 @@ class ClassicGroups:
         group.ended_ms = now
         if not group.members:
             group.protocol = None
-            self._note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
+            self.out.note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
             self._enter(group, Phase.EMPTY, now)
             self._persist(group)
             return
         group.protocol = vote(group)
-        self._note(group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since)
+        self.out.note(group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since)
         self._enter(group, Phase.COMPLETING, now)
         for member in group.members.values():
             group.awaiting_sync[member.member_id] = None
@@ -407,7 +407,7 @@ class ClassicGroups:
         took = now - group.since
         self._enter(group, Phase.STABLE, now)
         self.out.records.append(record)
-        self._note(group, "group is stable", "the leader's assignment", leader, took, self._stories(group))
+        self.out.note(group, "group is stable", "the leader's assignment", leader, took, stories_of(group))
         for member in group.members.values():
             if member.sync is not None:
                 self._arm_session(group, member, now)
@@ -420,7 +420,7 @@ class ClassicGroups:
         """It cannot be stored, so it cannot be promised; the members are told to begin anew (R5)."""
         size, limit = len(record.value or b""), self._config.group_max_bytes
         why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
-        self._note(group, "assignment refused", why, leader)
+        self.out.note(group, "assignment refused", why, leader)
         for member in group.members.values():
             member.assignment = b""
             if member.sync is not None:
@@ -562,7 +562,7 @@ class ClassicGroups:
         self._answer_heartbeat(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         if group.leader == member_id:
             group.leader = next(iter(group.members), None)
-        self._note(group, what, why, member, waited_ms)
+        self.out.note(group, what, why, member, waited_ms)
         return member
 
     # -- time
@@ -621,7 +621,7 @@ class ClassicGroups:
             for member in group.members.values():
                 self._arm_session(group, member, now)
             if group.members:
-                self._note(group, "group loaded", members=self._stories(group))
+                self.out.note(group, "group loaded", members=stories_of(group))
             if len(group.members) > self._config.group_max_size:
                 self._rebalance(group, now, "the group is over group.max.size")
             elif group.members and self._hard.generations.get(group_id, 0) > group.generation_id:
@@ -638,7 +638,7 @@ class ClassicGroups:
                 self._answer_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
                 self._answer_heartbeat(group, member, ErrorCode.NOT_COORDINATOR)
             if group.members:
-                self._note(group, "group unloaded")
+                self.out.note(group, "group unloaded")
         self.groups.clear()
         self.parked.clear()
         self.deadlines = Deadlines()
@@ -653,7 +653,7 @@ class ClassicGroups:
                 # Written by another coordinator (a log taken over from Kafka): only the group itself tells so far.
                 self.out.records.append(generation_record(group.group_id, group.generation_id))
             self.out.records.append(group_record(group.group_id, None))
-        self._note(group, "group deleted", why)
+        self.out.note(group, "group deleted", why)
 
     def abandon(self, request_id: RequestId, now: Millis) -> None:
         """The client of a parked request is gone: from now on its session counts again.
@@ -709,46 +709,6 @@ class ClassicGroups:
     def _refuse_join(self, event: GroupRequested, error: int, member_id: str | None = None) -> None:
         told = event.body.member_id if member_id is None else member_id
         self.out.replies.append(Reply(event.request_id, join_error(error, event.version, told)))
-
-    def _note(
-        self,
-        group: Group,
-        what: What,
-        cause: str = "",
-        member: Member | None = None,
-        waited_ms: Millis = -1,
-        members: tuple[MemberStory, ...] = (),
-    ) -> None:
-        self.out.journal.append(
-            JournalEntry(
-                group.group_id,
-                what,
-                cause,
-                group.generation_id,
-                member.member_id if member is not None else "",
-                member.instance_id if member is not None else None,
-                member.client.client_id if member is not None else "",
-                member.client.host if member is not None else "",
-                waited_ms,
-                group.protocol_type or "",
-                group.protocol or "",
-                members,
-            )
-        )
-
-    def _stories(self, group: Group) -> tuple[MemberStory, ...]:
-        return tuple(
-            MemberStory(
-                m.member_id,
-                m.instance_id,
-                m.client.client_id,
-                m.client.host,
-                max(m.joined_ms - group.began_ms, 0) if m.joined_ms >= 0 else -1,
-                m.synced_ms - group.ended_ms if m.synced_ms >= 0 else -1,
-                m.assignment,
-            )
-            for m in group.members.values()
-        )
 
 
 def _why_changed(member: Member, protocols: Protocols, reason: str | None) -> str:

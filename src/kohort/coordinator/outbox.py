@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.events import JournalEntry, Record, Reply
+from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, Reply, What
+from kohort.coordinator.state import Group, Member
 
 
 class Outbox:
@@ -12,3 +13,46 @@ class Outbox:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.journal: list[JournalEntry] = []
+
+    def note(
+        self,
+        group: Group,
+        what: What,
+        cause: str = "",
+        member: Member | None = None,
+        waited_ms: Millis = -1,
+        members: tuple[MemberStory, ...] = (),
+    ) -> None:
+        """Tell the journal. The fields: JournalEntry."""
+        self.journal.append(
+            JournalEntry(
+                group=group.group_id,
+                what=what,
+                cause=cause,
+                generation_id=group.generation_id,
+                member_id=member.member_id if member is not None else "",
+                instance_id=member.instance_id if member is not None else None,
+                client_id=member.client.client_id if member is not None else "",
+                host=member.client.host if member is not None else "",
+                waited_ms=waited_ms,
+                protocol_type=group.protocol_type or "",
+                protocol=group.protocol or "",
+                members=members,
+            )
+        )
+
+
+def stories_of(group: Group) -> tuple[MemberStory, ...]:
+    """All members, as the end of a rebalance finds them."""
+    return tuple(
+        MemberStory(
+            m.member_id,
+            m.instance_id,
+            m.client.client_id,
+            m.client.host,
+            max(m.joined_ms - group.began_ms, 0) if m.joined_ms >= 0 else -1,
+            m.synced_ms - group.ended_ms if m.synced_ms >= 0 else -1,
+            m.assignment,
+        )
+        for m in group.members.values()
+    )
