@@ -413,7 +413,7 @@ class ShardWorld:
     # -- what the world looks like
 
     def describe(self) -> list[str]:
-        groups = self.shard._groups
+        groups = self.shard.running
         lines = []
         for group_id in sorted(groups.groups):
             group = groups.groups[group_id]

@@ -107,7 +107,7 @@ class World:
         self.shard.validate()
         self.turn_records.extend(effects.records)
         self.turn_replies.extend(effects.replies)
-        assert not self.shard._groups.parked or self.shard.next_deadline() is not None
+        assert not self.shard.running.parked or self.shard.next_deadline() is not None
 
     def end_turn(self) -> None:
         for record in self.turn_records:
@@ -121,7 +121,7 @@ class World:
         for reply in replies:
             known, group, request = self.open.pop(reply.request_id)  # KeyError: answered twice, or never asked
             self._learn(known, group, request, reply.body)
-        assert set(self.shard._groups.parked) <= set(self.open)
+        assert set(self.shard.running.parked) <= set(self.open)
         self.check_log()
 
     def _learn(self, known: Known, group: str, request: Any, body: Any) -> None:
@@ -204,7 +204,7 @@ class World:
 
     def answer_held(self, choice: int) -> None:
         """Also of requests that are none: only a held heartbeat is answered."""
-        parked = sorted(self.shard._groups.parked)
+        parked = sorted(self.shard.running.parked)
         if parked:
             self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
         self.step(AnswerHeld(RequestId(0)))
@@ -249,7 +249,7 @@ class World:
         self.ask(Known("operator"), group, 2, DeleteGroupsRequest(groups_names=(group,)))
 
     def vanish(self, choice: int) -> None:
-        parked = sorted(self.shard._groups.parked)
+        parked = sorted(self.shard.running.parked)
         if parked:
             request_id = parked[choice % len(parked)]
             del self.open[request_id]
@@ -285,7 +285,7 @@ class World:
         self.shard = self._started()
         self.check_log()
         hard = self.shard.hard
-        groups = self.shard._groups.groups
+        groups = self.shard.running.groups
         assert set(groups) == set(hard.groups)
         for group_id, group in groups.items():
             if group.phase is not Phase.PREPARING:
@@ -344,9 +344,9 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world.advance(400_000)
     world.end_turn()
     assert not world.open, "requests without a reply"
-    assert all(group.phase is Phase.EMPTY for group in world.shard._groups.groups.values())
+    assert all(group.phase is Phase.EMPTY for group in world.shard.running.groups.values())
     world.sweep()
-    assert not world.shard._groups.groups
+    assert not world.shard.running.groups
     assert world.shard.next_deadline() is None
 
 
@@ -358,7 +358,7 @@ def test_a_group_of_well_behaved_clients_becomes_stable(actions: list[tuple[Any,
     play(world, actions)
     world.end_turn()
     world.cooperate("g", names, 60)
-    group = world.shard._groups.groups["g"]
+    group = world.shard.running.groups["g"]
     assert group.phase is Phase.STABLE
     assert sorted(group.members) == sorted(world.clients["g", name].member_id for name in names)
     assert {world.clients["g", name].wants for name in names} == {"heartbeat"}

@@ -1,4 +1,5 @@
-"""The classic group's machine: every transition, in one place (GroupMetadataManager.java, classic/ClassicGroup.java).
+"""The classic group: what each request does in each state; rebalance.py goes on from there
+(GroupMetadataManager.java, classic/ClassicGroup.java).
 
     Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance ──leader's sync──► Stable
       ▲                  │  ▲   ▲                                          │                                   │
@@ -27,9 +28,6 @@ Held heartbeats: where the broker allows it (`hold_ms`), the heartbeat of a memb
 Stable and answered with 27 the moment a rebalance starts, so that the member need not find out with its next one. It
 is answered with 0 when its time is up or when the broker says that another request waits behind it (AnswerHeld).
 
-Storms: members that come and go all the time would cause one rebalance after the other. From the third on that begins
-soon after the one before, the join phase stays open for a while, so that one rebalance serves many of them.
-
 Where it differs from Kafka on purpose: a request that a newer one of the same member replaces is answered with 27 and
 not forgotten; a pending member that leaves starts no rebalance; a static member that returns before it synced keeps
 its place among those who have yet to sync; a refused JoinGroup founds no group; a group has a size in bytes, beyond
@@ -41,44 +39,30 @@ from __future__ import annotations
 from kohort.config import Config
 from kohort.coordinator.checks import LONGEST_NAME, check_join, check_member, check_sync
 from kohort.coordinator.deadlines import Deadlines
-from kohort.coordinator.events import GroupRequested, Millis, Record, Reply, RequestId, What
-from kohort.coordinator.outbox import Outbox, stories_of
+from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
+from kohort.coordinator.outbox import stories_of
 from kohort.coordinator.protocols import supports, vote
-from kohort.coordinator.records import generation_record, group_record
+from kohort.coordinator.rebalance import Rebalances
+from kohort.coordinator.records import group_record
 from kohort.coordinator.responses import join_error, joined, sync_error, synced
+from kohort.coordinator.running import Key, Running
 from kohort.coordinator.state import Group, HardState, Member, Phase, Protocols, size_of
 from kohort.coordinator.stored_group import group_of, value_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-
-Key = tuple[str, str, str]
-"""Of a deadline: kind, group id, and whom or what it was armed for.
-
-session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
-generation than the group's is out of date and does nothing.
-"""
-
-STORM = 3
-"""So many rebalances in a row, each begun right after the one before, make a storm."""
-
-LEAST_WAIT_MS = 1_000
-"""Between two attempts to complete a join that nobody has joined, whatever rebalance timeout the members ask for."""
+from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 
 class ClassicGroups:
-    """The running classic groups of a shard."""
+    """Takes the requests of classic groups."""
 
-    def __init__(self, config: Config, hard: HardState) -> None:
+    def __init__(self, config: Config, hard: HardState, running: Running) -> None:
         self._config = config
         self._hard = hard
-        self.groups: dict[str, Group] = {}
-        self.deadlines: Deadlines[Key] = Deadlines()
-        self.parked: dict[RequestId, tuple[str, str]] = {}
-        """Parked requests: group and member."""
-        self.out = Outbox()
+        self._running = running
+        self._rebalances = Rebalances(config, hard, running)
 
     # -- JoinGroup
 
@@ -87,7 +71,7 @@ class ClassicGroups:
         error = check_join(request, self._config)
         if error:
             return self._refuse_join(event, error)
-        group = self.groups.get(request.group_id)
+        group = self._running.groups.get(request.group_id)
         if group is None:
             if request.member_id:
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -124,18 +108,18 @@ class ClassicGroups:
     def _turn_away(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id
         if member_id in group.members:
-            member = self._remove(group, member_id, now, "the group is full")
-            self._rebalance(group, now, "a member was removed: the group is full", member)
-        elif self._forget_pending(group, member_id):
-            self._complete_join_if_all_joined(group, now)
+            member = self._rebalances.remove(group, member_id, now, "the group is full")
+            self._rebalances.start(group, now, "a member was removed: the group is full", member)
+        elif self._running.forget_pending(group, member_id):
+            self._rebalances.complete_if_all_joined(group, now)
         return self._refuse_join(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
 
     def _join_new(self, group: Group, event: GroupRequested, protocols: Protocols, now: Millis) -> None:
         """Somebody without a member id: a new member, or a static one that is back."""
         request: JoinGroupRequest = event.body
         instance = request.group_instance_id
-        is_new_group = group.group_id not in self.groups
-        self.groups[group.group_id] = group
+        is_new_group = group.group_id not in self._running.groups
+        self._running.groups[group.group_id] = group
         if instance is not None:
             member_id = f"{instance}-{event.nonce}"
             if instance in group.instances:
@@ -145,11 +129,11 @@ class ClassicGroups:
         if event.version < 4:
             return self._add_and_rebalance(group, member_id, event, protocols, now)
         if is_new_group:
-            self._persist(group)  # J37
+            self._running.persist(group)  # J37
         if len(group.pending) >= self._config.group_max_pending_members:
-            self._forget_pending(group, next(iter(group.pending)))
+            self._running.forget_pending(group, next(iter(group.pending)))
         group.pending[member_id] = request.session_timeout_ms
-        self.deadlines.set(("pending", group.group_id, member_id), now + request.session_timeout_ms)
+        self._running.deadlines.set(("pending", group.group_id, member_id), now + request.session_timeout_ms)
         return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
 
     def _join_known(self, group: Group, event: GroupRequested, protocols: Protocols, now: Millis) -> None:
@@ -158,7 +142,7 @@ class ClassicGroups:
         if member_id in group.pending:
             if request.group_instance_id is not None:
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
-            self._forget_pending(group, member_id)
+            self._running.forget_pending(group, member_id)
             return self._add_and_rebalance(group, member_id, event, protocols, now)
         error = check_member(group, member_id, request.group_instance_id)
         if error:
@@ -167,16 +151,18 @@ class ClassicGroups:
         unchanged = member.protocols == protocols
         is_leader = member_id == group.leader
         if not unchanged:
-            self.out.note(group, "subscription changed", _why_changed(member, protocols, request.reason), member)
+            self._running.out.note(
+                group, "subscription changed", _why_changed(member, protocols, request.reason), member
+            )
         if group.phase is Phase.PREPARING:
             return self._update_and_rebalance(group, member, event, protocols, now, "a member rejoined")
         if unchanged and (group.phase is Phase.COMPLETING or not is_leader):
             # It missed the answer to its last JoinGroup, or asks without need (J18, J20).
-            self._arm_session(group, member, now)
-            self.out.replies.append(Reply(event.request_id, joined(group, member, with_members=is_leader)))
+            self._running.arm_session(group, member, now)
+            self._running.out.replies.append(Reply(event.request_id, joined(group, member, with_members=is_leader)))
             return None
         if unchanged:
-            self.out.note(group, "leader rejoined", request.reason or "", member)
+            self._running.out.note(group, "leader rejoined", request.reason or "", member)
         why = "the leader rejoined" if unchanged else "a member's protocols changed"
         return self._update_and_rebalance(group, member, event, protocols, now, why)
 
@@ -202,11 +188,13 @@ class ClassicGroups:
             group.leader = member_id
         if group.initial:
             group.joined_in_window = True
-        self._park_join(group, member, event, now)
+        self._running.park_join(group, member, event, now)
         # It may not know its id yet, and then cannot heartbeat while it is parked.
-        self.deadlines.set(("session", group.group_id, member_id), now + self._config.group_new_member_join_timeout_ms)
-        self.out.note(group, "member joined", request.reason or "", member)
-        self._rebalance(group, now, "a member joined", member)
+        self._running.deadlines.set(
+            ("session", group.group_id, member_id), now + self._config.group_new_member_join_timeout_ms
+        )
+        self._running.out.note(group, "member joined", request.reason or "", member)
+        self._rebalances.start(group, now, "a member joined", member)
 
     def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
         group.change_protocols(member, protocols)
@@ -218,35 +206,37 @@ class ClassicGroups:
         self, group: Group, member: Member, event: GroupRequested, protocols: Protocols, now: Millis, why: str
     ) -> None:
         self._update(group, member, event, protocols)
-        self._park_join(group, member, event, now)
-        self._rebalance(group, now, why, member)
+        self._running.park_join(group, member, event, now)
+        self._rebalances.start(group, now, why, member)
 
     def _replace_static(
         self, group: Group, former_id: str, member_id: str, event: GroupRequested, protocols: Protocols, now: Millis
     ) -> None:
         """A static member is back under a new id; its former self is fenced (J30-J32)."""
         member = group.members[former_id]
-        self._answer_join(group, member, join_error(ErrorCode.FENCED_INSTANCE_ID, member.join_version, former_id))
-        self._answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
-        self._answer_heartbeat(group, member, ErrorCode.FENCED_INSTANCE_ID)
+        self._running.answer_join(
+            group, member, join_error(ErrorCode.FENCED_INSTANCE_ID, member.join_version, former_id)
+        )
+        self._running.answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        self._running.answer_heartbeat(group, member, ErrorCode.FENCED_INSTANCE_ID)
         was_leader = group.leader == former_id
         self._rename(group, member, member_id)
         self._update(group, member, event, protocols)
-        self._arm_session(group, member, now)
-        self.out.note(group, "static member returned", event.body.reason or "", member)
+        self._running.arm_session(group, member, now)
+        self._running.out.note(group, "static member returned", event.body.reason or "", member)
         if group.phase is not Phase.STABLE:
-            self._park_join(group, member, event, now)
-            return self._rebalance(group, now, "a static member returned", member)
+            self._running.park_join(group, member, event, now)
+            return self._rebalances.start(group, now, "a static member returned", member)
         record = group_record(group.group_id, value_of(group))
-        if vote(group) != group.protocol or self._is_too_large(record):
-            self._park_join(group, member, event, now)
-            return self._rebalance(group, now, "a static member returned with other protocols", member)
-        self.out.records.append(record)
+        if vote(group) != group.protocol or self._rebalances.is_too_large(record):
+            self._running.park_join(group, member, event, now)
+            return self._rebalances.start(group, now, "a static member returned with other protocols", member)
+        self._running.out.records.append(record)
         # Below version 9 a leader would compute an assignment that nobody takes: it is told of its old id.
         skip = was_leader and event.version >= 9
         leader = former_id if was_leader and not skip else None
         response = joined(group, member, with_members=skip, leader=leader, skip_assignment=skip)
-        self.out.replies.append(Reply(event.request_id, response))
+        self._running.out.replies.append(Reply(event.request_id, response))
         return None
 
     def _rename(self, group: Group, member: Member, member_id: str) -> None:
@@ -262,171 +252,32 @@ class ClassicGroups:
             group.instances[member.instance_id] = member_id
         member.member_id = member_id
         member.is_new = False
-        self.deadlines.clear(("session", group.group_id, former_id))
-
-    # -- the rebalance
-
-    def _rebalance(self, group: Group, now: Millis, why: str, member: Member | None = None) -> None:
-        """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined."""
-        if group.phase is Phase.PREPARING:
-            return self._complete_join_if_all_joined(group, now)
-        self._call_off(group, now)
-        group.initial = group.phase is Phase.EMPTY
-        group.cause, group.began_ms = why, now
-        self.out.note(group, "rebalance started", why, member, waited_ms=now - group.since)
-        self._enter(group, Phase.PREPARING, now)
-        if group.initial:
-            delay = self._config.group_initial_rebalance_delay_ms
-            group.joined_in_window = False
-            group.window_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
-            self._arm("initial", group, now + delay)
-            return None
-        self._look_out_for_storm(group, now)
-        return self._complete_join_if_all_joined(group, now)
-
-    def _call_off(self, group: Group, now: Millis) -> None:
-        """What the members of this generation wait for will not come; those that sit still are told to join (27)."""
-        completing = group.phase is Phase.COMPLETING
-        for member in group.members.values():
-            if completing:
-                member.assignment = b""
-            if member.sync is not None:
-                self._arm_session(group, member, now)
-                self._answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-            self._answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
-            if member.join is None:
-                member.joined_ms = -1
-        self._disarm("sync", group)
-        group.awaiting_sync.clear()
-
-    def _look_out_for_storm(self, group: Group, now: Millis) -> None:
-        delay = self._config.group_storm_rebalance_delay_ms
-        hasty = group.ended_ms >= 0 and now - group.ended_ms < delay
-        group.hasty = group.hasty + 1 if hasty else 0
-        if group.hasty >= STORM:
-            group.settling = True
-            self._arm("settle", group, now + delay)
-
-    def _window_ended(self, group: Group, now: Millis) -> None:
-        """The initial window is over; joins in it earn one more (J11)."""
-        if group.joined_in_window and group.window_remaining_ms > 0:
-            group.joined_in_window = False
-            delay = min(self._config.group_initial_rebalance_delay_ms, group.window_remaining_ms)
-            group.window_remaining_ms -= delay
-            self._arm("initial", group, now + delay)
-            return
-        self._complete_join(group, now)
-
-    def _complete_join_if_all_joined(self, group: Group, now: Millis) -> None:
-        if group.phase is not Phase.PREPARING or group.initial:
-            return
-        open_for_more = group.settling and group.members
-        if not open_for_more and not group.pending and group.parked_joins == len(group.members):
-            self._complete_join(group, now)
-        elif ("join", group.group_id, str(group.generation_id)) not in self.deadlines:
-            self._arm("join", group, now + group.rebalance_timeout_ms)
-
-    def _complete_join(self, group: Group, now: Millis) -> None:
-        """Everybody joined, or the time is up: the next generation begins with those that are here (J13-J16)."""
-        for kind in ("join", "initial", "settle"):
-            self._disarm(kind, group)
-        group.initial = group.settling = False
-        late = [m for m in group.members.values() if m.join is None]
-        for member in late:
-            if member.instance_id is None:
-                self._remove(group, member.member_id, now, "it did not rejoin in time", waited_ms=now - group.since)
-        present = [m for m in group.members.values() if m.join is not None]
-        if group.members and not present:
-            # Only static members that are away: wait on, until they come or their sessions end.
-            wait = max(group.rebalance_timeout_ms, LEAST_WAIT_MS)
-            self._arm("join", group, now + wait)
-            return
-        if group.leader is not None and group.members[group.leader].join is None:
-            group.leader = present[0].member_id
-        group.generation_id = max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1
-        self.out.records.append(generation_record(group.group_id, group.generation_id))
-        group.ended_ms = now
-        if not group.members:
-            group.protocol = None
-            self.out.note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
-            self._enter(group, Phase.EMPTY, now)
-            self._persist(group)
-            return
-        group.protocol = vote(group)
-        self.out.note(group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since)
-        self._enter(group, Phase.COMPLETING, now)
-        for member in group.members.values():
-            group.awaiting_sync[member.member_id] = None
-            member.is_new = False
-            member.synced_ms = -1
-            self._arm_session(group, member, now)
-            self._answer_join(group, member, joined(group, member, with_members=member.member_id == group.leader))
-        self._arm("sync", group, now + group.rebalance_timeout_ms)
-
-    def _sync_overdue(self, group: Group, now: Millis) -> None:
-        """Members that were told of their generation and never synced hold up everybody: they go (S10)."""
-        overdue = list(group.awaiting_sync)
-        for member_id in overdue:
-            self._remove(group, member_id, now, "it did not sync in time", waited_ms=now - group.ended_ms)
-        self._rebalance(group, now, f"{len(overdue)} did not sync in time")
+        self._running.deadlines.clear(("session", group.group_id, former_id))
 
     # -- SyncGroup
 
     def sync(self, event: GroupRequested, now: Millis) -> None:
         request: SyncGroupRequest = event.body
-        group = self.groups.get(request.group_id)
+        group = self._running.groups.get(request.group_id)
         error = check_sync(group, request, event.version)
         if error or group is None:
-            self.out.replies.append(Reply(event.request_id, sync_error(error)))
+            self._running.out.replies.append(Reply(event.request_id, sync_error(error)))
             return
         member = group.members[request.member_id]
         if member.member_id in group.awaiting_sync:
             del group.awaiting_sync[member.member_id]
             member.synced_ms = now
         if group.phase is Phase.STABLE:
-            self._arm_session(group, member, now)
-            self.out.replies.append(Reply(event.request_id, synced(group, member)))
+            self._running.arm_session(group, member, now)
+            self._running.out.replies.append(Reply(event.request_id, synced(group, member)))
         else:
-            self._answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))  # S12: the one it replaces
+            self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))  # S12: the one it replaces
             member.sync = event.request_id
-            self.parked[event.request_id] = (group.group_id, member.member_id)
+            self._running.parked[event.request_id] = (group.group_id, member.member_id)
             if member.member_id == group.leader:
-                self._take_assignment(group, request, now)
+                self._rebalances.take_assignment(group, request, now)
         if not group.awaiting_sync:
-            self._disarm("sync", group)
-
-    def _take_assignment(self, group: Group, request: SyncGroupRequest, now: Millis) -> None:
-        given = {a.member_id: a.assignment for a in request.assignments}
-        for member in group.members.values():
-            member.assignment = given.get(member.member_id, b"")
-        leader = group.members[request.member_id]
-        record = group_record(group.group_id, value_of(group, since=now))
-        if self._is_too_large(record):
-            self._refuse_assignment(group, record, leader, now)
-            return
-        took = now - group.since
-        self._enter(group, Phase.STABLE, now)
-        self.out.records.append(record)
-        self.out.note(group, "group is stable", "the leader's assignment", leader, took, stories_of(group))
-        for member in group.members.values():
-            if member.sync is not None:
-                self._arm_session(group, member, now)
-                self._answer_sync(member, synced(group, member))
-
-    def _is_too_large(self, record: Record) -> bool:
-        return len(record.value or b"") > self._config.group_max_bytes
-
-    def _refuse_assignment(self, group: Group, record: Record, leader: Member, now: Millis) -> None:
-        """It cannot be stored, so it cannot be promised; the members are told to begin anew (R5)."""
-        size, limit = len(record.value or b""), self._config.group_max_bytes
-        why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
-        self.out.note(group, "assignment refused", why, leader)
-        for member in group.members.values():
-            member.assignment = b""
-            if member.sync is not None:
-                self._arm_session(group, member, now)
-                self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_SERVER_ERROR))
-        self._rebalance(group, now, "the assignment was too large to be stored", leader)
+            self._running.disarm("sync", group)
 
     # -- Heartbeat
 
@@ -435,40 +286,32 @@ class ClassicGroups:
         error = self._heartbeat(request, now)
         if event.hold_ms > 0 and not error and self._hold(event, now):
             return
-        self.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
+        self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
 
     def _hold(self, event: GroupRequested, now: Millis) -> bool:
         """Whether the answer waits for a rebalance. Only that of a member that owes nothing, and never so long that it
         could cost a session; it was re-armed when the heartbeat came, and is not again."""
-        group = self.groups[event.body.group_id]
+        group = self._running.groups[event.body.group_id]
         member = group.members[event.body.member_id]
         if group.phase is not Phase.STABLE or member.member_id in group.awaiting_sync:
             return False
-        self._answer_heartbeat(group, member, ErrorCode.NONE)  # a former one, on another connection
+        self._running.answer_heartbeat(group, member, ErrorCode.NONE)  # a former one, on another connection
         member.heartbeat = event.request_id
-        self.parked[event.request_id] = (group.group_id, member.member_id)
+        self._running.parked[event.request_id] = (group.group_id, member.member_id)
         hold_ms = min(event.hold_ms, member.session_timeout_ms // 3)
-        self.deadlines.set(("hold", group.group_id, member.member_id), now + hold_ms)
+        self._running.deadlines.set(("hold", group.group_id, member.member_id), now + hold_ms)
         return True
 
     def answer_held(self, request_id: RequestId) -> None:
-        found = self.parked.get(request_id)
+        found = self._running.parked.get(request_id)
         if found is not None:
-            group = self.groups[found[0]]
+            group = self._running.groups[found[0]]
             member = group.members[found[1]]
             if member.heartbeat == request_id:
-                self._answer_heartbeat(group, member, ErrorCode.NONE)
-
-    def _answer_heartbeat(self, group: Group, member: Member, error: int) -> None:
-        request_id, member.heartbeat = member.heartbeat, None
-        if request_id is None:
-            return
-        self.deadlines.clear(("hold", group.group_id, member.member_id))
-        if self.parked.pop(request_id, None) is not None:
-            self.out.replies.append(Reply(request_id, HeartbeatResponse(error_code=error)))
+                self._running.answer_heartbeat(group, member, ErrorCode.NONE)
 
     def _heartbeat(self, request: HeartbeatRequest, now: Millis) -> int:
-        group = self.groups.get(request.group_id)
+        group = self._running.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         error = check_member(group, request.member_id, request.group_instance_id)
@@ -476,7 +319,7 @@ class ClassicGroups:
             return error
         if request.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        self._arm_session(group, group.members[request.member_id], now)
+        self._running.arm_session(group, group.members[request.member_id], now)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.PREPARING else ErrorCode.NONE
 
     # -- LeaveGroup
@@ -490,11 +333,11 @@ class ClassicGroups:
         else:
             only = self._leave(request.group_id, (MemberIdentity(member_id=request.member_id),), now)[0]
             response = LeaveGroupResponse(error_code=only.error_code)
-        self.out.replies.append(Reply(event.request_id, response))
+        self._running.out.replies.append(Reply(event.request_id, response))
 
     def _leave(self, group_id: str, identities: tuple[MemberIdentity, ...], now: Millis) -> tuple[MemberResponse, ...]:
         """All that leave in one request cost one rebalance (L8)."""
-        group = self.groups.get(group_id)
+        group = self._running.groups.get(group_id)
         members = 0 if group is None else len(group.members)
         results = tuple(
             MemberResponse(
@@ -505,9 +348,9 @@ class ClassicGroups:
             for identity in identities
         )
         if group is not None and len(group.members) < members:
-            self._rebalance(group, now, f"{members - len(group.members)} left")
+            self._rebalances.start(group, now, f"{members - len(group.members)} left")
         elif group is not None:
-            self._complete_join_if_all_joined(group, now)
+            self._rebalances.complete_if_all_joined(group, now)
         return results
 
     def _leave_one(self, group: Group, identity: MemberIdentity, now: Millis) -> int:
@@ -516,199 +359,101 @@ class ClassicGroups:
         by_operator = not member_id and instance is not None
         if not member_id and instance is not None:
             member_id = group.instances.get(instance, "")  # an operator removes a static member (L4)
-        elif self._forget_pending(group, member_id):
+        elif self._running.forget_pending(group, member_id):
             return ErrorCode.NONE
         error = check_member(group, member_id, instance)
         if error:
             return error
         reason = identity.reason or ""
         if by_operator:
-            self._remove(group, member_id, now, f"an operator removed it: {reason}" if reason else "by an operator")
+            self._rebalances.remove(
+                group, member_id, now, f"an operator removed it: {reason}" if reason else "by an operator"
+            )
         else:
-            self._remove(group, member_id, now, reason, "member left")
+            self._rebalances.remove(group, member_id, now, reason, "member left")
         return ErrorCode.NONE
-
-    # -- members
-
-    def touch(self, group: Group, member_id: str, now: Millis) -> None:
-        self._arm_session(group, group.members[member_id], now)
-
-    def _arm_session(self, group: Group, member: Member, now: Millis) -> None:
-        self.deadlines.set(("session", group.group_id, member.member_id), now + member.session_timeout_ms)
-
-    def _forget_pending(self, group: Group, member_id: str) -> bool:
-        if group.pending.pop(member_id, None) is None:
-            return False
-        self.deadlines.clear(("pending", group.group_id, member_id))
-        return True
-
-    def _remove(
-        self,
-        group: Group,
-        member_id: str,
-        now: Millis,
-        why: str,
-        what: What = "member removed",
-        waited_ms: Millis = -1,
-    ) -> Member:
-        """The caller rebalances, once for all that it removes."""
-        member = group.take_out(member_id)
-        if member.instance_id is not None:
-            del group.instances[member.instance_id]
-        group.awaiting_sync.pop(member_id, None)
-        self.deadlines.clear(("session", group.group_id, member_id))
-        self._answer_join(group, member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.join_version, ""))
-        self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        self._answer_heartbeat(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.leader == member_id:
-            group.leader = next(iter(group.members), None)
-        self.out.note(group, what, why, member, waited_ms)
-        return member
 
     # -- time
 
-    def _arm(self, kind: str, group: Group, when: Millis) -> None:
-        self.deadlines.set((kind, group.group_id, str(group.generation_id)), when)
-
-    def _disarm(self, kind: str, group: Group) -> None:
-        self.deadlines.clear((kind, group.group_id, str(group.generation_id)))
-
     def deadline_reached(self, key: Key, now: Millis) -> None:
         kind, group_id, of = key
-        group = self.groups.get(group_id)
+        group = self._running.groups.get(group_id)
         if group is None:
             return
         match kind:
             case "session" if of in group.members:
                 self._session_ended(group, group.members[of], now)
             case "hold" if of in group.members:
-                self._answer_heartbeat(group, group.members[of], ErrorCode.NONE)
+                self._running.answer_heartbeat(group, group.members[of], ErrorCode.NONE)
             case "pending":
                 group.pending.pop(of, None)
-                self._complete_join_if_all_joined(group, now)
+                self._rebalances.complete_if_all_joined(group, now)
             case _ if of == str(group.generation_id):
-                self._phase_overdue(kind, group, now)
-
-    def _phase_overdue(self, kind: str, group: Group, now: Millis) -> None:
-        match kind, group.phase:
-            case "initial", Phase.PREPARING if group.initial:
-                self._window_ended(group, now)
-            case "settle", Phase.PREPARING:
-                group.settling = False
-                self._complete_join_if_all_joined(group, now)
-            case "join", Phase.PREPARING:
-                self._complete_join(group, now)
-            case "sync", Phase.COMPLETING | Phase.STABLE:
-                self._sync_overdue(group, now)
+                self._rebalances.phase_overdue(kind, group, now)
 
     def _session_ended(self, group: Group, member: Member, now: Millis) -> None:
-        if (member.join in self.parked and not member.is_new) or member.sync is not None:
+        if (member.join in self._running.parked and not member.is_new) or member.sync is not None:
             return  # the answer to what is parked re-arms it
         silent_ms = member.session_timeout_ms
         why = f"no request in {silent_ms} ms"
-        if member.join in self.parked:
+        if member.join in self._running.parked:
             silent_ms = self._config.group_new_member_join_timeout_ms
             why = "it was new and parked for too long"
-        self._remove(group, member.member_id, now, why, "session expired", silent_ms)
-        self._rebalance(group, now, "a member's session expired", member)
+        self._rebalances.remove(group, member.member_id, now, why, "session expired", silent_ms)
+        self._rebalances.start(group, now, "a member's session expired", member)
 
-    # -- load, unload, deletion, vanished connections
+    # -- load, unload, vanished connections
 
     def load(self, now: Millis) -> None:
         """Build the running groups from the hard state; sessions start afresh (R3)."""
         for group_id, value in self._hard.groups.items():
-            group = self.groups[group_id] = group_of(group_id, value)
+            group = self._running.groups[group_id] = group_of(group_id, value)
             for member in group.members.values():
-                self._arm_session(group, member, now)
+                self._running.arm_session(group, member, now)
             if group.members:
-                self.out.note(group, "group loaded", members=stories_of(group))
+                self._running.out.note(group, "group loaded", members=stories_of(group))
             if len(group.members) > self._config.group_max_size:
-                self._rebalance(group, now, "the group is over group.max.size")
+                self._rebalances.start(group, now, "the group is over group.max.size")
             elif group.members and self._hard.generations.get(group_id, 0) > group.generation_id:
                 # A later one was announced and never synced. Nobody may be told of this one again.
-                self._rebalance(group, now, "a generation was lost")
+                self._rebalances.start(group, now, "a generation was lost")
 
     def unload(self) -> None:
         """Parked requests are answered: the coordinator is elsewhere (R1)."""
-        for group in self.groups.values():
+        for group in self._running.groups.values():
             for member in group.members.values():
-                self._answer_join(
+                self._running.answer_join(
                     group, member, join_error(ErrorCode.NOT_COORDINATOR, member.join_version, member.member_id)
                 )
-                self._answer_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
-                self._answer_heartbeat(group, member, ErrorCode.NOT_COORDINATOR)
+                self._running.answer_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
+                self._running.answer_heartbeat(group, member, ErrorCode.NOT_COORDINATOR)
             if group.members:
-                self.out.note(group, "group unloaded")
-        self.groups.clear()
-        self.parked.clear()
-        self.deadlines = Deadlines()
-
-    def delete(self, group: Group, why: str) -> None:
-        """Forget a group that is empty, and member ids that it gave out. Its highest generation stays in the log."""
-        for member_id in list(group.pending):
-            self._forget_pending(group, member_id)
-        del self.groups[group.group_id]
-        if group.group_id in self._hard.groups:
-            if self._hard.generations.get(group.group_id, 0) < group.generation_id:
-                # Written by another coordinator (a log taken over from Kafka): only the group itself tells so far.
-                self.out.records.append(generation_record(group.group_id, group.generation_id))
-            self.out.records.append(group_record(group.group_id, None))
-        self.out.note(group, "group deleted", why)
+                self._running.out.note(group, "group unloaded")
+        self._running.groups.clear()
+        self._running.parked.clear()
+        self._running.deadlines = Deadlines()
 
     def abandon(self, request_id: RequestId, now: Millis) -> None:
         """The client of a parked request is gone: from now on its session counts again.
 
         Its join or sync still counts: it comes back under its id, or does not sync, or its session ends.
         """
-        found = self.parked.pop(request_id, None)
+        found = self._running.parked.pop(request_id, None)
         if found is None:
             return
-        group = self.groups[found[0]]
+        group = self._running.groups[found[0]]
         member = group.members[found[1]]
         if member.heartbeat == request_id:
             member.heartbeat = None
-            self.deadlines.clear(("hold", group.group_id, member.member_id))
+            self._running.deadlines.clear(("hold", group.group_id, member.member_id))
             return
         if member.sync == request_id:
             member.sync = None
-        self._arm_session(group, member, now)
-
-    # -- what leaves
-
-    def _enter(self, group: Group, phase: Phase, now: Millis) -> None:
-        group.phase = phase
-        group.since = now
-
-    def _persist(self, group: Group) -> None:
-        self.out.records.append(group_record(group.group_id, value_of(group)))
-
-    def _park_join(self, group: Group, member: Member, event: GroupRequested, now: Millis) -> None:
-        # J22: the one it replaces; with 25 its client would give up the member id that waits here.
-        self._answer_join(
-            group, member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.join_version, member.member_id)
-        )
-        member.join = event.request_id
-        member.joined_ms = now
-        group.parked_joins += 1
-        member.join_version = event.version
-        self.parked[event.request_id] = (group.group_id, member.member_id)
-
-    def _answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
-        request_id, member.join = member.join, None
-        if request_id is None:
-            return
-        group.parked_joins -= 1
-        if self.parked.pop(request_id, None) is not None:
-            self.out.replies.append(Reply(request_id, response))
-
-    def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
-        request_id, member.sync = member.sync, None
-        if request_id is not None and self.parked.pop(request_id, None) is not None:
-            self.out.replies.append(Reply(request_id, response))
+        self._running.arm_session(group, member, now)
 
     def _refuse_join(self, event: GroupRequested, error: int, member_id: str | None = None) -> None:
         told = event.body.member_id if member_id is None else member_id
-        self.out.replies.append(Reply(event.request_id, join_error(error, event.version, told)))
+        self._running.out.replies.append(Reply(event.request_id, join_error(error, event.version, told)))
 
 
 def _why_changed(member: Member, protocols: Protocols, reason: str | None) -> str:

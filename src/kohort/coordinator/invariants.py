@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.protocols import candidates
+from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Member, Phase
 
 
-def check(groups: ClassicGroups, hard: HardState) -> None:
+def check(running: Running, hard: HardState) -> None:
     """Raises AssertionError, which names the group."""
-    for group_id, group in groups.groups.items():
+    for group_id, group in running.groups.items():
         assert group_id == group.group_id, group_id
-        _check_members(groups, group)
-        _check_phase(groups, group)
+        _check_members(running, group)
+        _check_phase(running, group)
         for member in group.members.values():
-            _check_member(groups, group, member)
+            _check_member(running, group, member)
         stored = hard.groups.get(group_id)
         assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
-    for request_id, (group_id, member_id) in groups.parked.items():
-        parked = groups.groups[group_id].members[member_id]
+    for request_id, (group_id, member_id) in running.parked.items():
+        parked = running.groups[group_id].members[member_id]
         held = (parked.join, parked.sync, parked.heartbeat)
         assert request_id in held, f"{group_id}: nobody will answer request {request_id}"
-    for (kind, group_id, armed_for), _ in groups.deadlines.items():
-        of = groups.groups[group_id]
+    for (kind, group_id, armed_for), _ in running.deadlines.items():
+        of = running.groups[group_id]
         match kind:
             case "pending":
                 assert armed_for in of.pending, f"{group_id}: a pending deadline of nobody"
@@ -34,7 +34,7 @@ def check(groups: ClassicGroups, hard: HardState) -> None:
                 assert armed_for == str(of.generation_id), f"{group_id}: a {kind} deadline of an old generation"
 
 
-def _check_members(groups: ClassicGroups, group: Group) -> None:
+def _check_members(running: Running, group: Group) -> None:
     name = group.group_id
     assert all(key == m.member_id for key, m in group.members.items()), name
     supported = Counter(protocol for m in group.members.values() for protocol in set(m.protocol_names))
@@ -48,14 +48,14 @@ def _check_members(groups: ClassicGroups, group: Group) -> None:
     assert group.leader in group.members if group.members else group.leader is None, f"{name}: leader {group.leader}"
     assert group.pending.keys().isdisjoint(group.members), f"{name}: pending and member"
     assert set(group.awaiting_sync) <= set(group.members), f"{name}: waits for the sync of somebody gone"
-    assert all(("pending", name, member_id) in groups.deadlines for member_id in group.pending), name
+    assert all(("pending", name, member_id) in running.deadlines for member_id in group.pending), name
 
 
-def _check_phase(groups: ClassicGroups, group: Group) -> None:
+def _check_phase(running: Running, group: Group) -> None:
     name = group.group_id
 
     def armed(kind: str) -> bool:
-        return (kind, name, str(group.generation_id)) in groups.deadlines
+        return (kind, name, str(group.generation_id)) in running.deadlines
 
     assert armed("initial") == (group.phase is Phase.PREPARING and group.initial), f"{name}: initial window"
     assert armed("join") == (group.phase is Phase.PREPARING and not group.initial), f"{name}: join deadline"
@@ -81,13 +81,13 @@ def _check_phase(groups: ClassicGroups, group: Group) -> None:
         assert not group.awaiting_sync, f"{name}: waits for syncs"
 
 
-def _check_member(groups: ClassicGroups, group: Group, member: Member) -> None:
+def _check_member(running: Running, group: Group, member: Member) -> None:
     name = f"{group.group_id}, {member.member_id}"
-    parked = member.join in groups.parked or member.sync in groups.parked
-    assert ("session", group.group_id, member.member_id) in groups.deadlines or parked, f"{name}: never expires"
+    parked = member.join in running.parked or member.sync in running.parked
+    assert ("session", group.group_id, member.member_id) in running.deadlines or parked, f"{name}: never expires"
     assert member.join is None or group.phase is Phase.PREPARING, f"{name}: a join in {group.phase.value}"
-    held = ("hold", group.group_id, member.member_id) in groups.deadlines
-    assert held == (member.heartbeat in groups.parked), f"{name}: a held heartbeat and its deadline"
+    held = ("hold", group.group_id, member.member_id) in running.deadlines
+    assert held == (member.heartbeat in running.parked), f"{name}: a held heartbeat and its deadline"
     assert member.heartbeat is None or group.phase is Phase.STABLE, f"{name}: a heartbeat held in {group.phase.value}"
     assert member.sync is None or group.phase is Phase.COMPLETING, f"{name}: a sync in {group.phase.value}"
     assert not (member.is_new and group.phase is not Phase.PREPARING), f"{name}: still new"

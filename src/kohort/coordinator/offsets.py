@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
-from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import offset_record
 from kohort.coordinator.responses import commit_error
+from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase, Place
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import OffsetCommitValue
@@ -38,10 +38,10 @@ NO_RETENTION = -1
 
 
 class Offsets:
-    def __init__(self, config: Config, hard: HardState, groups: ClassicGroups) -> None:
+    def __init__(self, config: Config, hard: HardState, running: Running) -> None:
         self._config = config
         self._hard = hard
-        self._groups = groups
+        self._running = running
 
     # -- commit
 
@@ -79,7 +79,7 @@ class Offsets:
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
         generation = request.generation_id_or_member_epoch
-        group = self._groups.groups.get(request.group_id)
+        group = self._running.groups.get(request.group_id)
         if group is None:
             if generation < 0:
                 # A simple group: offsets without members (O1).
@@ -98,7 +98,7 @@ class Offsets:
             return ErrorCode.ILLEGAL_GENERATION
         if group.phase is Phase.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._groups.touch(group, request.member_id, now)
+        self._running.arm_session(group, group.members[request.member_id], now)
         return ErrorCode.NONE
 
     # -- fetch
@@ -128,7 +128,7 @@ class Offsets:
 
     def delete(self, event: GroupRequested) -> None:
         request: OffsetDeleteRequest = event.body
-        group = self._groups.groups.get(request.group_id)
+        group = self._running.groups.get(request.group_id)
         offsets = self._hard.offsets.get(request.group_id, {})
         error = ErrorCode.NONE
         if not request.group_id:
@@ -174,26 +174,26 @@ class Offsets:
     def expire(self, now: Millis) -> None:
         """Offsets past their retention go, and groups that are empty in every sense (X1-X6)."""
         retention = self._config.offsets_retention_minutes * 60_000
-        for group_id in sorted(set(self._groups.groups) | set(self._hard.offsets)):
-            group = self._groups.groups.get(group_id)
+        for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
+            group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
             expired = _expired(offsets, group, retention, now)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             self._note_deleted(group_id, len(expired), "past their retention")
             if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
-                self._groups.delete(group, "it has no members and no offsets")
+                self._running.delete(group, "it has no members and no offsets")
 
     def _note_deleted(self, group_id: str, count: int, why: str) -> None:
         if count:
             entry = JournalEntry(group_id, "offsets deleted", f"{count} of them; {why}")
-            self._groups.out.journal.append(entry)
+            self._running.out.journal.append(entry)
 
     def _emit(self, record: Record) -> None:
-        self._groups.out.records.append(record)
+        self._running.out.records.append(record)
 
     def _reply(self, event: GroupRequested, body: object) -> None:
-        self._groups.out.replies.append(Reply(event.request_id, body))
+        self._running.out.replies.append(Reply(event.request_id, body))
 
 
 def _fetched(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:

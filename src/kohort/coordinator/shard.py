@@ -33,6 +33,7 @@ from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.responses import refusal
+from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -75,8 +76,10 @@ class Shard:
     def __init__(self, index: int, config: Config) -> None:
         self.index = index
         self.hard = HardState()
-        self._groups = ClassicGroups(config, self.hard)
-        self._offsets = Offsets(config, self.hard, self._groups)
+        self.running = Running(self.hard)
+        """For reading: queries, checkers, tests."""
+        self._groups = ClassicGroups(config, self.hard, self.running)
+        self._offsets = Offsets(config, self.hard, self.running)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
 
@@ -84,12 +87,12 @@ class Shard:
 
     def step(self, event: Event, now: Millis) -> Effects:
         groups = self._groups
-        groups.out = Outbox()
+        self.running.out = Outbox()
         match event:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
-                while (key := groups.deadlines.pop_due(now)) is not None:
+                while (key := self.running.deadlines.pop_due(now)) is not None:
                     groups.deadline_reached(key, now)
             case RequestAbandoned():
                 groups.abandon(event.request_id, now)
@@ -105,23 +108,23 @@ class Shard:
             case Unloaded():
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
-        out = groups.out
+        out = self.running.out
         return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal))
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)
 
     def next_deadline(self) -> Millis | None:
-        return self._groups.deadlines.next()
+        return self.running.deadlines.next()
 
     def validate(self) -> None:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
-        check(self._groups, self.hard)
+        check(self.running, self.hard)
 
     def _request(self, event: GroupRequested, now: Millis) -> None:
         if self.unavailable:
             error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
-            self._groups.out.replies.append(Reply(event.request_id, refusal(event, error)))
+            self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
         match event.body:
             case HeartbeatRequest():
@@ -144,7 +147,7 @@ class Shard:
     def _delete_groups(self, event: GroupRequested) -> None:
         results = []
         for group_id in dict.fromkeys(event.body.groups_names):
-            group = self._groups.groups.get(group_id)
+            group = self.running.groups.get(group_id)
             if group is None and group_id not in self.hard.offsets:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             elif group is not None and group.phase is not Phase.EMPTY:
@@ -153,9 +156,9 @@ class Shard:
                 error = ErrorCode.NONE
                 self._offsets.delete_all(group_id)
                 if group is not None:
-                    self._groups.delete(group, "asked for")
+                    self.running.delete(group, "asked for")
             results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-        self._groups.out.replies.append(Reply(event.request_id, DeleteGroupsResponse(results=tuple(results))))
+        self.running.out.replies.append(Reply(event.request_id, DeleteGroupsResponse(results=tuple(results))))
 
     # -- queries
 
@@ -174,7 +177,7 @@ class Shard:
                 protocol_data="",
                 members=(),
             )
-        group = self._groups.groups.get(group_id)
+        group = self.running.groups.get(group_id)
         if group is None and group_id in self.hard.offsets:
             group = Group(group_id)
         if group is None:
@@ -213,10 +216,10 @@ class Shard:
         types = {kind.lower() for kind in types_filter}
         if types and "classic" not in types:
             return []
-        known = dict.fromkeys([*self._groups.groups, *self.hard.offsets])
+        known = dict.fromkeys([*self.running.groups, *self.hard.offsets])
         listed = []
         for group_id in known:
-            group = self._groups.groups.get(group_id) or Group(group_id)
+            group = self.running.groups.get(group_id) or Group(group_id)
             if not states or group.phase.value.lower() in states:
                 listed.append(
                     ListedGroup(
