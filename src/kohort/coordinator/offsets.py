@@ -14,6 +14,7 @@ from kohort.coordinator.responses import commit_error
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase, Place
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -105,22 +106,23 @@ class Offsets:
 
     def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         offsets = self._hard.offsets.get(request.group_id, {})
-        wanted: dict[str, list[int]] = {}
+        wanted: dict[tuple[str, bytes], list[int]] = {}
         if request.topics is None:
             for topic, partition in offsets:
-                wanted.setdefault(topic, []).append(partition)
+                wanted.setdefault((topic, NO_UUID), []).append(partition)
         else:
             for asked in request.topics:
-                wanted.setdefault(asked.name, []).extend(asked.partition_indexes)
+                wanted.setdefault((asked.name, asked.topic_id), []).extend(asked.partition_indexes)
         return OffsetFetchResponseGroup(
             group_id=request.group_id,
             error_code=ErrorCode.NONE,
             topics=tuple(
                 OffsetFetchResponseTopics(
                     name=topic,
-                    partitions=tuple(_fetched(index, offsets.get((topic, index))) for index in partitions),
+                    topic_id=topic_id,
+                    partitions=tuple(_fetched(index, offsets.get((topic, index)), topic_id) for index in partitions),
                 )
-                for topic, partitions in wanted.items()
+                for (topic, topic_id), partitions in wanted.items()
             ),
         )
 
@@ -196,8 +198,10 @@ class Offsets:
         self._running.out.replies.append(Reply(event.request_id, body))
 
 
-def _fetched(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:
-    if value is None:
+def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
+    """A topic may have been created again under its name: what was committed for the former one is not of this one.
+    Where one side does not say which it means (NO_UUID), the name counts."""
+    if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
         return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=0)
     return OffsetFetchResponsePartitions(
         partition_index=index,
