@@ -47,6 +47,7 @@ def client(wire: Wire) -> Connection:
     return wire.connect()
 
 
+@pytest.mark.conformance("W1")
 @pytest.mark.parametrize("version", [5, 6, 120, -1])
 def test_w1_unsupported_version_of_api_versions_is_answered_in_version_0(client: Connection, version: int) -> None:
     request = struct.pack(">hhih", 18, version, 77, -1) + b"\x00"
@@ -59,6 +60,7 @@ def test_w1_unsupported_version_of_api_versions_is_answered_in_version_0(client:
     assert client.ask(ApiVersionsRequest(**SOFTWARE), 3).error_code == 0, "the connection lives on"
 
 
+@pytest.mark.conformance("W2")
 @pytest.mark.parametrize("version", range(5))
 def test_w2_the_response_header_of_api_versions_has_no_tags(client: Connection, version: int) -> None:
     frame = client.frame(ApiVersionsRequest(**(SOFTWARE if version >= 3 else {})), version)
@@ -69,6 +71,7 @@ def test_w2_the_response_header_of_api_versions_has_no_tags(client: Connection, 
     assert len(response.api_keys) == len(APIS)
 
 
+@pytest.mark.conformance("W6")
 def test_w6_produce_is_advertised_from_0(client: Connection) -> None:
     response = client.ask(ApiVersionsRequest(), 0)
     ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -76,6 +79,7 @@ def test_w6_produce_is_advertised_from_0(client: Connection) -> None:
     assert ranges[11] == (0, 9)
 
 
+@pytest.mark.conformance("W3")
 @pytest.mark.parametrize(
     ("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1."), ("é", "1")]
 )
@@ -85,6 +89,7 @@ def test_w3_software_names_follow_the_pattern(client: Connection, name: str, ver
     assert (response.error_code, response.api_keys) == (42, ())
 
 
+@pytest.mark.conformance("W4")
 @pytest.mark.parametrize(("key", "version"), [(0, 0), (0, 2), (0, 14), (1, 3), (3, 14), (3, -1), (11, 10), (10, 6)])
 def test_w4_unsupported_versions_close_the_connection(client: Connection, key: int, version: int) -> None:
     (release,) = raw(client, struct.pack(">hhih", key, version, 1, -1) + b"\x00" * 8)
@@ -92,6 +97,7 @@ def test_w4_unsupported_versions_close_the_connection(client: Connection, key: i
     assert f"version {version}" in release.reason
 
 
+@pytest.mark.conformance("W4")
 @pytest.mark.parametrize("key", [4, 5, 6, 7, 24, 68, 1000, -1])
 def test_unknown_apis_close_the_connection(client: Connection, key: int) -> None:
     (release,) = raw(client, struct.pack(">hhih", key, 0, 1, -1) + b"\x00" * 8)
@@ -126,6 +132,7 @@ def join(group: str = "g", **values: object) -> JoinGroupRequest:
     return JoinGroupRequest(**(fields | values))  # type: ignore[arg-type]
 
 
+@pytest.mark.conformance("W5")
 def test_w5_a_parked_join_holds_back_what_follows_on_its_connection(wire: Wire, client: Connection) -> None:
     client.send(join(), 3)
     client.send(MetadataRequest(topics=None), 9)
@@ -144,6 +151,7 @@ def test_w5_a_parked_join_holds_back_what_follows_on_its_connection(wire: Wire, 
     assert coordinator.node_id == 1
 
 
+@pytest.mark.conformance("W5")
 def test_a_pipeline_in_one_step_is_answered_in_order(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")
     wire.step(
@@ -162,6 +170,7 @@ def test_a_pipeline_in_one_step_is_answered_in_order(wire: Wire, client: Connect
     assert values_of(second) == [b"b"]
 
 
+@pytest.mark.conformance("W8")
 def test_w8_acks_0_has_no_response_and_an_error_closes_the_connection(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")
     frame = client.frame(produce_request("t", batch("a"), acks=0), 9)
@@ -200,6 +209,7 @@ def test_a_fetch_of_a_closed_connection_is_forgotten(wire: Wire, client: Connect
     assert waiting.responses == []
 
 
+@pytest.mark.conformance("R1")
 def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")
     joining, fetching = wire.connect(), wire.connect()

@@ -142,6 +142,7 @@ def test_a_member_that_falls_silent_is_removed(client: Connection, wire: Wire) -
     assert heartbeat(client, joined) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.conformance("R3")
 def test_r3_a_stable_group_outlives_a_restart(client: Connection, wire: Wire) -> None:
     joined = stable(client)
     commit(client, 5, generation_id_or_member_epoch=-1, group="other")
@@ -180,6 +181,7 @@ def test_commit_in_every_version(client: Connection, version: int) -> None:
     assert committed(client) == 42
 
 
+@pytest.mark.conformance("O8", "O21")
 def test_commit_and_fetch_by_topic_id(client: Connection) -> None:
     topic_id = create_topic(client, "by-id")
     absent = bytes(15) + b"\x09"
@@ -197,6 +199,7 @@ def test_commit_and_fetch_by_topic_id(client: Connection) -> None:
             assert found[absent].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.conformance("O8")
 def test_o8_unknown_topics_and_partitions_are_refused_alone(client: Connection) -> None:
     good = OffsetCommitRequestPartition(partition_index=1, committed_offset=9)
     bad = OffsetCommitRequestPartition(partition_index=7, committed_offset=9)
@@ -212,11 +215,13 @@ def test_o8_unknown_topics_and_partitions_are_refused_alone(client: Connection) 
     assert committed(client, partition=1) == 9
 
 
+@pytest.mark.conformance("O15")
 def test_o15_nothing_committed_is_no_error(client: Connection) -> None:
     assert committed(client, "nobody") == -1
     assert committed(client, "nobody", topic="absent") == -1
 
 
+@pytest.mark.conformance("O16")
 @pytest.mark.parametrize("version", range(2, 8))
 def test_o16_all_offsets_of_a_group(client: Connection, version: int) -> None:
     commit(client, 1)
@@ -226,6 +231,7 @@ def test_o16_all_offsets_of_a_group(client: Connection, version: int) -> None:
     assert client.ask(OffsetFetchRequest(group_id="g", topics=()), version).topics == ()
 
 
+@pytest.mark.conformance("O17")
 @pytest.mark.parametrize("version", [8, 9])
 def test_o17_several_groups_at_once(client: Connection, version: int) -> None:
     commit(client, 1, group="a")
@@ -237,6 +243,7 @@ def test_o17_several_groups_at_once(client: Connection, version: int) -> None:
     assert found == {"a": 1, "b": 2, "c": -1}
 
 
+@pytest.mark.conformance("O25")
 def test_o25_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None:
     commit(client, 5)
     client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5)
@@ -260,6 +267,7 @@ def test_offsets_are_deleted_one_by_one(client: Connection) -> None:
 # -- describe, list, delete
 
 
+@pytest.mark.conformance("D8", "D9", "D10")
 def test_groups_are_listed_described_and_deleted(client: Connection) -> None:
     joined = stable(client, "live")
     for index in range(20):
@@ -286,6 +294,7 @@ def test_groups_are_listed_described_and_deleted(client: Connection) -> None:
     assert committed(client, "simple-3") == -1
 
 
+@pytest.mark.conformance("D5")
 def test_d5_describing_an_unknown_group_in_version_6(client: Connection) -> None:
     (absent,) = client.ask(DescribeGroupsRequest(groups=("absent",)), 6).groups
     assert (absent.error_code, absent.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
@@ -295,6 +304,7 @@ def test_d5_describing_an_unknown_group_in_version_6(client: Connection) -> None
 # -- FindCoordinator and several brokers
 
 
+@pytest.mark.conformance("D1")
 @pytest.mark.parametrize("version", range(6))
 def test_d1_find_coordinator_in_every_version(version: int) -> None:
     wire = Wire(brokers=3)
@@ -311,6 +321,7 @@ def test_d1_find_coordinator_in_every_version(version: int) -> None:
         assert len({found.node_id for found in response.coordinators}) == 3
 
 
+@pytest.mark.conformance("D3")
 @pytest.mark.parametrize(
     ("key_type", "error"), [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, 42), (9, 42)]
 )
@@ -322,6 +333,7 @@ def test_d3_other_types_of_coordinators(client: Connection, key_type: int, error
     assert (batched.key, batched.error_code, batched.node_id) == ("x", error, -1)
 
 
+@pytest.mark.conformance("R2", "D8", "D9", "O14", "O17")
 def test_r2_another_broker_is_not_the_coordinator() -> None:
     wire = Wire(brokers=2)
     state = wire.broker.state
@@ -361,6 +373,7 @@ def test_r2_another_broker_is_not_the_coordinator() -> None:
     assert elsewhere.ask(ListGroupsRequest(), 4).groups == ()
 
 
+@pytest.mark.conformance("R1")
 def test_r1_a_group_moves_to_another_broker() -> None:
     wire = Wire(brokers=2)
     state = wire.broker.state

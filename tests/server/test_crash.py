@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from edges import eventually
 from process import Serve
 from raw_kafka import RawKafka, commit, committed, create_topic, fetch, produce, produced_at, stored
@@ -53,6 +54,7 @@ class Writer(threading.Thread):
         return b"%s-%d-%d " % (self.prefix.encode(), number, index) * 20
 
 
+@pytest.mark.conformance("R4")
 def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
     address = "127.0.0.1:0"

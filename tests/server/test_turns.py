@@ -59,6 +59,7 @@ def test_a_stop_waits_for_a_large_answer_to_be_read(edge: Edge) -> None:
         assert not stopping.is_alive()
 
 
+@pytest.mark.conformance("O22", "R4")
 def test_a_failed_commit_stops_everything_and_acknowledges_nothing(edge_of: Callable[..., Edge]) -> None:
     storage = SlowStorage()
     edge = edge_of(storage)

@@ -72,6 +72,7 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.conformance("R6")
 @pytest.mark.parametrize("package", PURE_PACKAGES)
 def test_the_core_is_pure(package: str) -> None:
     wrong = []

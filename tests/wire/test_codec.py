@@ -161,6 +161,7 @@ def test_padded_varints_are_read_as_kafka_reads_them() -> None:
     )
 
 
+@pytest.mark.conformance("W7")
 def test_unknown_tagged_fields_are_skipped_and_known_ones_read() -> None:
     partition = PartitionData(partition_index=3, current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=5))
     response = FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(partition,)),))

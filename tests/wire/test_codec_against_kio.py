@@ -27,6 +27,7 @@ def test_kio_knows_every_request_and_response() -> None:
     assert missing == set()
 
 
+@pytest.mark.conformance("W7", "W9")
 @pytest.mark.parametrize(("cls", "version"), PAIRS, ids=[f"{cls.__name__}-v{version}" for cls, version in PAIRS])
 def test_same_bytes_and_same_values(cls: type, version: int) -> None:
     kio = kio_class(cls, version)

@@ -1,0 +1,166 @@
+"""Every row of the conformance list that kohort keeps, or departs from, is proved by something that names it.
+
+The rows and what kohort makes of them stand in docs/conformance.md. A proof is a scenario whose first lines name the
+row (`# J3 J29: …`) or a test that carries `@pytest.mark.conformance("W1", …)`; both are found by reading the files, so
+nothing has to run. `pytest --rewrite` writes the proofs into the document.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+DOCUMENT = TESTS.parent / "docs" / "conformance.md"
+SCENARIOS = TESTS / "coordinator" / "scenarios"
+
+COUNTS = {"W": 9, "J": 37, "S": 13, "H": 14, "L": 12, "O": 25, "X": 6, "D": 10, "R": 6, "N": 24, "T": 10}
+ROWS = [f"{letter}{number}" for letter, last in COUNTS.items() for number in range(1, last + 1)]
+NOT_SERVED = {
+    *(row for row in ROWS if row[0] in "NT"),
+    *("J34", "J35", "H13", "O13", "O20", "X5", "D7"),
+}
+"""What needs groups of the consumer protocol, or transactions."""
+
+
+class Row(NamedTuple):
+    name: str
+    says: str
+    status: str
+    proofs: str
+
+
+class Proof(NamedTuple):
+    row: str
+    where: str
+
+
+def rows(text: str) -> list[Row]:
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 4 and re.fullmatch(r"[A-Z]\d+", cells[0]):
+            found.append(Row(*cells))
+    return found
+
+
+# -- finding the proofs
+
+
+def of_scenarios() -> Iterator[Proof]:
+    for path in sorted(SCENARIOS.glob("*.txt")):
+        for line in takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines()):
+            if ":" in line:
+                yield from (Proof(row, path.name) for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0]))
+
+
+def of_tests() -> Iterator[Proof]:
+    for path in sorted(TESTS.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.conformance":
+                    name = f"{path.relative_to(TESTS)}::{node.name}"
+                    assert not is_skipped(tree, node), f"{name} proves a row and is always skipped"
+                    assert node.name.startswith("test"), f"{name} is no test"
+                    yield from (Proof(ast.literal_eval(row), name) for row in mark.args)
+
+
+def is_skipped(tree: ast.Module, test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether nothing could make the test run: marked so, itself or its module, or it skips in its first statement."""
+    of_module = [ast.unparse(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.Expr)]
+    first = ast.unparse(next((node for node in test.body if not is_docstring(node)), test.body[0]))
+    return (
+        any(re.match(r"pytest\.mark\.(skip\b|skipif\(True)", ast.unparse(mark)) for mark in test.decorator_list)
+        or any(re.match(r"\[?pytest\.(mark\.skip\b|skip\()", text) for text in of_module)
+        or first.startswith(("pytest.skip(", "pytest.xfail("))
+    )
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def proofs() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row, where in [*of_scenarios(), *of_tests()]:
+        found.setdefault(row, []).append(where)
+    return {row: sorted(set(places)) for row, places in found.items()}
+
+
+def printed(places: list[str]) -> str:
+    return ", ".join(f"`{place.split('/')[-1]}`" for place in places)
+
+
+# -- the tests
+
+
+def test_the_document_has_every_row_once() -> None:
+    assert [row.name for row in rows(DOCUMENT.read_text(encoding="utf-8"))] == ROWS
+    assert len(ROWS) == 166
+
+
+def test_each_row_is_kept_or_departed_from_with_a_reason_or_not_served() -> None:
+    for row in rows(DOCUMENT.read_text(encoding="utf-8")):
+        assert re.fullmatch(r"kept(; .+)?|not served|departs: .{20,}", row.status), row
+        assert (row.status == "not served") == (row.name in NOT_SERVED), row
+        assert row.says, row
+
+
+def test_each_row_is_proved() -> None:
+    found = proofs()
+    assert [row for row in ROWS if row not in NOT_SERVED and row not in found] == [], "rows without a proof"
+
+
+def test_each_proof_names_a_row_that_is_served() -> None:
+    for row, places in proofs().items():
+        assert row in ROWS, f"there is no row {row}: {places}"
+        assert row not in NOT_SERVED, f"{row} is not served: {places}"
+
+
+def test_the_document_names_the_proofs(request: pytest.FixtureRequest) -> None:
+    found = proofs()
+    text = DOCUMENT.read_text(encoding="utf-8")
+    lines = []
+    for line in text.splitlines():
+        [row] = rows(line) or [None]
+        if row is not None:
+            cells = [row.name, row.says, row.status, printed(found.get(row.name, []))]
+            line = f"| {' | '.join(cells)} |".replace("|  |", "| |")
+        lines.append(line)
+    current = "\n".join(lines) + "\n"
+    if request.config.getoption("--rewrite"):
+        DOCUMENT.write_text(current, encoding="utf-8")
+    else:
+        assert text == current, "pytest --rewrite tests/structure/test_conformance.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@pytest.mark.skip\ndef test(): pass",
+        "@pytest.mark.skip(reason='later')\ndef test(): pass",
+        "@pytest.mark.skipif(True, reason='later')\ndef test(): pass",
+        "pytestmark = pytest.mark.skip\ndef test(): pass",
+        "pytest.skip('later', allow_module_level=True)\ndef test(): pass",
+        "def test():\n    'It proves.'\n    pytest.skip('later')",
+    ],
+)
+def test_a_test_that_is_always_skipped_proves_nothing(source: str) -> None:
+    tree = ast.parse(source)
+    [test] = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert is_skipped(tree, test)
+
+
+def test_a_test_that_may_run_is_a_proof() -> None:
+    tree = ast.parse("@pytest.mark.skipif(no_java, reason='…')\ndef test():\n    'It proves.'\n    assert True")
+    [test] = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert not is_skipped(tree, test)
