@@ -141,6 +141,18 @@ class Config:
     offsets_retention_minutes: int = _setting(10_080, "Offsets of an empty group are kept this long", low=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "How often offsets are checked for expiry", low=1)
 
+    # -- the groups' journal
+    journal_enable: bool = _setting(True, "Keep the groups' journal in the topic __kohort_journal, over restarts")
+    journal_max_stories_per_group: int = _setting(50, "Stories that the journal keeps of a group", low=1, high=10_000)
+    journal_max_groups: int = _setting(10_000, "Groups that the journal remembers", low=1)
+    journal_max_bytes: int = _setting(33_554_432, "Memory for the journal's stories; a start reads no more", low=65_536)
+    journal_retention_ms: int = _setting(
+        2_592_000_000, "Age of the topic's oldest stories, set when it is created; -1 no limit", low=-1, high=LONG_MAX
+    )
+    journal_retention_bytes: int = _setting(
+        1_073_741_824, "Size of the topic, set when it is created; -1 no limit", low=-1, high=LONG_MAX
+    )
+
     # -- producers
     transaction_max_timeout_ms: int = _setting(900_000, "Longest transaction timeout a producer may ask for", low=1)
 

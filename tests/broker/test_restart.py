@@ -23,7 +23,7 @@ from wire_driver import (
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC
+from kohort.broker.topics import JOURNAL_TOPIC, METADATA_LOG, OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup, MovePartition
 from kohort.config import Config
 from kohort.coordinator.events import Record
@@ -67,7 +67,7 @@ def test_the_first_turn_writes_what_is_missing_and_later_ones_nothing() -> None:
     broker = Broker(config, storage, random=random.Random(1), **settings)
     assert storage.logs() == [], "the constructor writes nothing"
     first = broker.step((), START_MS)
-    assert sum(isinstance(operation, CreateLog) for operation in first.operations) == 4
+    assert sum(isinstance(operation, CreateLog) for operation in first.operations) == 5
     storage.commit(first.operations)
     assert broker.step((), START_MS).operations == ()
     again = Broker(config, storage, random=random.Random(2), **settings)
@@ -317,7 +317,7 @@ def test_the_metadata_log_is_compacted_and_replays_the_same() -> None:
     create_and_delete(80)
     wire.advance(1000)
     assert wire.broker.state.metadata.size < size, "also the first tombstones are gone"
-    assert set(wire.restarted().broker.state.catalog.topics) == {OFFSETS_TOPIC, "kept"}
+    assert set(wire.restarted().broker.state.catalog.topics) == {OFFSETS_TOPIC, JOURNAL_TOPIC, "kept"}
     assert METADATA_LOG in {info.key for info in wire.storage.logs()}
 
 

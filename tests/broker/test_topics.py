@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_driver import Connection, Wire, create_topic, fetch_request, produce, values_of
 
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_partitions import (
     CreatePartitionsAssignment,
@@ -53,15 +53,16 @@ def create(
 # -- Metadata
 
 
-def test_metadata_lists_brokers_and_the_offsets_topic(client: Connection, wire: Wire) -> None:
+def test_metadata_lists_brokers_and_the_internal_topics(client: Connection, wire: Wire) -> None:
     response = client.ask(MetadataRequest(topics=None), 12)
     assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "127.0.0.1", 9092)]
     assert response.controller_id == 1
     assert response.cluster_id == wire.broker.cluster_id
     assert len(wire.broker.cluster_id) == 22
-    (offsets,) = response.topics
+    offsets, journal = response.topics
     assert (offsets.name, offsets.is_internal, len(offsets.partitions)) == (OFFSETS_TOPIC, True, 5)
     assert offsets.topic_authorized_operations == -2147483648
+    assert (journal.name, journal.is_internal, len(journal.partitions)) == (JOURNAL_TOPIC, True, 1)
 
 
 @pytest.mark.parametrize(("version", "topics", "all_topics"), [(0, (), True), (1, None, True), (1, (), False)])
@@ -86,7 +87,7 @@ def test_metadata_creates_nothing_unless_both_sides_want_it(server: bool, asked:
     client = Wire(auto_create_topics_enable=server).connect()
     (topic,) = metadata(client, "fresh", allow_auto_topic_creation=asked).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert len(client.ask(MetadataRequest(topics=None), 9).topics) == 1
+    assert all(topic.is_internal for topic in client.ask(MetadataRequest(topics=None), 9).topics)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "__transaction_state"])
@@ -273,7 +274,8 @@ def test_what_deletion_refuses(client: Connection) -> None:
     assert delete(DeleteTopicState(name="t", topic_id=topic_id)) == [ErrorCode.INVALID_REQUEST]
     assert delete(DeleteTopicState(name=None)) == [ErrorCode.INVALID_REQUEST]
     assert delete(DeleteTopicState(name="t"), DeleteTopicState(name=None, topic_id=topic_id)) == [42, 42]
-    assert delete(DeleteTopicState(name=OFFSETS_TOPIC)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    for name in (OFFSETS_TOPIC, JOURNAL_TOPIC):
+        assert delete(DeleteTopicState(name=name)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert delete(DeleteTopicState(name="t"), DeleteTopicState(name="u")) == [0, 0]
 
 
@@ -307,7 +309,7 @@ def test_partitions_are_described_page_by_page(client: Connection) -> None:
 def test_describing_all_partitions_and_absent_topics(client: Connection) -> None:
     create_topic(client, "a")
     everything = client.ask(DescribeTopicPartitionsRequest(topics=()), 0)
-    assert [topic.name for topic in everything.topics] == [OFFSETS_TOPIC, "a"]
+    assert [topic.name for topic in everything.topics] == [OFFSETS_TOPIC, JOURNAL_TOPIC, "a"]
     assert everything.next_cursor is None
     named = client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name="x"), TopicRequest(name="a b"))), 0)
     assert [(topic.name, topic.error_code) for topic in named.topics] == [("a b", 17), ("x", 3)]

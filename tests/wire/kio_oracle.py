@@ -92,12 +92,17 @@ class Twin:
     ours: schema.Field
 
 
+def is_own(field: schema.Field) -> bool:
+    """A tagged field that Kafka does not have. Not asked for, it has its default and takes no byte."""
+    return field.tag is not None and field.tag >= schema.OWN_TAGS
+
+
 @functools.cache
 def twins(cls: type, kio: Any, version: int) -> list[Twin]:
     """The fields of a struct in a version. An assertion fails where the tables do not agree on them."""
     theirs = {field.name: field for field in dataclasses.fields(kio)}
     hints = typing.get_type_hints(kio)
-    ours = [field for field in schema_of(cls).fields if version in field.versions]
+    ours = [field for field in schema_of(cls).fields if version in field.versions and not is_own(field)]
     result = []
     for field in ours:
         name = field.name if field.name in theirs else field.name.removesuffix("_ms")

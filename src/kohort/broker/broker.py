@@ -25,6 +25,7 @@ from kohort.broker import moves
 from kohort.broker.apis import API_VERSIONS, APIS, Api, advertised
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
+from kohort.broker.journal_topic import write_journal
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
 from kohort.broker.turn import (
@@ -144,6 +145,7 @@ class Broker:
             self._serve_deadlines()
             self._upkeep.step(now)
             self._settle()
+        write_journal(state)
         releases = tuple(self._releases)
         self._releases.clear()
         return Turn(state.end_turn(), releases, state.take_complaints())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
+from kohort.broker.journal_topic import create_journal_topic, read_journal
 from kohort.broker.moves import led_by
 from kohort.broker.state import BrokerState
 from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
@@ -41,6 +42,7 @@ def replay(state: BrokerState) -> None:
     state.resume(metadata)
     _open_partitions(state, logs)
     _load_shards(state)
+    read_journal(state)
 
 
 def newest_records(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
@@ -122,6 +124,8 @@ def _found_cluster(state: BrokerState) -> None:
     state.decide(cluster_record(state.catalog.cluster_id, count))
     factor = min(state.config.offsets_topic_replication_factor, len(state.nodes))
     state.create_topic(OFFSETS_TOPIC, state.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
+    if state.config.journal_enable:
+        create_journal_topic(state)
     state.shards.extend(Shard(index, state.config) for index in range(count))
 
 

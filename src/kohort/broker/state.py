@@ -34,9 +34,10 @@ from kohort.broker.topics import (
     topic_deleted_record,
     topic_record,
 )
-from kohort.broker.turn import ConnectionId, Millis
+from kohort.broker.turn import Complaint, ConnectionId, Millis
 from kohort.config import Config
-from kohort.coordinator.events import Client, Event, JournalEntry, Record, Reply, RequestId, TopicsDeleted
+from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsDeleted
+from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
@@ -113,15 +114,15 @@ class BrokerState:
         self.shards: list[Shard] = []
         self.deadlines = ShardDeadlines()
         self.fetch_waits = FetchWaits()
-        self.journal: list[JournalEntry] = []
-        """What the shards told in this turn, for the edge to log."""
+        self.journal = Journal(config)
+        """What the shards told of their groups, as stories."""
 
         self.now = now
         self.operations: list[Operation] = []
         self.replies: list[Reply] = []
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
-        self._complaints: list[str] = []
+        self._complaints: dict[Complaint, None] = {}
         self._shard_records: dict[int, list[Record]] = {}
         self._next_producer_id = 0
 
@@ -271,7 +272,7 @@ class BrokerState:
                 instance.apply(record, self.now)
             self._shard_records.setdefault(shard, []).extend(effects.records)
         if effects.journal:
-            self.journal.extend(effects.journal)
+            self.journal.tell(effects.journal, self.now)
         self.deadlines.set(shard, instance.next_deadline())
         found = None
         for reply in effects.replies:
@@ -308,17 +309,15 @@ class BrokerState:
     def begin_turn(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
         self.now = now
-        self.journal.clear()
         for partition in self._appended:
             partition.committed()
         self._appended.clear()
 
-    def complain(self, line: str) -> None:
+    def complain(self, complaint: Complaint) -> None:
         """Tell the operator, once a turn."""
-        if line not in self._complaints:
-            self._complaints.append(line)
+        self._complaints[complaint] = None
 
-    def take_complaints(self) -> tuple[str, ...]:
+    def take_complaints(self) -> tuple[Complaint, ...]:
         complaints = tuple(self._complaints)
         self._complaints.clear()
         return complaints

@@ -26,8 +26,22 @@ from kohort.wire.schemas.metadata_records import (
     TopicValue,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    holds: str
+    cleanup: frozenset[str]
+    """Its cleanup.policy, which stays."""
+
+
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", "__share_group_state"))
+JOURNAL_TOPIC = "__kohort_journal"
+OWN_TOPICS: dict[str, OwnTopic] = {
+    OFFSETS_TOPIC: OwnTopic("the groups", frozenset(("compact",))),
+    JOURNAL_TOPIC: OwnTopic("the groups' journal", frozenset(("compact", "delete"))),
+}
+"""Topics that the broker writes. Clients may read them and change their settings, no more."""
+INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__transaction_state", "__share_group_state"))
 METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
 """The id cannot be given to a topic: random ids (RFC 4122, version 4) have bits set that this one lacks."""
 

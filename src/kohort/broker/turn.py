@@ -7,7 +7,7 @@ everything that a reply can show has been synced when it leaves.
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Literal, NewType
 
 import msgspec
 
@@ -78,10 +78,18 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
 Release = Send | Disconnect
 
 
+class Complaint(msgspec.Struct, frozen=True, gc=False):
+    """What an operator must know of a turn: a line for the log."""
+
+    kind: Literal["damaged data", "rebalance held up"]
+    what: str
+    values: tuple[tuple[str, str | int], ...] = ()
+    """Names and values that stand behind it in the log."""
+
+
 class Turn(msgspec.Struct, frozen=True, gc=False):
     operations: tuple[Operation, ...]
     """To be committed before anything of `releases` leaves."""
     releases: tuple[Release, ...]
     """In order; responses of one connection are in the order of its requests."""
-    complaints: tuple[str, ...] = ()
-    """What an operator must know of this turn: lines for the log."""
+    complaints: tuple[Complaint, ...] = ()

@@ -12,7 +12,7 @@ from kohort.broker import compaction, retention
 from kohort.broker.compaction import Compaction
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
-from kohort.broker.turn import Millis
+from kohort.broker.turn import Complaint, Millis
 from kohort.coordinator.events import ExpireOffsets
 from kohort.storage.protocol import DamagedBatch, LogKey
 
@@ -107,7 +107,8 @@ class Upkeep:
             # What was replaced so far is sound by itself. The log is left alone until more is written to it.
             topic = state.catalog.by_id.get(partition.log.topic_id)
             name = topic.name if topic is not None else "the metadata log"
-            state.complain(f"{name}-{partition.log.partition} cannot be compacted: {damage}")
+            what = f"{name}-{partition.log.partition} cannot be compacted: {damage}"
+            state.complain(Complaint("damaged data", what))
             self._clean_to[partition.log] = partition.high_watermark
             self._compaction = None
             return

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kohort.client.connection import Connection
 from kohort.client.errors import check, server_error
 from kohort.client.leaders import by_topic
 from kohort.client.metadata import TopicPartition
 from kohort.client.routing import Router
-from kohort.wire.codec import decode_prefix
-from kohort.wire.errors import ErrorCode, ProtocolError
-from kohort.wire.schema import schema_of
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, subscription_in
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -36,9 +34,6 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
 
-Message = TypeVar("Message")
-
-CONSUMER_PROTOCOL = "consumer"
 DEAD = "Dead"
 NO_GENERATION = -1
 
@@ -281,29 +276,9 @@ def _commit_hint(code: int) -> str | None:
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     """Partitions by topic of a consumer's assignment; empty where it is none (yet), or not the consumer protocol's."""
-    assignment = _decode_versioned(ConsumerProtocolAssignment, data)
-    if assignment is None:
-        return {}
-    return {row.topic: tuple(sorted(row.partitions)) for row in assignment.assigned_partitions}
+    return assignment_in(data) or {}
 
 
 def decode_subscription(data: bytes) -> tuple[str, ...]:
     """The topics that a consumer asked for; empty where the bytes are not the consumer protocol's."""
-    subscription = _decode_versioned(ConsumerProtocolSubscription, data)
-    return () if subscription is None else tuple(sorted(subscription.topics))
-
-
-def _decode_versioned(cls: type[Message], data: bytes) -> Message | None:
-    """A message behind its version (two bytes). A newer one is read as the newest known: fields are only added."""
-    versions = schema_of(cls).versions
-    assert versions is not None
-    if len(data) < 2:
-        return None
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if version < 0:
-        return None
-    try:
-        message, _ = decode_prefix(cls, min(version, versions.last), data, 2)
-    except ProtocolError:
-        return None
-    return message
+    return subscription_in(data) or ()

@@ -32,6 +32,7 @@ from kohort.coordinator.events import (
 from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
+from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
 from kohort.coordinator.responses import refusal
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase
@@ -210,6 +211,10 @@ class Shard:
                 for m in group.members.values()
             ),
         )
+
+    def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
+        """Who is awaited, and for how long still; None for a group that is not there."""
+        return status_of(self._groups, group_id, now)
 
     def list_groups(self, states_filter: tuple[str, ...], types_filter: tuple[str, ...]) -> list[ListedGroup]:
         states = {state.lower() for state in states_filter}

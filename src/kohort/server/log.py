@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 logger = logging.getLogger("kohort")
@@ -52,6 +53,12 @@ class LimitedLog:
         self._seen: dict[str, tuple[float, int]] = {}
 
     def info(self, name: str, **values: Any) -> None:
+        self._limit(info, name, values)
+
+    def warning(self, name: str, **values: Any) -> None:
+        self._limit(warning, name, values)
+
+    def _limit(self, tell: Callable[..., None], name: str, values: dict[str, Any]) -> None:
         began, count = self._seen.get(name, (0.0, 0))
         now = time.monotonic()
         if now - began >= LIMITED_PERIOD_S:
@@ -60,7 +67,7 @@ class LimitedLog:
             began, count = now, 0
         self._seen[name] = (began, count + 1)
         if count < LIMITED_LINES:
-            info(name, **values)
+            tell(name, **values)
 
 
 def configure(level: str, shape: str, stream: TextIO | None = None) -> None:

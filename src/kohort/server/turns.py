@@ -15,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, assert_never
 
-from kohort.broker.turn import Arrived, ConnectionId, Millis, Release, Shutdown, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, Millis, Release, Shutdown, Turn
 from kohort.server import log
 from kohort.storage.protocol import Operation, Storage
 
@@ -66,6 +66,7 @@ class TurnLoop:
         self._began = began
         self._deliver = deliver
         self._complained: dict[str, float] = {}
+        self._limited = log.LimitedLog()
         self._failed = failed
         self._writer = None if in_place else _Writer(self._loop, storage)
         self._arrived: list[Arrived] = []
@@ -160,18 +161,24 @@ class TurnLoop:
         else:
             self._finish(turn, controls)
 
-    def _complain(self, line: str) -> None:
-        """A consumer that meets damage asks again and again; the log says so once a minute."""
-        now = time.monotonic()
-        if now - self._complained.get(line, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
-            self._complained[line] = now
-            log.error("damaged data", what=line)
+    def _complain(self, complaint: Complaint) -> None:
+        match complaint.kind:
+            case "damaged data":
+                # A consumer that meets damage asks again and again; the log says so once a minute.
+                now = time.monotonic()
+                if now - self._complained.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
+                    self._complained[complaint.what] = now
+                    log.error("damaged data", what=complaint.what, **dict(complaint.values))
+            case "rebalance held up":
+                self._limited.warning(complaint.what, **dict(complaint.values))
+            case _:
+                assert_never(complaint.kind)
 
     def _finish(self, turn: Turn, controls: list[asyncio.Future[None]]) -> None:
         try:
             self._deliver(turn.releases)
-            for line in turn.complaints:
-                self._complain(line)
+            for complaint in turn.complaints:
+                self._complain(complaint)
             busy = self._broker.busy
             deadline = self._broker.next_deadline()
         except Exception as error:

@@ -23,6 +23,9 @@ NO_UUID: Uuid = bytes(16)
 
 ANY_VERSION = 32767
 
+OWN_TAGS = 30_000
+"""Tagged fields from here on are kohort's own. Kafka's count up from 0; whoever does not know a tag skips it."""
+
 PRIMITIVES: dict[str, tuple[type, Any]] = {
     "bool": (bool, False),
     "int8": (int, 0),

@@ -25,7 +25,7 @@ from kohort.broker.topic_configs import (
     parse,
     value_text,
 )
-from kohort.broker.topics import OFFSETS_TOPIC, Topic, check_topic_name
+from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
 from kohort.config import INT_MAX, SETTINGS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as alter_schema
@@ -318,8 +318,10 @@ def _checked(topic: Topic, configs: dict[str, str]) -> dict[str, str]:
             parse(name, value)
     except InvalidConfig as error:
         raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-    if topic.name == OFFSETS_TOPIC and configs.get("cleanup.policy") != "compact":
+    own = OWN_TOPICS.get(topic.name)
+    if own is not None and set(configs.get("cleanup.policy", "").replace(" ", "").split(",")) != own.cleanup:
+        policy = ",".join(sorted(own.cleanup))
         raise _Refused(
-            ErrorCode.INVALID_CONFIG, f"The cleanup.policy of {OFFSETS_TOPIC} stays compact: it holds the groups"
+            ErrorCode.INVALID_CONFIG, f"The cleanup.policy of {topic.name} stays {policy}: it holds {own.holds}"
         )
     return configs

@@ -17,6 +17,7 @@ from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
+from kohort.broker.turn import Complaint
 from kohort.storage.protocol import DamagedBatch, LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
@@ -134,10 +135,11 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         records = _records(reading, partition, asked)
     except DamagedBatch as error:
         # The others go on. A consumer gets past it by seeking, an operator by a backup or by deleting the records.
-        reading.state.complain(
+        what = (
             f"{topic.name}-{asked.partition} cannot be read at offset {asked.fetch_offset}: {error}. Restore the data "
             "from a backup, or let consumers seek past it, or delete the records up to it"
         )
+        reading.state.complain(Complaint("damaged data", what))
         return _error(reading, asked, ErrorCode.CORRUPT_MESSAGE)
     return _data(reading, partition, asked, records, EpochEndOffset())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kohort.broker.explanations import explained
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, InShard, RequestContext
@@ -77,6 +78,8 @@ def describe_groups(
         group = state.shards[shard].describe(group_id, context.api_version)
         if operations != NOT_ASKED and not group.error_code:
             group = changed(group, authorized_operations=operations)
+        if request.explain_last >= 0:
+            group = explained(state, shard, group, request.explain_last)
         described.append(group)
     return DescribeGroupsResponse(groups=tuple(described))
 

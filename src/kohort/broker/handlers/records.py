@@ -8,6 +8,7 @@ from kohort.broker.handlers.fetch import leader_error
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
+from kohort.broker.turn import Complaint
 from kohort.storage.protocol import DamagedBatch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import (
@@ -76,7 +77,7 @@ def _list_offset(
     try:
         timestamp, offset, epoch = _locate(partition, asked.timestamp)
     except DamagedBatch as damage:
-        state.complain(f"{topic.name}-{index} cannot be searched by time: {damage}")
+        state.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
     return ListOffsetsPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch

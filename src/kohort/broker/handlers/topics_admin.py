@@ -9,7 +9,7 @@ from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topic_configs import InvalidConfig, parse
-from kohort.broker.topics import OFFSETS_TOPIC, Topic, check_topic_name
+from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.create_partitions import (
@@ -64,7 +64,7 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> C
     name = topic.name
     if problem := check_topic_name(name):
         raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name in ("__cluster_metadata", OFFSETS_TOPIC) and state.topic(name) is None:
+    if name in ("__cluster_metadata", *OWN_TOPICS) and state.topic(name) is None:
         raise _Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
     if state.topic(name) is not None:
         raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already")
@@ -210,8 +210,8 @@ def _check_deletion(wanted: DeleteTopicState, topic: Topic | None, times: Counte
     if topic is None:
         by_id = wanted.name is None
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name == OFFSETS_TOPIC:
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{OFFSETS_TOPIC} holds the groups; it cannot be deleted")
+    if own := OWN_TOPICS.get(topic.name):
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} holds {own.holds}; it cannot be deleted")
 
 
 def create_partitions(
@@ -235,10 +235,10 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     topic = state.topic(wanted.name)
     if topic is None:
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name == OFFSETS_TOPIC:
+    if topic.name in OWN_TOPICS:
         raise _Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"The number of partitions of {OFFSETS_TOPIC} is fixed at the first start",
+            f"The number of partitions of {topic.name} is fixed at the first start",
         )
     present = len(topic.partitions)
     additional = wanted.count - present

@@ -1,0 +1,130 @@
+"""The state of a group's rebalance right now: who is there, who is awaited, and for how long still. Read-only.
+
+    PreparingRebalance    joined | awaited to join | id given out
+    CompletingRebalance   synced | awaited to sync
+    Stable                member | awaited to sync (it has not fetched its assignment; its time runs all the same)
+
+Instants are milliseconds since the epoch. Members are those whom the others wait for first, at most `MAX_MEMBERS`; the
+counts tell of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from kohort.coordinator.classic_group import ClassicGroups
+from kohort.coordinator.events import Millis
+from kohort.coordinator.state import Group, Member, Phase
+from kohort.coordinator.stories import cut
+
+MAX_MEMBERS = 200
+
+AWAITED_TO_JOIN = "awaited to join"
+AWAITED_TO_SYNC = "awaited to sync"
+ID_GIVEN_OUT = "id given out"
+
+
+class MemberStatus(msgspec.Struct, omit_defaults=True):
+    member_id: str
+    state: str
+    instance_id: str | None = None
+    client_id: str = ""
+    host: str = ""
+    leader: bool = False
+    waited_ms: Millis | None = None
+    """How long it has been waited for."""
+    remaining_ms: Millis | None = None
+    """How long it will be waited for still, at most: the phase's end, or its session's if that comes first."""
+    session_remaining_ms: Millis | None = None
+
+
+class RebalanceStatus(msgspec.Struct, omit_defaults=True):
+    phase: str
+    since_ms: Millis
+    generation: int
+    now_ms: Millis
+    initial: bool = False
+    """It is a new group's first rebalance, which waits for more members for a while (KIP-134)."""
+    ends_ms: Millis | None = None
+    """When the phase ends at the latest."""
+    counts: dict[str, int] = {}
+    """Members by state."""
+    members: list[MemberStatus] = []
+
+
+def status_of(groups: ClassicGroups, group_id: str, now: Millis) -> RebalanceStatus | None:
+    """None for a group that is not there."""
+    group = groups.groups.get(group_id)
+    if group is None:
+        return None
+    ends = _ends(groups, group)
+    states = {member.member_id: _state(group, member) for member in group.members.values()}
+    counts = Counter(states.values())
+    if group.pending:
+        counts[ID_GIVEN_OUT] = len(group.pending)
+    awaited = [m for m in group.members.values() if _is_awaited(states[m.member_id])]
+    others = [m for m in group.members.values() if not _is_awaited(states[m.member_id])]
+    members = [_member(groups, group, m, states[m.member_id], ends, now) for m in (awaited + others)[:MAX_MEMBERS]]
+    for member_id in list(group.pending)[: MAX_MEMBERS - len(members)]:
+        due = groups.deadlines.get(("pending", group_id, member_id))
+        members.append(MemberStatus(cut(member_id), ID_GIVEN_OUT, remaining_ms=_until(due, now)))
+    return RebalanceStatus(
+        phase=group.phase.value,
+        since_ms=group.since,
+        generation=group.generation_id,
+        now_ms=now,
+        initial=group.initial and group.phase is Phase.PREPARING,
+        ends_ms=ends,
+        counts=dict(counts),
+        members=members,
+    )
+
+
+def _ends(groups: ClassicGroups, group: Group) -> Millis | None:
+    match group.phase:
+        case Phase.PREPARING:
+            kind = "initial" if group.initial else "join"
+        case Phase.COMPLETING | Phase.STABLE:
+            kind = "sync"
+        case _:
+            return None
+    return groups.deadlines.get((kind, group.group_id, ""))
+
+
+def _state(group: Group, member: Member) -> str:
+    match group.phase:
+        case Phase.PREPARING:
+            return AWAITED_TO_JOIN if member.join is None else "joined"
+        case Phase.COMPLETING:
+            return AWAITED_TO_SYNC if member.member_id in group.awaiting_sync else "synced"
+        case _:
+            return AWAITED_TO_SYNC if member.member_id in group.awaiting_sync else "member"
+
+
+def _is_awaited(state: str) -> bool:
+    return state in (AWAITED_TO_JOIN, AWAITED_TO_SYNC)
+
+
+def _member(
+    groups: ClassicGroups, group: Group, member: Member, state: str, ends: Millis | None, now: Millis
+) -> MemberStatus:
+    session = groups.deadlines.get(("session", group.group_id, member.member_id))
+    status = MemberStatus(
+        member_id=cut(member.member_id),
+        state=state,
+        instance_id=None if member.instance_id is None else cut(member.instance_id),
+        client_id=cut(member.client.client_id),
+        host=cut(member.client.host),
+        leader=member.member_id == group.leader,
+        session_remaining_ms=_until(session, now),
+    )
+    if _is_awaited(state):
+        first = min((due for due in (ends, session) if due is not None), default=None)
+        status.waited_ms, status.remaining_ms = max(now - group.since, 0), _until(first, now)
+    return status
+
+
+def _until(due: Millis | None, now: Millis) -> Millis | None:
+    return None if due is None else max(due - now, 0)

@@ -1,0 +1,49 @@
+"""Messages that stand inside opaque bytes of other messages, behind two bytes that tell their version.
+
+Consumers put their subscriptions and assignments into JoinGroup and SyncGroup so. Nobody has checked those bytes: a
+group can speak any protocol, and a client can send garbage.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kohort.wire.codec import decode_prefix
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+_M = TypeVar("_M")
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of groups whose members are consumers."""
+
+
+def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
+    """Partitions by topic of a consumer's assignment; None where the bytes are not the consumer protocol's."""
+    assignment = _decode_versioned(ConsumerProtocolAssignment, data)
+    if assignment is None:
+        return None
+    return {row.topic: tuple(sorted(row.partitions)) for row in assignment.assigned_partitions}
+
+
+def subscription_in(data: bytes) -> tuple[str, ...] | None:
+    """The topics that a consumer asked for; None where the bytes are not the consumer protocol's."""
+    subscription = _decode_versioned(ConsumerProtocolSubscription, data)
+    return None if subscription is None else tuple(sorted(subscription.topics))
+
+
+def _decode_versioned(cls: type[_M], data: bytes) -> _M | None:
+    """A newer version is read as the newest known: fields are only added."""
+    versions = schema_of(cls).versions
+    assert versions is not None
+    if len(data) < 2:
+        return None
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < 0:
+        return None
+    try:
+        message, _ = decode_prefix(cls, min(version, versions.last), data, 2)
+    except ProtocolError:
+        return None
+    return message
