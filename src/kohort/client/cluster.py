@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from kohort.client import groups, leaders, topics
+from kohort.client import explanations, groups, leaders, topics
 from kohort.client.connection import Connection
+from kohort.client.explanations import GroupExplanation
 from kohort.client.groups import Committed, GroupDescription, ListedGroup
 from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits
 from kohort.client.metadata import Node, Topic, TopicPartition
@@ -203,6 +204,13 @@ class Cluster:
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Classic groups and their members. A group that does not exist is in state "Dead"."""
         return groups.describe_groups(self._router, group_ids)
+
+    def explain_group(self, group_id: str, *, last: int = 20) -> GroupExplanation:
+        """The newest stories of a group's rebalances, and who is awaited in the one under way.
+
+        Raises NoJournal where the group's coordinator keeps none: only kohort does.
+        """
+        return explanations.explain_group(self._router, group_id, last)
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""

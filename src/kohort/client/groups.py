@@ -143,16 +143,16 @@ def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, Group
 def _describe_group(router: Router, group_id: str) -> GroupDescription:
     def ask(connection: Connection) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
-        row = answer.groups[0]
-        if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, DEAD, "", "", (), router.coordinator(group_id))
-        check(row.error_code, f"cannot describe group {group_id}", row.error_message)
-        return _description(row, router.coordinator(group_id))
+        return described(answer.groups[0], group_id, router.coordinator(group_id))
 
     return router.at_coordinator(group_id, ask)
 
 
-def _description(row: DescribedGroup, coordinator: int) -> GroupDescription:
+def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDescription:
+    """An answer's row. Raises ServerError."""
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupDescription(group_id, DEAD, "", "", (), coordinator)
+    check(row.error_code, f"cannot describe group {group_id}", row.error_message)
     consumers = row.protocol_type == CONSUMER_PROTOCOL
     members = tuple(
         GroupMember(

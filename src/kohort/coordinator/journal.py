@@ -101,7 +101,7 @@ class Journal:
             for happened in waiting:
                 self._note_delay(group, open_story, happened, now)
             self._close(group, open_story, "superseded", now)
-        cause = next((w for w in waiting if w.member_id == entry.member_id), waiting[-1] if waiting else entry)
+        cause = next((w for w in waiting if w.member_id == entry.member_id), waiting[0] if waiting else entry)
         story = self._open(group, cause, entry, now)
         for happened in waiting:
             if happened is not cause:
@@ -116,6 +116,7 @@ class Journal:
             number=self._number(group),
             started_ms=now,
             cause=happening(cause, 0),
+            why=entry.cause,
             generation_before=entry.generation_id,
             protocol_type=entry.protocol_type,
             phases=[PhaseLength(Phase.PREPARING.value)],

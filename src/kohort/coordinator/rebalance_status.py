@@ -14,8 +14,8 @@ from collections import Counter
 
 import msgspec
 
-from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.events import Millis
+from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, Member, Phase
 from kohort.coordinator.stories import cut
 
@@ -45,8 +45,11 @@ class RebalanceStatus(msgspec.Struct, omit_defaults=True):
     since_ms: Millis
     generation: int
     now_ms: Millis
-    initial: bool = False
-    """It is a new group's first rebalance, which waits for more members for a while (KIP-134)."""
+    why: str = ""
+    """Why the rebalance that is running, or the last one, began."""
+    window: bool = False
+    """It waits for more members for a while, although all may have joined: the group is new (KIP-134), or in a storm
+    of rebalances."""
     ends_ms: Millis | None = None
     """When the phase ends at the latest."""
     counts: dict[str, int] = {}
@@ -54,43 +57,45 @@ class RebalanceStatus(msgspec.Struct, omit_defaults=True):
     members: list[MemberStatus] = []
 
 
-def status_of(groups: ClassicGroups, group_id: str, now: Millis) -> RebalanceStatus | None:
+def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus | None:
     """None for a group that is not there."""
-    group = groups.groups.get(group_id)
+    group = running.groups.get(group_id)
     if group is None:
         return None
-    ends = _ends(groups, group)
+    ends = _ends(running, group)
     states = {member.member_id: _state(group, member) for member in group.members.values()}
     counts = Counter(states.values())
     if group.pending:
         counts[ID_GIVEN_OUT] = len(group.pending)
     awaited = [m for m in group.members.values() if _is_awaited(states[m.member_id])]
     others = [m for m in group.members.values() if not _is_awaited(states[m.member_id])]
-    members = [_member(groups, group, m, states[m.member_id], ends, now) for m in (awaited + others)[:MAX_MEMBERS]]
+    members = [_member(running, group, m, states[m.member_id], ends, now) for m in (awaited + others)[:MAX_MEMBERS]]
     for member_id in list(group.pending)[: MAX_MEMBERS - len(members)]:
-        due = groups.deadlines.get(("pending", group_id, member_id))
+        due = running.deadlines.get(("pending", group_id, member_id))
         members.append(MemberStatus(cut(member_id), ID_GIVEN_OUT, remaining_ms=_until(due, now)))
     return RebalanceStatus(
         phase=group.phase.value,
         since_ms=group.since,
         generation=group.generation_id,
         now_ms=now,
-        initial=group.initial and group.phase is Phase.PREPARING,
+        why=group.cause,
+        window=(group.initial or group.settling) and group.phase is Phase.PREPARING,
         ends_ms=ends,
         counts=dict(counts),
         members=members,
     )
 
 
-def _ends(groups: ClassicGroups, group: Group) -> Millis | None:
+def _ends(running: Running, group: Group) -> Millis | None:
     match group.phase:
         case Phase.PREPARING:
-            kind = "initial" if group.initial else "join"
+            kinds = ("initial",) if group.initial else ("join", "settle")
         case Phase.COMPLETING | Phase.STABLE:
-            kind = "sync"
+            kinds = ("sync",)
         case _:
             return None
-    return groups.deadlines.get((kind, group.group_id, ""))
+    dues = [running.deadlines.get((kind, group.group_id, str(group.generation_id))) for kind in kinds]
+    return max((due for due in dues if due is not None), default=None)
 
 
 def _state(group: Group, member: Member) -> str:
@@ -108,9 +113,9 @@ def _is_awaited(state: str) -> bool:
 
 
 def _member(
-    groups: ClassicGroups, group: Group, member: Member, state: str, ends: Millis | None, now: Millis
+    running: Running, group: Group, member: Member, state: str, ends: Millis | None, now: Millis
 ) -> MemberStatus:
-    session = groups.deadlines.get(("session", group.group_id, member.member_id))
+    session = running.deadlines.get(("session", group.group_id, member.member_id))
     status = MemberStatus(
         member_id=cut(member.member_id),
         state=state,

@@ -214,7 +214,7 @@ class Shard:
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
         """Who is awaited, and for how long still; None for a group that is not there."""
-        return status_of(self._groups, group_id, now)
+        return status_of(self.running, group_id, now)
 
     def list_groups(self, states_filter: tuple[str, ...], types_filter: tuple[str, ...]) -> list[ListedGroup]:
         states = {state.lower() for state in states_filter}

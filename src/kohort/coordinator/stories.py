@@ -81,6 +81,8 @@ class Story(msgspec.Struct, omit_defaults=True):
     """Counts up within the group."""
     started_ms: Millis
     cause: Happening
+    why: str = ""
+    """The rebalance's own words for it, which sum up several causes of one moment."""
     outcome: str = ""
     """"" while it runs; Stable, Empty, superseded (by the next rebalance), interrupted (the server stopped, or the
     group moved); noted: it was a single happening, and no rebalance."""

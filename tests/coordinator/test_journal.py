@@ -1,0 +1,244 @@
+"""The journal: entries folded into stories, bounded, whatever comes."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort.config import Config
+from kohort.coordinator.events import JournalEntry, MemberStory, What
+from kohort.coordinator.journal import MAX_HAPPENINGS, Journal
+from kohort.coordinator.stories import LONGEST_TEXT, Story
+from kohort.wire.codec import encode
+from kohort.wire.schemas.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentResponseTopicPartition,
+)
+
+SMALL = Config(journal_max_stories_per_group=3, journal_max_groups=4, journal_max_bytes=65_536)
+
+
+def assigned(**topics: list[int]) -> bytes:
+    rows = tuple(
+        ConsumerProtocolAssignmentResponseTopicPartition(topic=topic, partitions=tuple(partitions))
+        for topic, partitions in topics.items()
+    )
+    return b"\x00\x03" + encode(ConsumerProtocolAssignment(assigned_partitions=rows), 3)
+
+
+def member(
+    name: str, assignment: bytes = b"", joined: int = 0, synced: int = 0, instance: str | None = None
+) -> MemberStory:
+    return MemberStory(f"{name}-1", instance, name, f"/host-{name}", joined, synced, assignment)
+
+
+def told(journal: Journal, now: int, *entries: dict[str, object]) -> None:
+    journal.tell([JournalEntry(**({"group": "g", "protocol_type": "consumer"} | entry)) for entry in entries], now)  # type: ignore[arg-type]
+
+
+def stories(journal: Journal, group: str = "g") -> list[Story]:
+    return [msgspec.json.decode(data, type=Story) for data in journal.stories(group, 1000)]
+
+
+def rebalance(
+    journal: Journal, now: int, generation: int, cause: dict[str, object], *members: MemberStory, took: int = 0
+) -> int:
+    """A rebalance from its cause to its end; returns when it ended."""
+    told(journal, now, cause, {"what": "rebalance started", "cause": "why", "generation_id": generation - 1})
+    now += took
+    told(journal, now, {"what": "generation began", "generation_id": generation, "waited_ms": took})
+    leader = members[0].member_id if members else ""
+    told(
+        journal,
+        now,
+        {"what": "group is stable", "generation_id": generation, "members": members, "member_id": leader},
+    )
+    return now
+
+
+JOINED = {"what": "member joined", "member_id": "a-1", "client_id": "a", "host": "/host-a"}
+
+
+def test_a_rebalance_is_one_story() -> None:
+    journal = Journal(Config())
+    told(journal, 1000, JOINED, {"what": "rebalance started", "cause": "a member joined", "member_id": "a-1"})
+    (running,) = stories(journal)
+    assert (running.number, running.outcome, running.took_ms) == (1, "", None)
+    assert running.cause.what == "member joined"
+    assert running.cause.client_id == "a"
+    told(journal, 1500, JOINED | {"member_id": "b-1", "client_id": "b"})
+    told(journal, 4000, {"what": "generation began", "generation_id": 1, "waited_ms": 3000, "cause": "all joined"})
+    members = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2]), joined=500))
+    told(journal, 4010, {"what": "group is stable", "generation_id": 1, "members": members, "waited_ms": 10})
+    (story,) = stories(journal)
+    assert (story.outcome, story.took_ms, story.generation_before, story.generation_after) == ("Stable", 3010, -1, 1)
+    assert [(phase.phase, phase.took_ms) for phase in story.phases] == [
+        ("PreparingRebalance", 3000),
+        ("CompletingRebalance", 10),
+    ]
+    assert [(h.what, h.after_ms, h.member_id) for h in story.happenings] == [("member joined", 500, "b-1")]
+    assert [(m.client_id, m.partitions, m.gained) for m in story.members] == [
+        ("a", 2, {"t": [0, 1]}),
+        ("b", 1, {"t": [2]}),
+    ]
+    assert (story.moved, story.taken, story.released, story.partitions_count) == (0, 3, 0, 3)
+    assert story.held_up_by == [], "the window ended the phase, not the last to join"
+
+
+def test_what_moved() -> None:
+    journal = Journal(Config())
+    rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0, 1])), member("b", assigned(t=[2, 3])))
+    left = {"what": "member left", "member_id": "b-1", "client_id": "b", "cause": "closing"}
+    rebalance(journal, 100, 2, left, member("a", assigned(t=[0, 2])), member("c", assigned(t=[3])))
+    story = stories(journal)[-1]
+    assert (story.cause.what, story.cause.cause) == ("member left", "closing")
+    assert (story.moved, story.taken, story.released) == (2, 0, 1)
+    assert [(m.client_id, m.gained, m.lost) for m in story.members] == [
+        ("a", {"t": [2]}, {"t": [1]}),
+        ("c", {"t": [3]}, {}),
+    ]
+    assert [(m.client_id, m.lost) for m in story.gone] == [("b", {"t": [2, 3]})]
+
+
+def test_a_static_member_keeps_its_partitions_under_a_new_id() -> None:
+    journal = Journal(Config())
+    rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0]), instance="i"))
+    rebalance(journal, 9, 2, JOINED, member("a2", assigned(t=[0]), instance="i"))
+    assert (stories(journal)[-1].moved, stories(journal)[-1].gone) == (0, [])
+
+
+def test_who_held_it_up() -> None:
+    journal = Journal(Config())
+    rebalance(journal, 0, 1, JOINED, member("a"), member("b", joined=2900), member("c", joined=100), took=2900)
+    (blamed,) = stories(journal)[-1].held_up_by
+    assert (blamed.how, blamed.client_id, blamed.waited_ms) == ("joined last", "b", 2800)
+    assert journal.take_delays() == []
+    told(journal, 5000, JOINED, {"what": "rebalance started"})
+    late = {"what": "member removed", "member_id": "b-1", "client_id": "b", "cause": "late", "waited_ms": 30_000}
+    told(journal, 35_000, late, {"what": "generation began", "generation_id": 2, "waited_ms": 30_000})
+    silent = {"what": "session expired", "member_id": "a-1", "client_id": "a", "waited_ms": 10_000}
+    told(journal, 36_000, silent, {"what": "rebalance started"})
+    story = stories(journal)[-2]
+    assert story.outcome == "superseded"
+    assert [(who.how, who.client_id, who.waited_ms) for who in story.held_up_by] == [
+        ("late", "b", 30_000),
+        ("session expired", "a", 1_000),
+    ]
+    assert [(group, delay.client_id) for group, delay in journal.take_delays()] == [("g", "b"), ("g", "a")]
+    assert journal.take_delays() == []
+    assert stories(journal)[-1].cause.what == "session expired"
+
+
+def test_what_starts_no_rebalance_is_noted_and_repeats_are_added() -> None:
+    journal = Journal(Config())
+    for now in range(60):
+        told(journal, now, {"what": "offsets deleted", "cause": "1 of them"})
+    told(journal, 100, {"what": "group deleted", "cause": "asked for"})
+    first, second = stories(journal)
+    assert (first.outcome, first.number, len(first.happenings)) == ("noted", 1, MAX_HAPPENINGS)
+    assert first.more == {"offsets deleted": 9}
+    assert (second.number, second.cause.what) == (2, "group deleted")
+
+
+def test_a_stop_interrupts() -> None:
+    journal = Journal(Config())
+    told(journal, 0, JOINED, {"what": "rebalance started"})
+    records = journal.take_changed()
+    told(journal, 5, {"what": "group unloaded"})
+    assert stories(journal)[-1].outcome == "interrupted"
+    again = Journal(Config())
+    for record in records:
+        again.restore(record.value or b"")
+    assert [(story.outcome, story.number) for story in stories(again)] == [("interrupted", 1)]
+    told(again, 9, {"what": "group loaded", "members": (member("a", assigned(t=[0])),), "generation_id": 4})
+    assert again.loaded_ms("g") == 9
+    rebalance(again, 10, 5, JOINED, member("b", assigned(t=[0])))
+    assert (stories(again)[-1].number, stories(again)[-1].moved) == (2, 1)
+
+
+def test_records_have_a_slot_for_each_story_that_is_kept() -> None:
+    journal = Journal(SMALL)
+    keys = []
+    for generation in range(7):
+        rebalance(journal, generation, generation, JOINED, member("a"))
+        keys += [record.key for record in journal.take_changed()]
+    assert keys == [b"g#1", b"g#2", b"g#0", b"g#1", b"g#2", b"g#0", b"g#1"]
+    assert [story.number for story in stories(journal)] == [5, 6, 7]
+
+
+def test_other_protocols_tell_sizes() -> None:
+    journal = Journal(Config())
+    told(journal, 0, JOINED, {"what": "rebalance started"})
+    stable = {"what": "group is stable", "protocol_type": "connect", "members": (member("a", b"xyz"),)}
+    told(journal, 1, stable)
+    (story,) = stories(journal)
+    assert (story.moved, story.members[0].assignment_bytes) == (None, 3)
+
+
+TEXTS = st.sampled_from(["", "a-1", "b-1", "x" * 1000, "é\n\x00"])
+MILLIS = st.integers(-5, 2**40)
+MEMBERS = st.builds(
+    MemberStory,
+    member_id=TEXTS,
+    instance_id=st.none() | TEXTS,
+    client_id=TEXTS,
+    host=TEXTS,
+    joined_after_ms=MILLIS,
+    synced_after_ms=MILLIS,
+    assignment=st.sampled_from([b"", b"x", assigned(t=[0, 1]), assigned(t=[1], u=[5]), assigned(t=[1, 1])]),
+)
+WHATS = st.sampled_from(get_args(What))
+ENTRIES = st.builds(
+    JournalEntry,
+    group=st.sampled_from("abcdefgh"),
+    what=WHATS,
+    cause=TEXTS,
+    generation_id=st.integers(-1, 10),
+    member_id=TEXTS,
+    instance_id=st.none() | TEXTS,
+    client_id=TEXTS,
+    host=TEXTS,
+    waited_ms=MILLIS,
+    protocol_type=st.sampled_from(["", "consumer", "connect"]),
+    members=st.lists(MEMBERS, max_size=4).map(tuple),
+)
+
+
+@settings(deadline=None, database=None)
+@given(st.lists(st.tuples(st.lists(ENTRIES, max_size=6), st.integers(0, 1000), st.booleans()), max_size=30))
+def test_any_sequence_is_taken_and_bounded(steps: list[tuple[list[JournalEntry], int, bool]]) -> None:
+    journal, now = Journal(SMALL), 1000
+    topic: dict[bytes, bytes] = {}
+    for entries, passed, restart in steps:
+        now += passed
+        journal.tell(entries, now)
+        for record in journal.take_changed():
+            assert record.value is not None
+            topic.pop(record.key, None)
+            topic[record.key] = record.value
+        journal.take_delays()
+        check_bounds(journal)
+        if restart:
+            journal = Journal(SMALL)
+            for value in topic.values():
+                journal.restore(value)
+            check_bounds(journal)
+    assert len(topic) <= 8 * SMALL.journal_max_stories_per_group
+    for value in topic.values():
+        story = msgspec.json.decode(value, type=Story)
+        assert len(story.cause.member_id) <= LONGEST_TEXT
+
+
+def check_bounds(journal: Journal) -> None:
+    assert len(journal._groups) <= SMALL.journal_max_groups
+    kept = [data for group in journal._groups.values() for data in group.stories]
+    assert journal._bytes == sum(map(len, kept)) <= SMALL.journal_max_bytes
+    for name, group in journal._groups.items():
+        assert len(group.stories) <= SMALL.journal_max_stories_per_group
+        found = stories(journal, name)
+        assert all(story.group == name for story in found)
+        assert all(story.outcome for story in found[:-1])
+        assert (group.open is not None) == (bool(found) and not found[-1].outcome)
