@@ -124,6 +124,22 @@ class Config:
         "members to come and go; 0 never",
         low=0,
     )
+    group_heartbeat_hold_enable: bool = _setting(
+        True, "Hold the answers of heartbeats for a while, so that a rebalance is told the moment it starts"
+    )
+    group_heartbeat_hold_max_ms: int = _setting(
+        # The server is not told the interval of classic members. Clients' default is 3 s; the margin is 500 ms.
+        2_500,
+        "Longest time a heartbeat's answer is held; keep it below the clients' heartbeat.interval.ms. A third of the "
+        "member's session timeout is a bound too",
+        low=1,
+        high=600_000,
+    )
+    group_heartbeat_hold_clients: str = _setting(
+        "apache-kafka-java,librdkafka,kgo,kohort",
+        "Clients (the software name that they send) whose heartbeats may be held: those that send them in the "
+        "background. Others never wait",
+    )
     group_new_member_join_timeout_ms: int = _setting(300_000, "A new member parked longer than this is removed", low=1)
 
     # -- offsets

@@ -135,6 +135,7 @@ APIS: dict[int, Api] = {
 }
 
 API_VERSIONS = APIS[18]
+HEARTBEAT = APIS[12]
 
 
 def advertised() -> tuple[ApiVersion, ...]:

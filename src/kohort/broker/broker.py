@@ -7,7 +7,7 @@ the turn, every answer as a release, and the edge delivers releases only after t
 
 A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data)
 the next ones wait in the connection's backlog, so responses leave in the order of the requests, as Kafka's muted
-channels make them (W5).
+channels make them (W5). A heartbeat whose answer is held is answered as soon as another request comes behind it.
 
 Bytes that make no sense end their connection with a reason. An exception out of `step` is a bug; it carries a note of
 what was being handled, and the process stops.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, Api, advertised
+from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEAT, Api, advertised
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
 from kohort.broker.journal_topic import write_journal
@@ -45,7 +45,7 @@ from kohort.broker.turn import (
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.config import Config
-from kohort.coordinator.events import Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
+from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
 from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ErrorCode, ProtocolError
@@ -158,6 +158,7 @@ class Broker:
                 connection = self._connections.get(event.connection)
                 if connection is None or connection.closing or self._stopping:
                     return
+                self._answer_held(connection)
                 if connection.parked is not None or connection.backlog:
                     connection.backlog.append(event.data)
                     return
@@ -180,6 +181,13 @@ class Broker:
                 self._shut_down()
             case _:
                 assert_never(event)
+
+    def _answer_held(self, connection: _Connection) -> None:
+        """A heartbeat's answer is held only as long as nothing else comes on its connection."""
+        parked = self._parked.get(connection.parked) if connection.parked is not None else None
+        if parked is not None and parked.shard is not None and parked.context.api_key == HEARTBEAT.key:
+            self._state.ask(parked.shard, AnswerHeld(parked.context.request_id))
+            self._settle()
 
     def _close(self, connection_id: ConnectionId) -> None:
         connection = self._connections.pop(connection_id, None)
@@ -243,6 +251,7 @@ class Broker:
             header.correlation_id,
             client,
             self._state.now,
+            bool(connection.backlog),
         )
         try:
             result = api.handler(self._state, request, context)

@@ -71,6 +71,8 @@ class RequestContext(msgspec.Struct, gc=False):
     correlation_id: int
     client: Client
     now: Millis
+    more_behind: bool = False
+    """Another request of this connection waits already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class BrokerState:
         self.random = random
         self.node_by_id = {node.id: node for node in self.nodes}
         self.advertised_apis: tuple[Any, ...] = ()
+        names = config.group_heartbeat_hold_clients.split(",") if config.group_heartbeat_hold_enable else []
+        self.held_clients = frozenset(name.strip() for name in names) - {""}
+        """Software names of the clients whose heartbeats may be held."""
 
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}

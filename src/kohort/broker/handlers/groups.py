@@ -48,7 +48,10 @@ def heartbeat(state: BrokerState, request: HeartbeatRequest, context: RequestCon
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
-    return ask_shard(state, shard, request, context)
+    # Nothing may queue behind a held answer: commits travel on the same connection.
+    may_hold = context.client.software_name in state.held_clients and not context.more_behind
+    hold_ms = state.config.group_heartbeat_hold_max_ms if may_hold else 0
+    return ask_shard(state, shard, request, context, hold_ms=hold_ms)
 
 
 def leave_group(state: BrokerState, request: LeaveGroupRequest, context: RequestContext) -> Any:
@@ -58,9 +61,11 @@ def leave_group(state: BrokerState, request: LeaveGroupRequest, context: Request
     return ask_shard(state, shard, request, context)
 
 
-def ask_shard(state: BrokerState, shard: int, body: Any, context: RequestContext, nonce: str = "") -> Any:
+def ask_shard(
+    state: BrokerState, shard: int, body: Any, context: RequestContext, nonce: str = "", hold_ms: int = 0
+) -> Any:
     """The shard's response, or InShard when it parked the request."""
-    event = GroupRequested(context.request_id, context.api_version, context.client, body, nonce)
+    event = GroupRequested(context.request_id, context.api_version, context.client, body, nonce, hold_ms)
     response = state.ask(shard, event, awaited=context.request_id)
     return InShard(shard) if response is None else response
 
