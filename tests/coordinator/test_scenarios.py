@@ -39,6 +39,15 @@ def parse(text: str) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
     return header, blocks
 
 
+def play(world: ShardWorld, commands: list[str]) -> list[str]:
+    """Run a block of commands. Returns what is printed."""
+    for command in commands:
+        if not command.startswith("#"):
+            world.run(command)
+    printed, world.printed = world.printed + world.describe(), []
+    return printed
+
+
 def rows_of(header: list[str]) -> list[str]:
     return [row for line in header if ":" in line for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0])]
 
@@ -50,11 +59,7 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
     world = ShardWorld()
     output = []
     for commands, expected in blocks:
-        for command in commands:
-            if not command.startswith("#"):
-                world.run(command)
-        printed = world.printed + world.describe()
-        world.printed = []
+        printed = play(world, commands)
         output.append("\n".join([*commands, "----", *printed]))
         if not request.config.getoption("--rewrite"):
             assert printed == expected, f"after {commands} in {path.name}; pytest --rewrite, then read the difference"

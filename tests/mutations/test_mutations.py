@@ -1,0 +1,319 @@
+"""Known bugs of coordinators, planted one at a time, and what catches each. A suite that lets one live is too weak.
+
+Each bug changes one or two lines, in memory, in a process of its own (catcher.py); every catcher that is named has to
+see it. Without a bug none of them sees anything. When code moves, the texts here move with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
+OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
+SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
+
+
+@dataclass(frozen=True)
+class Bug:
+    what: str
+    changes: tuple[tuple[str, str, str], ...]
+    """Module, what stands there, what stands there instead."""
+    caught_by: tuple[str, ...]
+
+
+BUGS = (
+    # -- durability
+    Bug(
+        "answers leave before the turn's commit",
+        (
+            (
+                TURNS,
+                "            if turn.operations and self._writer is None:\n",
+                "            self._deliver(turn.releases)\n            if turn.operations and self._writer is None:\n",
+            ),
+            (TURNS, "            self._deliver(turn.releases)\n            for line", "            for line"),
+        ),
+        ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
+    ),
+    Bug(
+        "what a turn decided is written with the next one; until then only memory has it, and shows it",
+        (
+            (
+                BROKER,
+                "        return Turn(state.end_turn(), releases,",
+                "        late, self.late = getattr(self, 'late', ()), state.end_turn()\n"
+                "        return Turn(late, releases,",
+            ),
+        ),
+        (
+            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
+            "tests/broker/test_group_rows.py::test_after_a_failed_append_a_commit_never_was",
+        ),
+    ),
+    Bug(
+        "the leader's assignment is answered and not written",
+        ((REBALANCE, "        self._running.out.records.append(record)\n", ""),),
+        ("sync_leader.txt", "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told"),
+    ),
+    Bug(
+        "a static member's new id is answered and not written",
+        ((GROUP, "        self._running.out.records.append(record)\n", ""),),
+        (
+            "static_return.txt",
+            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
+        ),
+    ),
+    # -- generations
+    Bug(
+        "the generation rises when a rebalance starts, not when the join is complete",
+        (
+            (
+                REBALANCE,
+                "        self._running.enter(group, Phase.PREPARING, now)\n",
+                "        group.generation_id += 1\n        self._running.enter(group, Phase.PREPARING, now)\n",
+            ),
+            (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
+        ),
+        ("heartbeat.txt", "join_rebalance_timeout.txt"),
+    ),
+    Bug(
+        "a generation is used again after the group was deleted",
+        (
+            (GROUP, "self._hard.generations.get(request.group_id, 0)", "0"),
+            (
+                REBALANCE,
+                "max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1",
+                "group.generation_id + 1",
+            ),
+        ),
+        ("generation_after_deletion.txt",),
+    ),
+    Bug(
+        "a generation is used again after a crash between join and sync",
+        (
+            (
+                REBALANCE,
+                "        self._running.out.records.append(generation_record(group.group_id, group.generation_id))\n",
+                "",
+            ),
+        ),
+        ("failover_between_join_and_sync.txt",),
+    ),
+    Bug(
+        "a generation that was lost in a crash goes on as if it had been synced",
+        ((GROUP, 'self._rebalances.start(group, now, "a generation was lost")', "pass"),),
+        ("failover_between_join_and_sync.txt", "unload_sync.txt"),
+    ),
+    # -- fencing
+    Bug(
+        "the former self of a static member is not fenced",
+        ((CHECKS, "        if owner != member_id:\n            return ErrorCode.FENCED_INSTANCE_ID\n", ""),),
+        ("static_return.txt", "heartbeat_static.txt", "join_unknown.txt"),
+    ),
+    Bug(
+        "a commit of an older generation is accepted",
+        ((OFFSETS, "if generation != group.generation_id:", "if generation > group.generation_id:"),),
+        ("commit_members.txt",),
+    ),
+    Bug(
+        "a commit between join and sync is accepted",
+        (
+            (
+                OFFSETS,
+                "        if group.phase is Phase.COMPLETING:\n            return ErrorCode.REBALANCE_IN_PROGRESS\n",
+                "",
+            ),
+        ),
+        ("commit_members.txt", "commit_operator.txt"),
+    ),
+    Bug(
+        "a commit without a member is accepted while the group has members",
+        ((OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),),
+        ("commit_operator.txt",),
+    ),
+    # -- timers
+    Bug(
+        "a timer that was moved fires at its old time",
+        ((DEADLINES, "            if due == when:\n", "            if due is not None:\n"),),
+        ("heartbeat.txt", "static_silent.txt"),
+    ),
+    Bug(
+        "a session ends while the member's join is parked",
+        (
+            (
+                GROUP,
+                "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
+                "member.sync is not None",
+            ),
+        ),
+        ("parked_beyond_session.txt",),
+    ),
+    Bug(
+        "a session ends while the member's sync is parked",
+        (
+            (
+                GROUP,
+                "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
+                "member.join in self._running.parked and not member.is_new",
+            ),
+        ),
+        ("parked_beyond_session.txt",),
+    ),
+    Bug(
+        "a commit does not keep the session alive",
+        ((OFFSETS, "        self._running.arm_session(group, group.members[request.member_id], now)\n", ""),),
+        ("commit_members.txt",),
+    ),
+    Bug(
+        "a heartbeat does not keep the session alive while the group rebalances",
+        (
+            (
+                GROUP,
+                "        self._running.arm_session(group, group.members[request.member_id], now)\n",
+                "        if group.phase is not Phase.PREPARING:\n"
+                "            self._running.arm_session(group, group.members[request.member_id], now)\n",
+            ),
+        ),
+        ("heartbeat.txt", "join_rebalance_timeout.txt"),
+    ),
+    Bug(
+        "after a load members are held to no session",
+        (
+            (
+                GROUP,
+                "            for member in group.members.values():\n"
+                "                self._running.arm_session(group, member, now)\n            if",
+                "            if",
+            ),
+        ),
+        ("failover.txt",),
+    ),
+    # -- the rebalance
+    Bug(
+        "a rebalance completes without those that have been given an id and not used it yet",
+        ((REBALANCE, "not open_for_more and not group.pending and", "not open_for_more and"),),
+        ("pending_expires.txt",),
+    ),
+    Bug(
+        "static members that are late are removed like others",
+        (
+            (
+                REBALANCE,
+                "            if member.instance_id is None:\n                self.remove(",
+                "            if True:\n                self.remove(",
+            ),
+        ),
+        ("join_static_stay.txt",),
+    ),
+    Bug(
+        "members that never sync stay in a stable group",
+        ((REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),),
+        ("sync_overdue.txt",),
+    ),
+    Bug(
+        "followers are not told that the rebalance they wait for is off",
+        (
+            (
+                REBALANCE,
+                "                self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))\n",
+                "                pass\n",
+            ),
+        ),
+        ("rejoin_completing.txt", "sync_overdue.txt"),
+    ),
+    Bug(
+        "a heartbeat that is held sleeps through the start of a rebalance",
+        (
+            (
+                REBALANCE,
+                "            self._running.answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)\n",
+                "",
+            ),
+        ),
+        ("heartbeat_held.txt",),
+    ),
+    Bug(
+        "a request that a newer one replaces is never answered",
+        (
+            (
+                RUNNING,
+                "        member.join = event.request_id\n",
+                "        member.join = event.request_id\n        self.out.replies[:] = self.out.replies[:-1]\n",
+            ),
+        ),
+        ("parked_replaced.txt",),
+    ),
+    # -- expiry
+    Bug(
+        "offsets expire while the group rebalances",
+        (
+            (
+                OFFSETS,
+                "subscribed_topics(group) if group.phase is Phase.STABLE else None",
+                "subscribed_topics(group) if group.phase is Phase.STABLE else set()",
+            ),
+        ),
+        ("expiry_stable.txt",),
+    ),
+    Bug(
+        "a group expires under members that are about to join",
+        ((OFFSETS, " and not group.pending and len(expired)", " and len(expired)"),),
+        ("expiry_simple.txt",),
+    ),
+    Bug(
+        "offsets of a topic that was created again are those of its former self",
+        (
+            (
+                OFFSETS,
+                "if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):",
+                "if value is None:",
+            ),
+        ),
+        ("tests/broker/test_group_rows.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
+    ),
+    Bug(
+        "a group with members can be deleted",
+        (
+            (
+                SHARD,
+                "group is not None and group.phase is not Phase.EMPTY:",
+                "group is not None and group.phase is Phase.STABLE:",
+            ),
+        ),
+        ("delete_groups_by_state.txt",),
+    ),
+)
+
+
+def run(changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...]) -> dict[str, str | None]:
+    """What each catcher saw."""
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("catcher.py"))],
+        input=json.dumps({"changes": changes, "catchers": catchers}),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert process.returncode == 0, process.stderr
+    return dict(json.loads(line) for line in process.stdout.splitlines())
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.what for bug in BUGS])
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    seen = run(bug.changes, bug.caught_by)
+    assert set(seen) == set(bug.caught_by)
+    assert [catcher for catcher, what in seen.items() if what is None] == [], "did not see it"
+
+
+def test_without_a_bug_nothing_is_seen() -> None:
+    seen = run((), tuple(dict.fromkeys(catcher for bug in BUGS for catcher in bug.caught_by)))
+    assert {catcher: what for catcher, what in seen.items() if what is not None} == {}
