@@ -39,7 +39,7 @@ BUGS = (
                 "            if turn.operations and self._writer is None:\n",
                 "            self._deliver(turn.releases)\n            if turn.operations and self._writer is None:\n",
             ),
-            (TURNS, "            self._deliver(turn.releases)\n            for line", "            for line"),
+            (TURNS, "        try:\n            self._deliver(turn.releases)\n", "        try:\n"),
         ),
         ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
     ),
