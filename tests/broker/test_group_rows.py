@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.group_records import OffsetCommitValue
+from kohort.wire.schemas.join_group import JoinGroupRequestProtocol
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -71,6 +73,54 @@ def fails_to_commit(wire: Wire, client: Connection, request: Any, version: int) 
     assert answered == {connection.id: len(connection.responses) for connection in wire.connections.values()}
     storage.fails = False
     return wire.restarted()
+
+
+# -- joining
+
+
+@pytest.mark.conformance("J3", "J5")
+def test_member_ids_are_the_clients_or_the_instances_name_and_a_uuid(wire: Wire) -> None:
+    uuid = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+    for version in range(4, 10):
+        client = wire.connect(client_id="my client")
+        given = client.ask(join_request(f"dynamic-{version}"), version)
+        assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert re.fullmatch(f"my client-{uuid}", given.member_id)
+    for version in range(5, 10):
+        client = wire.connect(client_id="my client")
+        client.send(join_request(f"static-{version}", group_instance_id="worker-1"), version)
+        wire.advance(3000)
+        joined = client.take()
+        assert joined.error_code == 0
+        assert re.fullmatch(f"worker-1-{uuid}", joined.member_id)
+
+
+@pytest.mark.conformance("J15", "J16")
+@pytest.mark.parametrize("version", range(10))
+def test_the_leader_is_told_the_metadata_of_the_chosen_protocol_and_the_others_nothing(
+    wire: Wire, version: int
+) -> None:
+    """The protocol that both have in common is the second choice of either."""
+    clients = [wire.connect(client_id=name) for name in ("first", "second")]
+    for client in clients:
+        name = client.client_id
+        protocols = tuple(
+            JoinGroupRequestProtocol(name=protocol, metadata=f"{protocol} of {name}".encode())
+            for protocol in (f"{name}'s own", "common")
+        )
+        request = join_request(protocols=protocols)
+        if version >= 4:
+            request = join_request(protocols=protocols, member=client.ask(request, version).member_id)
+        client.send(request, version)
+    wire.advance(6000)
+    leader, follower = (client.take() for client in clients)
+    assert [member.metadata for member in leader.members] == [b"common of first", b"common of second"]
+    assert [member.member_id for member in leader.members] == [leader.member_id, follower.member_id]
+    assert follower.members == ()
+    for told in (leader, follower):
+        assert (told.error_code, told.generation_id, told.leader) == (0, 1, leader.member_id)
+        assert told.protocol_name == "common"
+        assert told.protocol_type == ("consumer" if version >= 7 else None)
 
 
 # -- a failed append stops the process
@@ -186,6 +236,19 @@ def test_what_was_committed_is_fetched_in_every_version(client: Connection, vers
         [topic] = client.ask(OffsetFetchRequest(group_id="g", topics=old), version).topics
     found = [(p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code) for p in topic.partitions]
     assert found == [(9, 4 if version >= 5 else -1, "näh", 0), (-1, -1, "", 0)]
+
+
+@pytest.mark.conformance("O16")
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_no_topics_and_all_topics_of_several_groups(client: Connection, version: int) -> None:
+    commit(client, 1)
+    commit(client, 2, partition=1)
+    groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=topics) for name in "gh" for topics in (None, ()))
+    answers = client.ask(OffsetFetchRequest(groups=groups), version).groups
+    assert [(found.group_id, found.error_code) for found in answers] == [("g", 0), ("g", 0), ("h", 0), ("h", 0)]
+    assert [[part.committed_offset for topic in found.topics for part in topic.partitions] for found in answers] == [
+        [1, 2], [], [], [],
+    ]  # fmt: skip
 
 
 @pytest.mark.conformance("O17")
@@ -351,6 +414,18 @@ def test_a_parked_sync_is_answered_when_its_group_moves(wire: Wire) -> None:
     wire.step(MoveGroup(group, 2))
     assert follower.take().error_code == ErrorCode.NOT_COORDINATOR
     assert heartbeat(wire.connect(2), joined, group) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.conformance("R3")
+def test_an_outage_of_an_hour_costs_nobody_its_place(client: Connection, wire: Wire) -> None:
+    joined = stable(client)
+    wire.now += 3_600_000
+    again = wire.restarted()
+    member = again.connect()
+    again.advance(9_999)
+    assert heartbeat(member, joined) == 0
+    again.advance(10_001)
+    assert heartbeat(member, joined) == ErrorCode.UNKNOWN_MEMBER_ID, "the session counts again"
 
 
 @pytest.mark.conformance("R6")
