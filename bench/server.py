@@ -7,20 +7,13 @@ seconds a row.
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kohort.wire.codec import decode, encode_request
-from kohort.wire.framing import read_response_header
-from kohort.wire.schema import schema_of
+from bench._process import call, cpu_seconds, receive, serving
+from kohort.wire.codec import encode_request
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -31,61 +24,7 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-TICKS = os.sysconf("SC_CLK_TCK")
 PARTITIONS = 10
-
-
-@contextmanager
-def serving() -> Iterator[tuple[int, tuple[str, int]]]:
-    """A server on an ephemeral port with a fresh data directory: its process id and address."""
-    with tempfile.TemporaryDirectory() as data, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kohort", "serve"]
-            + ["--data-dir", data, "--listeners", f"127.0.0.1:{port}"]
-            + ["--set", "group.initial.rebalance.delay.ms=0", "--set", "log.level=error"],
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            deadline = time.monotonic() + 10
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.02)
-            yield process.pid, ("127.0.0.1", port)
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def call(connection: socket.socket, request: object, version: int, response: type) -> object:
-    connection.sendall(encode_request(request, version, 1, "bench"))
-    size = int.from_bytes(receive(connection, 4), "big")
-    frame = receive(connection, size)
-    schema = schema_of(response)
-    _, start = read_response_header(frame, flexible=version in schema.flexible, api_key=schema.api_key or 0)
-    return decode(response, version, frame, start)
-
-
-def receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        assert more, "the server closed the connection"
-        data += more
-    return data
 
 
 @dataclass
@@ -181,7 +120,7 @@ def measure(pid: int, address: tuple[str, int], what: str, connections: int, dep
 
 def main() -> None:
     print(f"{'request':12} {'conns':>6} {'depth':>6} {'requests/s':>12} {'server µs each':>16}")
-    with serving() as (pid, address):
+    with serving() as (pid, address, _):
         admin = socket.create_connection(address, 10)
         topic = CreatableTopic(
             name="bench", num_partitions=PARTITIONS, replication_factor=1, assignments=(), configs=()
