@@ -138,7 +138,7 @@ class Config:
     group_heartbeat_hold_clients: str = _setting(
         "apache-kafka-java,librdkafka,kgo,kohort",
         "Clients (the software name that they send) whose heartbeats may be held: those that send them in the "
-        "background. Others never wait",
+        "background. Others never wait. librdkafka stands for its bindings too, as confluent-kafka-python",
     )
     group_new_member_join_timeout_ms: int = _setting(300_000, "A new member parked longer than this is removed", low=1)
 

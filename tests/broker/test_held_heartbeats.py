@@ -33,7 +33,7 @@ def held(connection: Connection, beat: HeartbeatRequest) -> bool:
     return not connection.responses
 
 
-@pytest.mark.parametrize("software", ["apache-kafka-java", "librdkafka", "kgo", "kohort"])
+@pytest.mark.parametrize("software", ["apache-kafka-java", "librdkafka", "confluent-kafka-python", "kgo", "kohort"])
 def test_clients_that_heartbeat_in_the_background_are_held(software: str) -> None:
     wire = Wire()
     member, beat = member_of(wire, software)

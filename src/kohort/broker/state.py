@@ -98,6 +98,25 @@ Parked = InShard | FetchWait
 """A handler's result when the answer comes later."""
 
 
+LIBRDKAFKA_BINDINGS = frozenset(
+    {
+        "confluent-kafka-dotnet",
+        "confluent-kafka-go",
+        "confluent-kafka-javascript",
+        "confluent-kafka-python",
+        "karafka",
+    }
+)
+"""Software names of clients whose heartbeats are librdkafka's: bindings are asked to send a name of their own."""
+
+
+def _held_clients(config: Config) -> frozenset[str]:
+    if not config.group_heartbeat_hold_enable:
+        return frozenset()
+    names = frozenset(name.strip() for name in config.group_heartbeat_hold_clients.split(",")) - {""}
+    return names | LIBRDKAFKA_BINDINGS if "librdkafka" in names else names
+
+
 class BrokerState:
     def __init__(
         self, config: Config, storage: Storage, nodes: Sequence[Node], random: random_module.Random, now: Millis
@@ -108,8 +127,7 @@ class BrokerState:
         self.random = random
         self.node_by_id = {node.id: node for node in self.nodes}
         self.advertised_apis: tuple[Any, ...] = ()
-        names = config.group_heartbeat_hold_clients.split(",") if config.group_heartbeat_hold_enable else []
-        self.held_clients = frozenset(name.strip() for name in names) - {""}
+        self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
 
         self.catalog = Catalog(config)
