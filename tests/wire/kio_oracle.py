@@ -178,7 +178,7 @@ def _value_from_kio(value: Any, twin: Twin, version: int) -> Any:
         case "timedelta_i32" | "timedelta_i64":
             return value // MILLISECOND
         case "datetime_i64":
-            return (value - EPOCH) // MILLISECOND
+            return round((value - EPOCH) / MILLISECOND)  # kio goes through a float, which may be a microsecond short
     return value
 
 
