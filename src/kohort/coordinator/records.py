@@ -9,6 +9,18 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GenerationKey,
     GenerationValue,
     GroupMetadataKey,
@@ -19,12 +31,24 @@ from kohort.wire.schemas.group_records import (
 
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
+CONSUMER_GROUP_METADATA = 3
+CONSUMER_GROUP_MEMBER_METADATA = 5
+CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+CONSUMER_GROUP_REGULAR_EXPRESSION = 16
 GENERATION = 30001
 
 _KEYS: dict[int, tuple[type, type]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     GENERATION: (GenerationKey, GenerationValue),
 }
 
@@ -35,6 +59,10 @@ def _key(kind: int, key: Any) -> bytes:
 
 def _value(value: Any, version: int) -> bytes:
     return version.to_bytes(2, "big") + encode(value, version)
+
+
+def _version_0(kind: int, key: Any, value: Any) -> Record:
+    return Record(_key(kind, key), None if value is None else _value(value, 0))
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
@@ -53,8 +81,38 @@ def generation_record(group: str, generation: int) -> Record:
     return Record(_key(GENERATION, GenerationKey(group=group)), _value(GenerationValue(generation=generation), 0))
 
 
+def consumer_group_record(group: str, value: ConsumerGroupMetadataValue | None) -> Record:
+    key = ConsumerGroupMetadataKey(group_id=group)
+    return _version_0(CONSUMER_GROUP_METADATA, key, value)
+
+
+def member_record(group: str, member: str, value: ConsumerGroupMemberMetadataValue | None) -> Record:
+    key = ConsumerGroupMemberMetadataKey(group_id=group, member_id=member)
+    return _version_0(CONSUMER_GROUP_MEMBER_METADATA, key, value)
+
+
+def target_epoch_record(group: str, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> Record:
+    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group)
+    return _version_0(CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, key, value)
+
+
+def target_record(group: str, member: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> Record:
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member)
+    return _version_0(CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, value)
+
+
+def current_record(group: str, member: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> Record:
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member)
+    return _version_0(CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, value)
+
+
+def regex_record(group: str, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> Record:
+    key = ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex)
+    return _version_0(CONSUMER_GROUP_REGULAR_EXPRESSION, key, value)
+
+
 def parse(record: Record) -> tuple[Any, Any] | None:
-    """Key and value (None for a tombstone). None for a type that this version does not know.
+    """Key and value (None for a tombstone). None for a type that this version does not know, or that Kafka gave up (4).
 
     Raises ProtocolError for a known type with an unknown version or broken bytes.
     """

@@ -129,7 +129,7 @@ class _DecoderWriter:
         if isinstance(wire_type, list):
             return self.array(field, wire_type[0], nullable)
         if not isinstance(wire_type, str):
-            return self.nested(wire_type, nullable)
+            return self.nested(wire_type, nullable, tagged=field.tag is not None)
         if wire_type in FORMATS:
             name = self.code.fresh("a")
             self.code.run.append((FORMATS[wire_type], name))
@@ -213,12 +213,12 @@ class _DecoderWriter:
             self.code.line(f"{add}({value})")
         self.code.line(f"{items} = tuple({items})")
 
-    def nested(self, cls: type, nullable: bool) -> str:
+    def nested(self, cls: type, nullable: bool, *, tagged: bool) -> str:
         if not nullable:
             return self.struct(cls)
         marker, name = self.code.fresh("n"), self.code.fresh("a")
         self.flush(("b", marker))
-        self.code.line(f"if {marker} < 0: {name} = None")
+        self.code.line(f"if {marker} {'<=' if tagged else '<'} 0: {name} = None")
         self.code.line("else:")
         with self.code.indented():
             value = self.struct(cls)

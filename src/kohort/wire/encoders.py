@@ -82,7 +82,7 @@ class _EncoderWriter:
         if isinstance(wire_type, list):
             self.array(field, wire_type[0], value, nullable)
         elif not isinstance(wire_type, str):
-            self.nested(wire_type, value, nullable)
+            self.nested(wire_type, value, nullable, tagged=field.tag is not None)
         elif wire_type == "uuid":
             self.code.run.append(("16s", f"uuid({value})"))
         elif wire_type in FORMATS:
@@ -139,14 +139,16 @@ class _EncoderWriter:
             self.value(field, element, item, False)
             self.flush()
 
-    def nested(self, cls: type, value: str, nullable: bool) -> None:
+    def nested(self, cls: type, value: str, nullable: bool, *, tagged: bool) -> None:
+        """A struct that may be null stands behind a marker: 1, or for null -1, but 0 in a tagged field."""
         if not nullable:
             self.struct(cls, value)
             return
         self.flush()
         item = self.code.fresh("e")
         self.code.line(f"{item} = {value}")
-        self.code.line(f"if {item} is None: {self.out}(b'\\xff')")
+        null = b"\0" if tagged else b"\xff"
+        self.code.line(f"if {item} is None: {self.out}({null!r})")
         self.code.line("else:")
         with self.code.indented():
             self.code.run.append(("b", "1"))
@@ -161,7 +163,9 @@ class _EncoderWriter:
         tests = []
         for field in fields:
             attribute = f"{value}.{field.name}"
-            if field.default == ():
+            if field.default == () and self.version in field.nullable:
+                tests.append(f"({attribute} is None or len({attribute}) > 0)")
+            elif field.default == ():
                 tests.append(f"(len({attribute}) > 0)")
             else:
                 default = self.code.constant("D", field.default)

@@ -1,6 +1,8 @@
 """Records of the `__consumer_offsets` log, in Kafka's schema: a key is its type and fields, a value its version.
 
-The last one is kohort's own; Kafka's loader skips types that it does not know.
+0 and 1 are commits, 2 is a classic group, 3 to 8 and 16 are consumer groups (KIP-848). Type 4 is not here: Kafka gave
+it up in 4.1, and what it held is in the topics themselves. The last one is kohort's own; Kafka's loader skips types
+that it does not know.
 """
 
 from kohort.wire.schema import NO_UUID, Uuid, field, message
@@ -48,6 +50,126 @@ class GroupMetadataValue:
     leader: str | None = field("string", nullable="0+", default=None)
     current_state_timestamp: int = field("int64", "2+", default=-1)
     members: tuple[MemberMetadata, ...] = field([MemberMetadata])
+
+
+@message(versions="3")
+class ConsumerGroupMetadataKey:
+    group_id: str = field("string")
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupMetadataValue:
+    epoch: int = field("int32")
+    metadata_hash: int = field("int64", tag=0, default=0)
+    """Over the subscribed topics: another hash, another epoch. 0 in a group that has not been hashed."""
+
+
+@message(versions="5")
+class ConsumerGroupMemberMetadataKey:
+    group_id: str = field("string")
+    member_id: str = field("string")
+
+
+@message()
+class ClassicProtocol:
+    name: str = field("string")
+    metadata: bytes = field("bytes")
+
+
+@message()
+class ClassicMemberMetadata:
+    session_timeout_ms: int = field("int32")
+    supported_protocols: tuple[ClassicProtocol, ...] = field([ClassicProtocol])
+
+
+_UNKNOWN = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupMemberMetadataValue:
+    instance_id: str | None = field("string", nullable="0+", default=None)
+    rack_id: str | None = field("string", nullable="0+", default=None)
+    client_id: str = field("string")
+    client_host: str = field("string")
+    subscribed_topic_names: tuple[str, ...] = field(["string"])
+    subscribed_topic_regex: str | None = field("string", nullable="0+", default=None)
+    rebalance_timeout_ms: int = field("int32", default=-1)
+    server_assignor: str | None = field("string", nullable="0+", default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable="0+", tag=0, default=_UNKNOWN
+    )
+    """Of a member that speaks the classic protocol in this group; null for one of the consumer protocol.
+
+    Kafka writes the null; a record without the tag holds the empty struct. Say null where you mean it.
+    """
+
+
+@message(versions="6")
+class ConsumerGroupTargetAssignmentMetadataKey:
+    group_id: str = field("string")
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMetadataValue:
+    assignment_epoch: int = field("int32")
+    assignment_timestamp: int = field("int64", tag=0, default=0)
+    """When the target was ready, in milliseconds since 1970; 0 in records from before Kafka 4.3."""
+
+
+@message(versions="7")
+class ConsumerGroupTargetAssignmentMemberKey:
+    group_id: str = field("string")
+    member_id: str = field("string")
+
+
+@message()
+class TargetTopicPartitions:
+    topic_id: Uuid = field("uuid")
+    partitions: tuple[int, ...] = field(["int32"])
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMemberValue:
+    topic_partitions: tuple[TargetTopicPartitions, ...] = field([TargetTopicPartitions])
+
+
+@message(versions="8")
+class ConsumerGroupCurrentMemberAssignmentKey:
+    group_id: str = field("string")
+    member_id: str = field("string")
+
+
+@message()
+class CurrentTopicPartitions:
+    topic_id: Uuid = field("uuid")
+    partitions: tuple[int, ...] = field(["int32"])
+    assignment_epochs: tuple[int, ...] | None = field(["int32"], nullable="0+", tag=0, default=())
+    """The epoch at which the member got each of `partitions` (KIP-1251). Null or empty before Kafka 4.3."""
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupCurrentMemberAssignmentValue:
+    member_epoch: int = field("int32")
+    previous_member_epoch: int = field("int32")
+    state: int = field("int8")
+    """0 stable, 1 unrevoked partitions, 2 unreleased partitions."""
+    assigned_partitions: tuple[CurrentTopicPartitions, ...] = field([CurrentTopicPartitions])
+    partitions_pending_revocation: tuple[CurrentTopicPartitions, ...] = field([CurrentTopicPartitions])
+
+
+@message(versions="16")
+class ConsumerGroupRegularExpressionKey:
+    group_id: str = field("string")
+    regular_expression: str = field("string")
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupRegularExpressionValue:
+    topics: tuple[str, ...] = field(["string"])
+    version: int = field("int64")
+    """The version of the metadata that the expression was resolved against."""
+    timestamp: int = field("int64")
+    """When it was resolved, in milliseconds since 1970."""
 
 
 @message(versions="30001")
