@@ -1,4 +1,4 @@
-"""`kohort groups`: list and describe groups, over the public protocol.
+"""`kohort groups`: list, describe and explain groups, over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
 Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it.
@@ -21,19 +21,26 @@ from kohort.cli.connect import (
     complete_groups,
     connected,
 )
+from kohort.cli.explain import explain, rebalance_lines
 from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
 from kohort.client.cluster import Cluster
+from kohort.client.explanations import NoJournal
 from kohort.client.groups import DEAD, Committed, GroupDescription, GroupMember
 from kohort.client.metadata import Node, TopicPartition
 
 app = typer.Typer(
     name="groups",
-    help="List and describe consumer groups.",
+    help="List, describe and explain consumer groups.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+REBALANCING = ("PreparingRebalance", "CompletingRebalance")
+
+app.command("explain")(explain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +125,24 @@ def describe(
                 _print_state(group, cluster.nodes())
             else:
                 _print_offsets(group, lags)
+            if output == Format.TABLE and group.state in REBALANCING:
+                _print_rebalance(cluster, group.group_id)
     if output == Format.JSON:
         print_json(documents)
     for group_id in missing:
         complain(f"group {group_id} does not exist")
     if missing:
         raise typer.Exit(FAILED)
+
+
+def _print_rebalance(cluster: Cluster, group_id: str) -> None:
+    """Who is awaited, and for how long still, where the coordinator can tell."""
+    try:
+        explanation = cluster.explain_group(group_id, last=0)
+    except NoJournal:
+        return
+    for bold, line in rebalance_lines(explanation):
+        typer.secho(line, bold=bold)
 
 
 def _found(
