@@ -16,7 +16,7 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, Opened, Release, Turn
+from kohort.broker.turn import Arrived, Closed, Complaint, ConnectionId, Disconnect, Frame, Opened, Release
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
@@ -155,7 +155,8 @@ class Wire:
         self.storage: Storage = storage if storage is not None else MemoryStorage()
         self.now = now
         self.connections: dict[ConnectionId, Connection] = {}
-        self.turns: list[Turn] = []
+        self.complaints: list[Complaint] = []
+        """Of all turns so far."""
         self._next_connection = 0
         self.broker = Broker(
             self.config,
@@ -184,6 +185,7 @@ class Wire:
 
     def _turn(self, arrived: Iterable[Arrived]) -> None:
         turn = self.broker.step(arrived, self.now)
+        self.complaints.extend(turn.complaints)
         if turn.operations:
             self.storage.commit(turn.operations)
         for release in turn.releases:

@@ -24,13 +24,20 @@ class GroupMember:
 
     def __init__(self, bootstrap: str, group_id: str, assigned: Mapping[str, tuple[int, ...]]) -> None:
         self.group_id = group_id
+        self._assigned = assigned
         host, _, port = bootstrap.split(",")[0].rpartition(":")
         with_any = Connection(host, int(port), client_id="by-hand")
         found = with_any.request(FindCoordinatorRequest(coordinator_keys=(group_id,)), FindCoordinatorResponse)
         with_any.close()
         self.connection = Connection(found.coordinators[0].host, found.coordinators[0].port, client_id="by-hand")
+        self.member_id = ""
+        self.rejoin()
+
+    def rejoin(self) -> None:
+        """Join, and sync when all others have joined too. As a leader it gives partitions to itself alone."""
+        assigned = self._assigned
         subscription = ConsumerProtocolSubscription(topics=tuple(assigned))
-        joined = self._join("", b"\x00\x03" + encode(subscription, 3))
+        joined = self._join(self.member_id, b"\x00\x03" + encode(subscription, 3))
         if joined.error_code == MEMBER_ID_REQUIRED:
             joined = self._join(joined.member_id, b"\x00\x03" + encode(subscription, 3))
         assert joined.error_code == 0, joined

@@ -10,6 +10,7 @@ from scripted_broker import CLOSE, ScriptedBroker, topic
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, KafkaError, ServerError, Unreachable
+from kohort.client.explanations import NoJournal
 from kohort.client.groups import Committed
 from kohort.client.routing import Router, Timing, parse_addresses
 from kohort.wire.errors import ErrorCode
@@ -212,6 +213,49 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again(code: int, newest: int
         with Cluster(broker.address, **options()) as cluster:
             assert cluster.describe_groups(["g"])["g"].state == "Empty"
         assert len(broker.seen(FindCoordinatorRequest)) == 2
+
+
+@pytest.mark.parametrize("newest", [4, 6])
+def test_a_coordinator_that_keeps_no_journal_is_named(newest: int) -> None:
+    row = DescribedGroup(
+        error_code=0, group_id="g", group_state="Stable", protocol_type="", protocol_data="", members=()
+    )
+    script = {DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,))}
+    with ScriptedBroker(script, versions={DescribeGroupsRequest: (0, newest)}) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            with pytest.raises(NoJournal, match=f"the coordinator at {broker.address} keeps no journal"):
+                cluster.explain_group("g")
+            assert cluster.describe_groups(["g"])["g"].state == "Stable"
+
+
+@pytest.mark.parametrize("code", [16, 0])
+def test_an_explanation_is_asked_for_again_where_its_coordinator_moved(code: int) -> None:
+    def described(error: int, explanation: bytes) -> DescribeGroupsResponse:
+        row = DescribedGroup(
+            error_code=error,
+            group_id="g",
+            group_state="Stable",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            explanation=explanation,
+            stories=(b'{"number": 1}',),
+        )
+        return DescribeGroupsResponse(groups=(row,))
+
+    script = {DescribeGroupsRequest: in_turn(described(code, b"{"), described(0, b'{"now_ms": 5}'))}
+    with ScriptedBroker(script) as broker:
+        broker.script[MetadataRequest] = broker.metadata()
+        broker.script[FindCoordinatorRequest] = coordinator(broker)
+        with Cluster(broker.address, **options()) as cluster:
+            if code == 0:
+                with pytest.raises(BadAnswer, match="no JSON"):
+                    cluster.explain_group("g")
+            found = cluster.explain_group("g", last=3)
+        assert (found.now_ms, found.stories, found.status) == (5, ({"number": 1},), None)
+        assert broker.seen(DescribeGroupsRequest)[-1].explain_last == 3
 
 
 @pytest.mark.parametrize("newest", [2, 7, 8, 10])

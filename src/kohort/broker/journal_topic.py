@@ -18,7 +18,7 @@ from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.topics import JOURNAL_TOPIC
 from kohort.broker.turn import Complaint
-from kohort.storage.protocol import BatchInfo, DamagedBatch
+from kohort.storage.protocol import BatchInfo, StorageError
 from kohort.wire.batches import check_crc, decode_records, read_header
 from kohort.wire.errors import ProtocolError
 
@@ -81,7 +81,7 @@ def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, 
             if not check_crc(data, header):
                 raise ProtocolError("its checksum is wrong")
             records = decode_records(data, header)
-        except (DamagedBatch, ProtocolError) as error:
+        except (StorageError, ProtocolError) as error:
             what = f"{JOURNAL_TOPIC}-0: the batch at offset {batch.base_offset} is passed over: {error}"
             state.complain(Complaint("damaged data", what))
             continue
@@ -92,7 +92,11 @@ def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, 
 
 def _last_batches(state: BrokerState, partition: Partition) -> list[BatchInfo]:
     """Those at the end of the log that fit into the journal's memory."""
-    found = list(state.storage.batches(partition.log, partition.start_offset))
+    try:
+        found = list(state.storage.batches(partition.log, partition.start_offset))
+    except StorageError as error:
+        state.complain(Complaint("damaged data", f"{JOURNAL_TOPIC}-0 cannot be read: {error}"))
+        return []
     room = state.config.journal_max_bytes
     kept = len(found)
     while kept > 0 and room >= found[kept - 1].size:

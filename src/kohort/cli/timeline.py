@@ -20,7 +20,10 @@ Document = Mapping[str, Any]
 SHOWN_MEMBERS = 8
 """Members of a story whose partitions are shown; `-o json` has more."""
 NOTABLE_MS = 10
-"""Shorter waits are not worth a line."""
+"""Shorter phases are not worth a word."""
+NOTABLE_WAIT_MS = 500
+"""Somebody is always the last; it is worth a line from so much on."""
+ORDINARY = ("joined last", "led and synced late")
 
 
 class Line(NamedTuple):
@@ -163,7 +166,7 @@ def happened(happening: Document, names: Names) -> str:
             after = f", after {duration(waited)}" if waited is not None else ""
             return f"{who} was removed{because}{after}"
         case "subscription changed":
-            return f"{who} changed its subscription{because}"
+            return f"{who} rejoined{because}" if cause else f"{who} changed its subscription"
         case "leader rejoined":
             return f"the leader {who} rejoined{because}"
         case "static member returned":
@@ -215,6 +218,8 @@ def _held_up(story: Document, names: Names) -> list[str]:
     found = []
     for who in story.get("held_up_by", ()):
         how = who.get("how", "?")
+        if how in ORDINARY and who.get("waited_ms", 0) < NOTABLE_WAIT_MS:
+            continue
         if how == "session expired" and (silent := expired.get(who.get("member_id"))):
             how += f" after {_exactly(silent.get('waited_ms'))} of silence"
         found.append(f"held up by {names.with_host(who)}: {how}; the others waited {duration(who.get('waited_ms'))}")
@@ -250,7 +255,7 @@ def _moves(story: Document, names: Names) -> list[Line]:
     parts += [f"{released} given up"] if released else []
     if not parts:
         return [Line(f"no partition moved (of {total})", 4)] if total else []
-    lines = [Line(f"of {plural(total or 0, 'partition')}: {', '.join(parts)}", 4)]
+    lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
     changed = [m for m in (*story.get("members", ()), *story.get("gone", ())) if m.get("gained") or m.get("lost")]
     lines += [Line(_change(member, names), 6) for member in changed[:SHOWN_MEMBERS]]
     if len(changed) > SHOWN_MEMBERS:
@@ -275,7 +280,7 @@ class Offender:
     name: str
     host: str
     caused: int = 0
-    """Rebalances that it started."""
+    """Rebalances that it started, but for those in which a cooperative member hands on what it gave up."""
     waited_ms: int = 0
     """How long the others waited for it."""
     expired: int = 0
@@ -295,7 +300,8 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
 
     for story in stories:
         cause = story.get("cause", {})
-        if story.get("outcome") != "noted" and (who := of(cause)):
+        handed_on = cause.get("what") == "subscription changed" and cause.get("cause")
+        if story.get("outcome") != "noted" and not handed_on and (who := of(cause)):
             who.caused += 1
         for happening in (cause, *story.get("happenings", ())):
             if happening.get("what") == "session expired" and (who := of(happening)):

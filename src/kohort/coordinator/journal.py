@@ -28,6 +28,10 @@ from kohort.coordinator.stories import HeldUp, PhaseLength, Story, cut, happenin
 
 MAX_HAPPENINGS = 50
 """Of a story; further ones are counted."""
+COUNTED_ONLY = frozenset(("subscription changed",))
+"""Members of a cooperative group tell what they own, and so change their subscription, each time that they rejoin."""
+
+GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Story).decode
@@ -36,7 +40,7 @@ _decode = msgspec.json.Decoder(Story).decode
 class _Group:
     """What the journal has of one group."""
 
-    __slots__ = ("loaded_ms", "next_number", "open", "owners", "since", "single", "stories")
+    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories")
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
@@ -50,6 +54,8 @@ class _Group:
         """The newest story, if it was no rebalance: the same thing again is added to it."""
         self.owners = owners
         """Who has what; None: not known, since the journal has forgotten or not yet heard of it."""
+        self.gave_up: frozenset[str] = frozenset()
+        """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
         self.loaded_ms: Millis | None = None
 
 
@@ -103,6 +109,8 @@ class Journal:
             self._close(group, open_story, "superseded", now)
         cause = next((w for w in waiting if w.member_id == entry.member_id), waiting[0] if waiting else entry)
         story = self._open(group, cause, entry, now)
+        if cause.what == "subscription changed" and cut(cause.member_id) in group.gave_up:
+            story.cause.cause = GAVE_UP
         for happened in waiting:
             if happened is not cause:
                 self._note(story, happened, now)
@@ -140,6 +148,7 @@ class Journal:
             return
         members = () if entry.what == "group is empty" else entry.members
         group.owners = end_of_rebalance(story, members, entry.member_id, group.owners)
+        group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if story.released else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
 
     def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
@@ -165,7 +174,7 @@ class Journal:
         group.single = single
 
     def _note(self, story: Story, entry: JournalEntry, now: Millis) -> None:
-        if len(story.happenings) < MAX_HAPPENINGS:
+        if len(story.happenings) < MAX_HAPPENINGS and entry.what not in COUNTED_ONLY:
             story.happenings.append(happening(entry, now - story.started_ms))
         else:
             story.more[entry.what] = story.more.get(entry.what, 0) + 1
@@ -256,15 +265,15 @@ class Journal:
         """
         try:
             story = _decode(value)
-        except msgspec.MsgspecError as error:
+            if not story.outcome:
+                story.outcome = "interrupted"
+                value = _encode(story)
+                self._mark(story)
+        except (msgspec.MsgspecError, OverflowError) as error:
             raise ValueError(str(error)) from None
         group = self._groups.pop(story.group, None) or _Group(None)
         self._groups[story.group] = group
         group.next_number = max(group.next_number, story.number + 1)
-        if not story.outcome:
-            story.outcome = "interrupted"
-            self._mark(story)
-            value = _encode(story)
         self._keep(group, value)
         self._forget_some()
 

@@ -8,6 +8,8 @@ made up are cut to `LONGEST_TEXT` characters.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kohort.coordinator.events import JournalEntry, MemberStory, Millis
@@ -77,7 +79,7 @@ class HeldUp(msgspec.Struct, omit_defaults=True):
 
 class Story(msgspec.Struct, omit_defaults=True):
     group: str
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     """Counts up within the group."""
     started_ms: Millis
     cause: Happening

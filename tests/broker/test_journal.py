@@ -1,0 +1,292 @@
+"""The journal through the broker: kept in its topic, over restarts and damage; asked for with DescribeGroups."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from test_groups import heartbeat, join, join_request, stable
+from wire_driver import Connection, Wire, create_topic, fetch_request, produce_request, values_of
+from wire_driver import batch as produced_batch
+
+from kohort.broker.topics import JOURNAL_TOPIC
+from kohort.broker.turn import MoveGroup
+from kohort.coordinator.events import Record
+from kohort.storage.protocol import Append, DamagedBatch, StoredBatch
+from kohort.wire.batches import decode_records, split_batches
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    return wire.connect()
+
+
+def describe(client: Connection, group: str = "g", last: int = 100, version: int = 6) -> DescribedGroup:
+    request = DescribeGroupsRequest(groups=(group,), explain_last=last)
+    described: DescribedGroup = client.ask(request, version).groups[0]
+    return described
+
+
+def stories(client: Connection, group: str = "g", last: int = 100) -> list[dict[str, Any]]:
+    return [json.loads(story) for story in describe(client, group, last).stories]
+
+
+def leave(client: Connection, member_id: str, reason: str = "closing", group: str = "g") -> None:
+    member = MemberIdentity(member_id=member_id, reason=reason)
+    assert client.ask(LeaveGroupRequest(group_id=group, members=(member,)), 5).error_code == 0
+
+
+def come_and_go(client: Connection, times: int = 1, group: str = "g") -> None:
+    """Two stories each: somebody comes, somebody leaves."""
+    for _ in range(times):
+        leave(client, stable(client, group).member_id, group=group)
+
+
+def in_topic(wire: Wire, client: Connection) -> dict[str, dict[str, Any]]:
+    """The topic's newest record of each key, as a consumer reads it."""
+    found: dict[str, dict[str, Any]] = {}
+    offset = journal_partition(wire).start_offset
+    while offset < journal_partition(wire).high_watermark:
+        answer = client.ask(fetch_request(JOURNAL_TOPIC, offset), 11)
+        for header, data in split_batches(answer.responses[0].partitions[0].records, strict=False):
+            for record in decode_records(data):
+                assert record.key is not None
+                assert record.value is not None
+                found[record.key.decode()] = json.loads(record.value)
+            offset = header.base_offset + header.last_offset_delta + 1
+    return found
+
+
+def journal_partition(wire: Wire) -> Any:
+    state = wire.broker.state
+    return state.partitions[state.catalog.topics[JOURNAL_TOPIC].topic_id][0]
+
+
+# -- told
+
+
+def test_a_group_explains_itself(client: Connection, wire: Wire) -> None:
+    joined = stable(client)
+    wire.advance(20_000)
+    came, went = stories(client)
+    assert (came["cause"]["what"], came["cause"]["client_id"], came["cause"]["host"]) == (
+        "member joined",
+        "client",
+        "/127.0.0.1",
+    )
+    assert (came["outcome"], came["took_ms"], came["generation_after"]) == ("Stable", 3000, 1)
+    assert (went["cause"]["what"], went["cause"]["waited_ms"], went["outcome"]) == ("session expired", 10_000, "Empty")
+    assert went["cause"]["member_id"] == joined.member_id
+    assert [gone["member_id"] for gone in went["gone"]] == [joined.member_id]
+
+
+def test_only_who_asks_is_told(client: Connection) -> None:
+    stable(client)
+    plain = describe(client, last=-1)
+    assert (plain.explanation, plain.stories) == (b"", ())
+    for version in range(5):
+        old = client.ask(DescribeGroupsRequest(groups=("g",)), version).groups[0]
+        assert (old.explanation, old.stories) == (b"", ())
+    told = describe(client, version=5)
+    assert json.loads(told.explanation)["status"]["phase"] == "Stable"
+    assert len(told.stories) == 1
+    assert describe(client, last=0).stories == ()
+
+
+def test_who_is_awaited_can_be_asked_for(wire: Wire) -> None:
+    awaited, joining = wire.connect(client_id="slow"), wire.connect(client_id="new")
+    stable(awaited)
+    wire.advance(1_000)
+    joining.send(join_request(), 3)
+    wire.advance(2_500)
+    explanation = json.loads(describe(wire.connect()).explanation)
+    status = explanation["status"]
+    assert explanation["rebalance"]["cause"]["client_id"] == "new"
+    assert (status["phase"], status["counts"]) == ("PreparingRebalance", {"awaited to join": 1, "joined": 1})
+    assert status["ends_ms"] - status["now_ms"] == 30_000 - 2_500
+    first = status["members"][0]
+    assert (first["client_id"], first["state"], first["waited_ms"]) == ("slow", "awaited to join", 2_500)
+    assert first["remaining_ms"] == first["session_remaining_ms"] == 10_000 - 3_500
+
+
+def test_the_culprit_is_named_to_the_operator(wire: Wire) -> None:
+    awaited, joining = wire.connect(client_id="slow"), wire.connect(client_id="new")
+    joined = stable(awaited)
+    joining.send(join_request(), 3)
+    for _ in range(4):
+        wire.advance(7_000)
+        heartbeat(awaited, joined)
+    assert wire.complaints == []
+    wire.advance(2_000)
+    (complaint,) = wire.complaints
+    assert complaint.kind == "rebalance held up"
+    assert dict(complaint.values) == {
+        "group": "g",
+        "how": "it did not rejoin in time",
+        "waited_ms": 30_000,
+        "member_id": joined.member_id,
+        "client_id": "slow",
+        "host": "/127.0.0.1",
+    }
+
+
+def test_a_group_that_does_not_exist_may_have_stories(client: Connection) -> None:
+    nobody = describe(client, "nobody")
+    assert (nobody.error_code, nobody.stories) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
+    assert json.loads(nobody.explanation).keys() == {"now_ms"}
+
+
+def test_another_coordinator_is_asked(wire: Wire) -> None:
+    cluster = Wire(brokers=2)
+    clients = {node: cluster.connect(node) for node in (1, 2)}
+    here = cluster.broker.state.coordinator_of(cluster.broker.state.shard_of("g"))
+    stable(clients[here])
+    other = describe(clients[3 - here])
+    assert (other.error_code, other.explanation, other.stories) == (ErrorCode.NOT_COORDINATOR, b"", ())
+    clients[here].send(join_request(), 3)
+    cluster.step(MoveGroup("g", 3 - here))
+    assert [story["outcome"] for story in stories(clients[3 - here])] == ["Stable", "interrupted"]
+    assert json.loads(describe(clients[3 - here]).explanation)["loaded_ms"] == cluster.now
+
+
+# -- kept
+
+
+def test_stories_outlive_a_restart(client: Connection, wire: Wire) -> None:
+    come_and_go(client, 3)
+    before = stories(client)
+    assert [story["number"] for story in before] == [1, 2, 3, 4, 5, 6]
+    again = wire.restarted()
+    assert stories(again.connect()) == before
+    come_and_go(again.connect())
+    assert [story["number"] for story in stories(again.connect())][-2:] == [7, 8]
+
+
+def test_a_rebalance_that_a_crash_cut_off_is_interrupted(client: Connection, wire: Wire) -> None:
+    join(client)
+    assert in_topic(wire, client)["g#1"].get("outcome") is None
+    again = wire.restarted()
+    (story,) = stories(again.connect())
+    assert story["outcome"] == "interrupted"
+    assert in_topic(again, again.connect())["g#1"]["outcome"] == "interrupted"
+
+
+def test_the_topic_is_read_as_json_and_bounded_by_slots() -> None:
+    wire = Wire(journal_max_stories_per_group=4)
+    client = wire.connect()
+    come_and_go(client, 5)
+    found = in_topic(wire, client)
+    assert sorted(found) == ["g#0", "g#1", "g#2", "g#3"]
+    assert sorted(story["number"] for story in found.values()) == [7, 8, 9, 10]
+    assert stories(client) == sorted(found.values(), key=lambda story: story["number"])
+    assert stories(wire.restarted(journal_max_stories_per_group=4).connect()) == stories(client)
+
+
+def test_the_topic_is_compacted_and_ages() -> None:
+    wire = Wire(journal_retention_ms=30 * MINUTE, journal_max_stories_per_group=2, group_initial_rebalance_delay_ms=0)
+    client = wire.connect()
+    come_and_go(client, 40)
+    before = stories(client)
+    wire.advance(MINUTE)
+    assert journal_partition(wire).size < 8_000, "some records of 200 that were written"
+    assert stories(wire.restarted(journal_max_stories_per_group=2).connect()) == before
+    wire.advance(60 * MINUTE)
+    assert journal_partition(wire).size == 0
+    assert stories(wire.restarted().connect()) == []
+
+
+def test_a_restart_reads_no_more_than_the_journal_may_hold() -> None:
+    wire = Wire(journal_max_bytes=65_536, group_initial_rebalance_delay_ms=0)
+    client = wire.connect()
+    for index in range(120):
+        come_and_go(client, group=f"g{index}")
+    again = wire.restarted(journal_max_bytes=65_536)
+    assert again.broker.state.journal._bytes <= 65_536
+    assert stories(again.connect(), "g119") != []
+    assert stories(again.connect(), "g0") == []
+
+
+def test_clients_read_the_topic_and_do_not_write_it(client: Connection) -> None:
+    come_and_go(client)
+    refused = client.ask(produce_request(JOURNAL_TOPIC, produced_batch("x")), 9)
+    assert refused.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    values = values_of(client.ask(fetch_request(JOURNAL_TOPIC), 11))
+    assert json.loads(values[-1] or b"")["group"] == "g"
+
+
+def test_without_the_topic_there_is_memory(wire: Wire) -> None:
+    bare = Wire(journal_enable=False)
+    client = bare.connect()
+    come_and_go(client)
+    assert JOURNAL_TOPIC not in bare.broker.state.catalog.topics
+    assert len(stories(client)) == 2
+    later = bare.restarted(journal_enable=True)
+    assert JOURNAL_TOPIC not in later.broker.state.catalog.topics, "created when there is something to write"
+    come_and_go(later.connect())
+    assert len(stories(later.restarted().connect())) == 2
+
+
+# -- damaged
+
+
+def test_records_that_are_no_stories_are_passed_over(client: Connection, wire: Wire) -> None:
+    come_and_go(client)
+    before = stories(client)
+    junk = [b"", b"{}", b"[1]", b"\xff\xfe", b'{"group": 7, "number": 1}', b'{"group": "g"']
+    records = [Record(f"junk{index}".encode(), value) for index, value in enumerate(junk)]
+    wire.broker.state.append_records(journal_partition(wire), records)
+    wire.step()
+    again = wire.restarted()
+    assert stories(again.connect()) == before
+    (complaint,) = again.complaints
+    assert (complaint.kind, complaint.what.rpartition(" ")[2]) == ("damaged data", "6")
+
+
+def test_a_batch_that_is_no_batch_is_passed_over(client: Connection, wire: Wire) -> None:
+    come_and_go(client)
+    partition = journal_partition(wire)
+    bad = StoredBatch(partition.end_offset, partition.end_offset, wire.now, b"\x00" * 80, -1, 0)
+    wire.storage.commit([Append(partition.log, (bad,))])
+    broken = Wire(wire.storage, now=wire.now)
+    assert len(stories(broken.connect())) == 2
+    come_and_go(broken.connect())
+    assert len(stories(broken.connect())) == 4
+    assert [complaint.kind for complaint in broken.complaints] == ["damaged data"]
+
+
+def test_a_batch_that_storage_does_not_hand_out_is_passed_over(
+    client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come_and_go(client, 2)
+    log, read = journal_partition(wire).log, wire.storage.read
+
+    def damaged(asked: Any, offset: int, max_bytes: int) -> Any:
+        if asked == log and offset == 0:
+            raise DamagedBatch("the batch at offset 0 fails its checksum")
+        return read(asked, offset, max_bytes)
+
+    monkeypatch.setattr(wire.storage, "read", damaged)
+    again = wire.restarted()
+    assert [story["number"] for story in stories(again.connect())] == [1, 2, 3, 4]
+    assert [complaint.kind for complaint in again.complaints] == ["damaged data"]
+
+
+def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -> None:
+    """What was before is not known when the topic is lost; the group's own record tells who has what."""
+    create_topic(client, "t")
+    joined = stable(client)
+    wire.broker.state.journal.__init__(wire.config)  # type: ignore[misc]
+    leave(client, joined.member_id)
+    (story,) = stories(client)
+    assert (story["cause"]["cause"], story["outcome"]) == ("closing", "Empty")

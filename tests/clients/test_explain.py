@@ -1,0 +1,69 @@
+"""What a group tells of itself after real consumers came, died and stood still: the culprit is named."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from typing import Any
+
+import pytest
+from group import Group
+from produce import create_topic
+from typer.testing import CliRunner
+from worker import SESSION_TIMEOUT_MS
+
+from kohort.cli.main import app
+
+PARTITIONS = 6
+pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
+
+
+def explained(bootstrap: str, group: str, *options: str) -> str:
+    result = CliRunner().invoke(app, ["groups", "explain", group, *options], env={"KOHORT_BOOTSTRAP_SERVER": bootstrap})
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def stories(bootstrap: str, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(explained(bootstrap, group, "-o", "json"))["stories"]
+    return found
+
+
+@pytest.mark.parametrize("client", ["confluent", "aiokafka"])
+def test_a_killed_consumer_is_named(client: str, bootstrap: str, unique: str) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group(client, bootstrap, unique, unique) as group:
+        a, b = group.start("worker-a"), group.start("worker-b")
+        group.wait_assigned([3, 3], a, b)
+        lost = sorted(b.assigned)
+        b.kill()
+        group.wait_assigned([6], a)
+        last = stories(bootstrap, unique)[-1]
+        told = explained(bootstrap, unique)
+        group.close()
+    assert (last["cause"]["what"], last["cause"]["client_id"]) == ("session expired", "worker-b")
+    assert last["cause"]["waited_ms"] == SESSION_TIMEOUT_MS
+    assert (last["outcome"], last["moved"]) == ("Stable", 3)
+    assert [(gone["client_id"], gone["lost"]) for gone in last["gone"]] == [("worker-b", {unique: lost})]
+    assert f"worker-b on 127.0.0.1: session expired after {SESSION_TIMEOUT_MS} ms of silence" in told
+    assert "of 6 partitions: 3 moved" in told
+
+
+def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer stands still when a rebalance begins: the others wait, and the journal and the log say for whom."""
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique) as group, caplog.at_level(logging.WARNING, "kohort"):
+        a, b, c = (group.start(name) for name in ("worker-a", "worker-b", "worker-c"))
+        group.wait_assigned([2, 2, 2], a, b, c)
+        b._process.send_signal(signal.SIGSTOP)
+        c.close()
+        group.wait_assigned([6], a)
+        told = stories(bootstrap, unique)
+        b.kill()
+        a.close()
+    blamed = [who for story in told for who in story.get("held_up_by", ()) if who["how"] == "session expired"]
+    assert [who["client_id"] for who in blamed] == ["worker-b"]
+    (line,) = [record.getMessage() for record in caplog.records if f"group={unique}" in record.getMessage()]
+    assert line.startswith("a member was removed because it held up its group")
+    assert "client_id=worker-b" in line
