@@ -26,7 +26,7 @@ def end_of_rebalance(story: Story, members: Sequence[MemberStory], leader: str, 
     """Fill in the end of a story. Returns who has what from now on."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
     comparison = compare(before, members) if before is not None and consumers else None
-    owners = comparison.owners if comparison is not None else owners_of(members, {})
+    owners = comparison.owners if comparison is not None else owners_of(members)
     room = _Room()
     ordered = sorted(members, key=lambda m: comparison is None or identity_of(m) not in comparison.changes)
     story.members = [_member(m, owners, before, comparison, consumers, room) for m in ordered[:MAX_MEMBERS]]
@@ -48,7 +48,7 @@ class _Room:
     def __init__(self) -> None:
         self._left = MAX_PARTITIONS
 
-    def shown(self, partitions: Mapping[str, Sequence[int] | set[int]]) -> Partitions:
+    def shown(self, partitions: Mapping[str, set[int]]) -> Partitions:
         shown: Partitions = {}
         for topic, indexes in sorted(partitions.items()):
             if self._left > 0 and indexes:

@@ -193,7 +193,7 @@ class Journal:
 
     def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         self._interrupt(group, now)
-        group.owners = owners_of(entry.members, group.owners or {})
+        group.owners = owners_of(entry.members)
         group.loaded_ms = now
 
     def _interrupt(self, group: _Group, now: Millis) -> None:

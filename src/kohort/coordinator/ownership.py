@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from kohort.coordinator.events import MemberStory
-from kohort.coordinator.stories import Partitions
 from kohort.wire.embedded import assignment_in
 
 Identity = tuple[str, str]
@@ -37,8 +36,8 @@ Owners = dict[Identity, Owner]
 class Change(NamedTuple):
     """What one member gained and lost."""
 
-    gained: Partitions
-    lost: Partitions
+    gained: dict[str, set[int]]
+    lost: dict[str, set[int]]
 
 
 class Comparison(NamedTuple):
@@ -62,39 +61,34 @@ def partitions_of(assignment: bytes) -> dict[str, set[int]] | None:
     return None if found is None else {topic: set(indexes) for topic, indexes in found.items()}
 
 
-def owners_of(members: Iterable[MemberStory], before: Mapping[Identity, Owner]) -> Owners:
-    owners: Owners = {}
+def owners_of(members: Iterable[MemberStory]) -> Owners:
+    return compare({}, members).owners
+
+
+def compare(before: Mapping[Identity, Owner], members: Iterable[MemberStory]) -> Comparison:
+    after: Owners = {}
+    changes: dict[Identity, Change] = {}
     for member in members:
         identity = identity_of(member)
         old = before.get(identity)
         if old is not None and old.assignment == member.assignment:
-            count = old.count
-        else:
-            count = sum(map(len, (partitions_of(member.assignment) or {}).values()))
-        owners[identity] = Owner(member, count)
-    return owners
-
-
-def compare(before: Owners, members: Iterable[MemberStory]) -> Comparison:
-    after = owners_of(members, before)
-    changes: dict[Identity, Change] = {}
-    losers: dict[tuple[str, int], Identity] = {}
-    gainers: dict[tuple[str, int], Identity] = {}
-    for identity in [*after, *(identity for identity in before if identity not in after)]:
-        old = before[identity].assignment if identity in before else b""
-        new = after[identity].assignment if identity in after else b""
-        if old == new:
+            after[identity] = Owner(member, old.count)
             continue
-        had, has = partitions_of(old) or {}, partitions_of(new) or {}
-        gained, lost = _minus(has, had), _minus(had, has)
-        if gained or lost:
-            changes[identity] = Change(gained, lost)
-            gainers.update(((topic, index), identity) for topic, indexes in gained.items() for index in indexes)
-            losers.update(((topic, index), identity) for topic, indexes in lost.items() for index in indexes)
-    moved = sum(partition in losers for partition in gainers)
-    return Comparison(after, changes, moved, len(gainers) - moved, len(losers) - moved)
+        has = partitions_of(member.assignment) or {}
+        had = partitions_of(old.assignment) or {} if old is not None else {}
+        after[identity] = Owner(member, sum(map(len, has.values())))
+        changes[identity] = Change(_minus(has, had), _minus(had, has))
+    for identity, old in before.items():
+        if identity not in after:
+            changes[identity] = Change({}, partitions_of(old.assignment) or {})
+    changes = {identity: change for identity, change in changes.items() if change.gained or change.lost}
+    gained = {
+        (topic, index) for change in changes.values() for topic in change.gained for index in change.gained[topic]
+    }
+    lost = {(topic, index) for change in changes.values() for topic in change.lost for index in change.lost[topic]}
+    return Comparison(after, changes, len(gained & lost), len(gained - lost), len(lost - gained))
 
 
-def _minus(these: Mapping[str, set[int]], those: Mapping[str, set[int]]) -> Partitions:
-    found = {topic: sorted(indexes - those.get(topic, set())) for topic, indexes in sorted(these.items())}
+def _minus(these: Mapping[str, set[int]], those: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    found = {topic: indexes - those[topic] if topic in those else indexes for topic, indexes in these.items()}
     return {topic: indexes for topic, indexes in found.items() if indexes}
