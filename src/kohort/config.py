@@ -136,9 +136,7 @@ class Config:
         high=600_000,
     )
     group_heartbeat_hold_clients: str = _setting(
-        # Bindings of librdkafka send a name of their own.
-        "apache-kafka-java,librdkafka,confluent-kafka-python,confluent-kafka-go,confluent-kafka-dotnet,"
-        "confluent-kafka-javascript,rust-rdkafka,kgo,kohort",
+        "apache-kafka-java,librdkafka,kgo,kohort",
         "Clients (the software name that they send) whose heartbeats may be held: those that send them in the "
         "background. Others never wait. librdkafka stands for its bindings too, as confluent-kafka-python",
     )

@@ -105,6 +105,7 @@ LIBRDKAFKA_BINDINGS = frozenset(
         "confluent-kafka-javascript",
         "confluent-kafka-python",
         "karafka",
+        "rust-rdkafka",
     }
 )
 """Software names of clients whose heartbeats are librdkafka's: bindings are asked to send a name of their own."""
