@@ -75,8 +75,12 @@ class Worker:
 class Group:
     """The workers of one consumer group."""
 
-    def __init__(self, client: str, bootstrap: str, group: str, topic: str, *, cooperative: bool = False) -> None:
+    def __init__(
+        self, client: str, bootstrap: str, group: str, topic: str, *, cooperative: bool = False, **more: Any
+    ) -> None:
+        """`more`: options of worker.py, as session_timeout_ms."""
         self._options = {
+            **more,
             "client": client,
             "bootstrap": bootstrap,
             "group": group,

@@ -15,6 +15,7 @@ from typing import Any
 
 SESSION_TIMEOUT_MS = 2_000
 HEARTBEAT_INTERVAL_MS = 300
+"""Unless the options say otherwise."""
 
 
 def say(**what: Any) -> None:
@@ -51,9 +52,9 @@ def run_confluent(options: dict[str, Any]) -> None:
             "client.id": options["name"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
-            "max.poll.interval.ms": 20_000,
+            "session.timeout.ms": options["session_timeout_ms"],
+            "heartbeat.interval.ms": options["heartbeat_interval_ms"],
+            "max.poll.interval.ms": max(20_000, options["session_timeout_ms"]),
             "partition.assignment.strategy": "cooperative-sticky" if options["cooperative"] else "range",
             **({"group.instance.id": options["instance"]} if options["instance"] else {}),
         }
@@ -95,9 +96,9 @@ def run_kafka_python(options: dict[str, Any]) -> None:
         client_id=options["name"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
-        max_poll_interval_ms=20_000,
+        session_timeout_ms=options["session_timeout_ms"],
+        heartbeat_interval_ms=options["heartbeat_interval_ms"],
+        max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
         group_instance_id=options["instance"],
         partition_assignment_strategy=[CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor],
     )
@@ -130,9 +131,9 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
         client_id=options["name"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
-        max_poll_interval_ms=20_000,
+        session_timeout_ms=options["session_timeout_ms"],
+        heartbeat_interval_ms=options["heartbeat_interval_ms"],
+        max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
         rebalance_timeout_ms=20_000,
         group_instance_id=options["instance"],
     )
@@ -157,7 +158,11 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = json.loads(sys.argv[1])
+    options = {
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+        **json.loads(sys.argv[1]),
+    }
     match options["client"]:
         case "confluent":
             run_confluent(options)
