@@ -95,8 +95,8 @@ class Offsets:
         error = check_member(group, request.member_id, request.group_instance_id)
         if error:
             return error
-        if generation != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
+        if generation != group.generation_id or group.members[request.member_id].is_new:
+            return ErrorCode.ILLEGAL_GENERATION  # who is new was never in the generation that is ending
         if group.phase is Phase.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._running.arm_session(group, group.members[request.member_id], now)
