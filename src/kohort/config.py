@@ -118,6 +118,12 @@ class Config:
     group_max_pending_members: int = _setting(
         20_000, "Member ids that a group has given out and that nobody has used yet; the oldest goes first", low=1
     )
+    group_max_former_groups: int = _setting(
+        1_000,
+        "Names of groups that are gone of which a shard remembers the last generation; of older ones it remembers the "
+        "highest, and new groups count on from there",
+        low=0,
+    )
     group_storm_rebalance_delay_ms: int = _setting(
         3_000,
         "From the third rebalance on that begins this soon after the one before, each waits this long for more "

@@ -478,7 +478,8 @@ def describe_record(record: Record) -> str:
                 f" protocol={value.protocol} leader={value.leader} members=[{' '.join(members)}]"
             )
         case GenerationKey():
-            return f"generation {key.group} {value.generation}"
+            name = key.group or "of forgotten groups"
+            return f"generation {name} {value.generation if value is not None else 'deleted'}"
         case OffsetCommitKey():
             if value is None:
                 return f"offset {key.group} {key.topic}-{key.partition} deleted"

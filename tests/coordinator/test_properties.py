@@ -50,6 +50,7 @@ CONFIG = Config(
     group_max_pending_members=2,
     group_initial_rebalance_delay_ms=1000,
     group_storm_rebalance_delay_ms=1500,
+    group_max_former_groups=0,
     offsets_retention_minutes=1,
 )
 GROUPS = ("g", "h")
@@ -113,7 +114,7 @@ class World:
         for record in self.turn_records:
             self.log.append(record)
             key, value = parse(record) or (None, None)
-            if isinstance(key, GenerationKey):
+            if isinstance(key, GenerationKey) and key.group and value is not None:
                 assert value.generation > self.reserved[key.group], "a generation is taken twice"
                 self.reserved[key.group] = value.generation
         self.turn_records.clear()

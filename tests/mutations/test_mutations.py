@@ -87,7 +87,7 @@ BUGS = (
     Bug(
         "a generation is used again after the group was deleted",
         (
-            (GROUP, "self._hard.generations.get(request.group_id, 0)", "0"),
+            (GROUP, "self._hard.generations.get(request.group_id, self._hard.forgotten)", "0"),
             (
                 REBALANCE,
                 "max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1",

@@ -75,7 +75,7 @@ class ClassicGroups:
         if group is None:
             if request.member_id:
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
-            generation = self._hard.generations.get(request.group_id, 0)
+            generation = self._hard.generations.get(request.group_id, self._hard.forgotten)
             group = Group(request.group_id, since=now, generation_id=generation)
         elif not self._has_room(group, request.member_id):
             return self._turn_away(group, event, now)

@@ -2,17 +2,22 @@
 
 Moving a deadline into the future writes one number: its place in the heap stays and is looked at again when it comes
 up. So a heartbeat costs a dictionary write, and the heap one push a session timeout and member.
+
+A deadline that is cleared leaves its place behind as well. Where members come and go all the time, such places would
+outnumber the others, so the heap is cleared of them now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 from kohort.coordinator.events import Millis
 
 K = TypeVar("K", bound=Hashable)
+
+SPARE_PLACES = 1_000
 
 
 class Deadlines(Generic[K]):
@@ -28,6 +33,11 @@ class Deadlines(Generic[K]):
 
     def get(self, key: K) -> Millis | None:
         return self._due.get(key)
+
+    @property
+    def places(self) -> int:
+        """Of the heap, those that are out of date among them."""
+        return len(self._heap)
 
     def items(self) -> list[tuple[K, Millis]]:
         return sorted(self._due.items(), key=lambda item: (item[1], str(item[0])))
@@ -45,6 +55,14 @@ class Deadlines(Generic[K]):
         self._placed[key] = when
         self._count += 1
         heappush(self._heap, (when, self._count, key))
+        if len(self._heap) > 2 * len(self._due) + SPARE_PLACES:
+            self._clear_up()
+
+    def _clear_up(self) -> None:
+        """Drop places that have no deadline. The others keep theirs, so what is due together stays in its order."""
+        self._heap = [entry for entry in self._heap if entry[2] in self._due and self._placed.get(entry[2]) == entry[0]]
+        heapify(self._heap)
+        self._placed = {key: when for when, _, key in self._heap}
 
     def next(self) -> Millis | None:
         heap = self._heap

@@ -9,7 +9,7 @@ from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
-from kohort.coordinator.records import offset_record
+from kohort.coordinator.records import generation_record, offset_record
 from kohort.coordinator.responses import commit_error
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase, Place
@@ -185,6 +185,18 @@ class Offsets:
             self._note_deleted(group_id, len(expired), "past their retention")
             if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
                 self._running.delete(group, "it has no members and no offsets")
+        self._forget_former_groups()
+
+    def _forget_former_groups(self) -> None:
+        """Of names that no group uses any more the oldest go; the highest of their generations stays for all of them,
+        and new groups count on from there (docs/decisions/0002)."""
+        former = [name for name in self._hard.generations if name not in self._running.groups]
+        gone = former[: max(len(former) - self._config.group_max_former_groups, 0)]
+        highest = max((self._hard.generations[name] for name in gone), default=0)
+        if highest > self._hard.forgotten:
+            self._emit(generation_record("", highest))
+        for name in gone:
+            self._emit(generation_record(name, None))
 
     def _note_deleted(self, group_id: str, count: int, why: str) -> None:
         if count:

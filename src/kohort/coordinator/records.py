@@ -77,8 +77,10 @@ def group_record(group: str, value: GroupMetadataValue | None) -> Record:
     return Record(_key(GROUP_METADATA, GroupMetadataKey(group=group)), None if value is None else _value(value, 4))
 
 
-def generation_record(group: str, generation: int) -> Record:
-    return Record(_key(GENERATION, GenerationKey(group=group)), _value(GenerationValue(generation=generation), 0))
+def generation_record(group: str, generation: int | None) -> Record:
+    """Of the empty name: what groups that are forgotten had at most."""
+    value = None if generation is None else _value(GenerationValue(generation=generation), 0)
+    return Record(_key(GENERATION, GenerationKey(group=group)), value)
 
 
 def consumer_group_record(group: str, value: ConsumerGroupMetadataValue | None) -> Record:

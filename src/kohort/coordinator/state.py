@@ -33,7 +33,10 @@ class HardState:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
         self.generations: dict[str, int] = {}
-        """The highest generation that a group of this name ever announced; outlives the group."""
+        """The highest generation that a group of this name ever announced; outlives the group. The last one announced
+        comes last."""
+        self.forgotten = 0
+        """No group of a name that is not among them ever announced a higher one."""
 
     def apply(self, record: Record) -> None:
         parsed = parse(record)
@@ -48,10 +51,11 @@ class HardState:
                     self.groups.pop(key.group, None)
                 else:
                     self.groups[key.group] = value
+            case GenerationKey(group=""):
+                self.forgotten = 0 if value is None else value.generation
             case GenerationKey():
-                if value is None:
-                    self.generations.pop(key.group, None)
-                else:
+                self.generations.pop(key.group, None)
+                if value is not None:
                     self.generations[key.group] = value.generation
 
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
