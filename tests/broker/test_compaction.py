@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog, batch
 
 from kohort.broker import compaction
-from kohort.broker.compaction import DELETE_HORIZON, due
-from kohort.storage.protocol import Append, StoredBatch
+from kohort.broker.compaction import DELETE_HORIZON, Compaction, DirtyPart
+from kohort.storage.protocol import Append, BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import NewRecord as New
 from kohort.wire.batches import Record, check_crc, decode_records, encode_batch, read_header
 from kohort.wire.errors import ErrorCode
@@ -26,9 +27,13 @@ def compacted_log(**configs: object) -> OneLog:
     return OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0, **configs)
 
 
+def due(log: OneLog, first_dirty: int = 0, now: int = NOW) -> Compaction | None:
+    return DirtyPart(first_dirty).due(log.partition, log.storage, now)
+
+
 def run(log: OneLog, now: int = NOW, first_dirty: int = 0, step_bytes: int = 1 << 20) -> int:
     """A pass to its end, if one is due. Returns how far the log is clean."""
-    work = due(log.partition, log.storage, first_dirty, now)
+    work = due(log, first_dirty, now)
     if work is None:
         return first_dirty
     for _ in range(10_000):
@@ -177,10 +182,62 @@ def test_a_pass_is_due_by_the_dirty_ratio() -> None:
     log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.5)
     for n in range(10):
         log.produce(batch((b"k%d" % n, b"v")))
-    assert due(log.partition, log.storage, 0, NOW) is not None
-    assert due(log.partition, log.storage, 4, NOW) is None  # 5 of 10 batches: not more than half
-    assert due(log.partition, log.storage, 3, NOW) is not None
-    assert due(OneLog(cleanup_policy="delete").partition, log.storage, 0, NOW) is None
+    assert due(log) is not None
+    assert due(log, 4) is None  # 5 of 10 batches: not more than half
+    assert due(log, 3) is not None
+    assert due(OneLog(cleanup_policy="delete")) is None
+
+
+def test_batches_are_counted_once_and_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "BATCHES_A_LOOK", 10)
+    log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.99)
+    looked: list[int] = []
+    batches_of = log.storage.batches
+
+    def watched(key: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        for info in batches_of(key, offset):
+            looked.append(info.base_offset)
+            yield info
+
+    monkeypatch.setattr(log.storage, "batches", watched)
+    for n in range(25):
+        log.produce(batch((b"k%d" % n, b"v")))
+    dirty = DirtyPart(0)
+    looks = 1
+    while dirty.due(log.partition, log.storage, NOW) is None and not dirty.all_counted:
+        looks += 1
+    assert looks == 3
+    for n in range(3):
+        log.produce(batch((b"more %d" % n, b"v")))
+    assert dirty.due(log.partition, log.storage, NOW) is None
+    assert len(looked) <= 28 + looks, "each batch once, and one ahead where a look ended"
+    log.partition.configure(replace(log.partition.settings, min_cleanable_dirty_ratio=0.9), 0)
+    work = dirty.due(log.partition, log.storage, NOW)
+    assert work is not None
+    assert work.clean_to == 27
+
+
+def test_tombstones_go_when_nothing_is_appended_any_more() -> None:
+    log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.5, delete_retention_ms=1000)
+    for n in range(5):
+        log.produce(batch((b"k%d" % n, b"v")))
+    for n in range(5):
+        log.produce(batch((b"k%d" % n, None)))
+    log.produce(batch((b"z", b"v")))
+    first = DirtyPart(0).due(log.partition, log.storage, NOW)
+    assert first is not None
+    while not first.done:
+        log.commit(first.step(NOW, KEEP))
+    assert [value for _, _, value in pairs(log)] == [None] * 5 + [b"v"]
+    dirty = DirtyPart(first.clean_to, first.tombstones_go_ms)
+    assert dirty.due(log.partition, log.storage, NOW + 999) is None
+    second = dirty.due(log.partition, log.storage, NOW + 1000)
+    assert second is not None
+    while not second.done:
+        log.commit(second.step(NOW + 1000, KEEP))
+    assert pairs(log) == [(10, b"z", b"v")]
+    assert second.clean_to == first.clean_to
+    assert DirtyPart(second.clean_to, second.tombstones_go_ms).due(log.partition, log.storage, NOW + DAY) is None
 
 
 def test_young_records_stay_as_they_are() -> None:
@@ -195,7 +252,7 @@ def test_a_trim_in_the_same_turn_is_waited_for() -> None:
     log = compacted_log()
     for n in range(6):
         log.produce(batch((b"a", b"%d" % n)))
-    work = due(log.partition, log.storage, 0, NOW)
+    work = due(log)
     assert work is not None
     assert work.step(NOW, KEEP) == ()
     trim = log.partition.trim(3)

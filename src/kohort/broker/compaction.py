@@ -11,7 +11,8 @@ after a restart the first pass takes all of it for dirty, which costs reading it
 Tombstones stay until everybody who read an older value has had delete.retention.ms to see them. The clock starts when
 the older values are gone: the pass that meets a tombstone for the first time writes the instant when it may go into
 the batch, where Kafka has it too (attribute bit 6; the base timestamp then is that instant, KIP-534). Since a pass
-goes upwards, older values of that key are durable gone by then, and a later pass drops the tombstone.
+goes upwards, older values of that key are durable gone by then, and a later pass drops the tombstone; one that finds
+nothing else to do, if nothing was appended meanwhile.
 
 A batch that loses all its records goes, unless it is the last one of a producer that may come back: then it stays
 without records, so that a restart still knows the producer's sequence number.
@@ -49,6 +50,8 @@ STEP_BYTES = 4 * 1024 * 1024
 MAX_KEY_BYTES = 64 * 1024 * 1024
 """Memory for the keys of a pass. When they are more, the pass ends before them and the next one goes on."""
 _KEY_OVERHEAD = 120
+BATCHES_A_LOOK = 5_000
+"""How many batches are counted at a time; some ten milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Compaction:
         self._replacing = partition.start_offset
         self.clean_to = end
         self.done = False
+        self.tombstones_go_ms: int | None = None
+        """When all tombstones that the pass leaves may go; None if it leaves none."""
 
     def step(self, now: int, producer_expiration_ms: int, max_bytes: int = STEP_BYTES) -> tuple[Replace, ...]:
         """The next piece of work. Commit what it returns before the next step."""
@@ -90,7 +95,17 @@ class Compaction:
         rules = Rules(
             now, self._partition.settings.delete_retention_ms, self._last_of_live_producer(now - producer_expiration_ms)
         )
-        return replacements(self._partition.log, batches, self._newest, rules)
+        replaced = replacements(self._partition.log, batches, self._newest, rules)
+        self._note_tombstones(batches, now)
+        for replace in replaced:
+            self._note_tombstones(replace.batches, now)
+        return replaced
+
+    def _note_tombstones(self, batches: Sequence[StoredBatch], now: int) -> None:
+        for batch in batches:
+            header = read_header(batch.data)
+            if header.attributes & DELETE_HORIZON and header.base_timestamp > now:
+                self.tombstones_go_ms = max(self.tombstones_go_ms or 0, header.base_timestamp)
 
     def _next(self, offset: int, max_bytes: int) -> list[StoredBatch]:
         found = self._storage.read(self._partition.log, offset, max_bytes)
@@ -125,26 +140,51 @@ class Compaction:
         return is_last
 
 
-def due(partition: Partition, storage: Storage, first_dirty: int, now: int) -> Compaction | None:
-    """A pass over the log, if enough of it is dirty (min.cleanable.dirty.ratio of its bytes)."""
-    settings = partition.settings
-    if not settings.compact:
+class DirtyPart:
+    """The part of a log that is not compacted yet: from `first` on. Its batches are counted as they come, each once."""
+
+    def __init__(self, first: int, tombstones_go_ms: int | None = None) -> None:
+        self._first = first
+        self._tombstones_go_ms = tombstones_go_ms
+        """When a pass could drop tombstones, even if nothing was appended."""
+        self._next = self._end = first
+        self._bytes = 0
+        self._last: BatchInfo | None = None
+        """The last batch that was looked at. It is dirty when another one follows it."""
+        self.all_counted = False
+
+    def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
+        """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
+
+        Looks at so many batches at most; while they were not all, `all_counted` is false and it is worth asking again.
+        """
+        settings = partition.settings
+        if not settings.compact:
+            return None
+        self._count(partition, storage, now - settings.min_compaction_lag_ms)
+        info = storage.log_info(partition.log)
+        if info is not None and self._bytes > settings.min_cleanable_dirty_ratio * info.size:
+            return Compaction(partition, storage, self._first, self._end)
+        if self._tombstones_go_ms is not None and now >= self._tombstones_go_ms:
+            return Compaction(partition, storage, self._first, self._first)
         return None
-    first_dirty = max(first_dirty, partition.start_offset)
-    youngest = now - settings.min_compaction_lag_ms
-    dirty_bytes, end = 0, first_dirty
-    last: BatchInfo | None = None
-    for batch in storage.batches(partition.log, first_dirty):
-        if last is not None:
-            dirty_bytes += last.size
-            end = last.last_offset + 1
-        if settings.min_compaction_lag_ms > 0 and batch.max_timestamp > youngest:
-            break
-        last = batch
-    info = storage.log_info(partition.log)
-    if info is None or dirty_bytes == 0 or dirty_bytes <= settings.min_cleanable_dirty_ratio * info.size:
-        return None
-    return Compaction(partition, storage, first_dirty, end)
+
+    def _count(self, partition: Partition, storage: Storage, youngest: int) -> None:
+        self.all_counted = False
+        begin = max(self._next, partition.start_offset)
+        for count, batch in enumerate(storage.batches(partition.log, begin)):
+            if count == BATCHES_A_LOOK:
+                return
+            if self._last is not None:
+                self._bytes += self._last.size
+                self._end = self._last.last_offset + 1
+                self._last = None
+            self._next = batch.base_offset
+            if partition.settings.min_compaction_lag_ms > 0 and batch.max_timestamp > youngest:
+                break
+            self._last = batch
+            self._next = batch.last_offset + 1
+        self.all_counted = True
 
 
 def replacements(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from kohort.broker import compaction, retention
-from kohort.broker.compaction import Compaction
+from kohort.broker import retention
+from kohort.broker.compaction import Compaction, DirtyPart
 from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Complaint, Millis
@@ -36,8 +36,8 @@ class Upkeep:
         """Left of the round under way."""
         self._compaction: Compaction | None = None
         self._compacting: Partition | None = None
-        self._clean_to: dict[LogKey, int] = {}
-        """How far each log is compacted. Not durable: after a restart the first pass looks at everything again."""
+        self._dirty: dict[LogKey, DirtyPart] = {}
+        """What of each log is not compacted. Not durable: after a restart the first pass looks at everything again."""
 
     @property
     def busy(self) -> bool:
@@ -72,17 +72,19 @@ class Upkeep:
         self._logs.extend(partition.log for partition in partitions if everything or partition.settings.compact)
         if everything:
             present = set(self._logs)
-            self._clean_to = {log: offset for log, offset in self._clean_to.items() if log in present}
+            self._dirty = {log: dirty for log, dirty in self._dirty.items() if log in present}
 
     def _look_after(self, log: LogKey) -> None:
         partition = self._state.partition_of(log)
         if partition is None:
             return
         self._retain(partition)
-        clean_to = self._clean_to.get(log, 0)
-        if self._state.config.log_cleaner_enable and partition.settings.compact and partition.high_watermark > clean_to:
-            self._compaction = compaction.due(partition, self._state.storage, clean_to, self._state.now)
+        if self._state.config.log_cleaner_enable and partition.settings.compact:
+            dirty = self._dirty.setdefault(log, DirtyPart(0))
+            self._compaction = dirty.due(partition, self._state.storage, self._state.now)
             self._compacting = partition
+            if self._compaction is None and not dirty.all_counted:
+                self._logs.append(log)
 
     def _retain(self, partition: Partition) -> None:
         settings = partition.settings
@@ -109,10 +111,10 @@ class Upkeep:
             name = topic.name if topic is not None else "the metadata log"
             what = f"{name}-{partition.log.partition} cannot be compacted: {damage}"
             state.complain(Complaint("damaged data", what))
-            self._clean_to[partition.log] = partition.high_watermark
+            self._dirty[partition.log] = DirtyPart(partition.high_watermark)
             self._compaction = None
             return
         state.operations.extend(replaced)
         if under_way.done:
-            self._clean_to[partition.log] = under_way.clean_to
+            self._dirty[partition.log] = DirtyPart(under_way.clean_to, under_way.tombstones_go_ms)
             self._compaction = None
