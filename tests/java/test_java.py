@@ -31,6 +31,22 @@ def test_the_java_clients(classpath: str, server: KohortServer) -> None:
     assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 7, out
 
 
+def test_held_heartbeats(classpath: str) -> None:
+    """A rebalance is pushed, nothing waits behind a held answer, and the clients find nothing to warn of."""
+    with KohortServer(group_heartbeat_hold_max_ms=20_000) as holding:
+        done = subprocess.run(
+            ["java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
+            + [str(HERE / "HeldHeartbeats.java"), holding.bootstrap_servers],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok ") == 3, done.stdout
+    assert "WARN" not in done.stderr, done.stderr
+    assert "ERROR" not in done.stderr, done.stderr
+
+
 def test_the_command_line_tools(classpath: str, server: KohortServer) -> None:
     address = ("--bootstrap-server", server.bootstrap_servers)
     topics = "org.apache.kafka.tools.TopicCommand"
