@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -155,6 +156,56 @@ func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 	must(err, "delete group")
 }
 
+// heartbeats counts a client's heartbeats on their way out and their answers.
+type heartbeats struct{ sent, answered atomic.Int32 }
+
+const heartbeatKey = 12
+
+func (h *heartbeats) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == heartbeatKey {
+		h.sent.Add(1)
+	}
+}
+
+func (h *heartbeats) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == heartbeatKey {
+		h.answered.Add(1)
+	}
+}
+
+func (h *heartbeats) waiting() bool { return h.sent.Load() == h.answered.Load()+1 }
+
+// held: one may be held for 20 s, and the next comes 6 s later; what takes less than 5 s waited for no heartbeat.
+func held(admin *kadm.Client, bootstrap string) {
+	const topic = "go-held"
+	_, err := admin.CreateTopic(context.Background(), partitions, 1, nil, topic)
+	must(err, "create topic")
+	slow := []kgo.Opt{kgo.SessionTimeout(60 * time.Second), kgo.HeartbeatInterval(6 * time.Second)}
+	var ofA, ofAlone heartbeats
+	a := newMember(bootstrap, topic+"-pushed", topic, append(slow, kgo.WithHooks(&ofA))...)
+	alone := newMember(bootstrap, topic+"-alone", topic, append(slow, kgo.WithHooks(&ofAlone))...)
+	await("all partitions", sizes(partitions, a, alone))
+	await("heartbeats that wait", func() bool { return ofA.waiting() && ofAlone.waiting() })
+	time.Sleep(200 * time.Millisecond) // an answer that is not held would be here
+	check(ofA.waiting() && ofAlone.waiting(), "a heartbeat was answered at once")
+
+	began := time.Now()
+	b := newMember(bootstrap, topic+"-pushed", topic, slow...)
+	await("3, 3", sizes(3, a, b))
+	check(time.Since(began) < 5*time.Second, "the newcomer waited %v", time.Since(began))
+
+	began = time.Now()
+	at := map[string]map[int32]kgo.EpochOffset{topic: {0: {Epoch: -1, Offset: 1}}}
+	alone.client.CommitOffsetsSync(context.Background(), at, nil)
+	check(time.Since(began) < 2*time.Second, "the commit waited %v", time.Since(began))
+	await("the next heartbeat that waits", ofAlone.waiting)
+	began = time.Now()
+	alone.leave()
+	check(time.Since(began) < 2*time.Second, "the leave waited %v", time.Since(began))
+	a.leave()
+	b.leave()
+}
+
 func main() {
 	bootstrap := os.Args[1]
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
@@ -166,6 +217,8 @@ func main() {
 	fmt.Println("ok a group with the default (cooperative) balancer")
 	group(admin, bootstrap, "go-range", kgo.Balancers(kgo.RangeBalancer()))
 	fmt.Println("ok a group with the range balancer")
+	held(admin, bootstrap)
+	fmt.Println("ok held heartbeats")
 	topics, err := admin.ListTopics(context.Background())
 	must(err, "list topics")
 	check(topics.Has("go-range"), "listed")

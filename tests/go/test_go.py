@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.go, pytest.mark.timeout(600)]
 def test_franz_go(tmp_path: Path) -> None:
     binary = tmp_path / "check"
     subprocess.run(["go", "build", "-o", str(binary), "."], cwd=Path(__file__).parent, check=True, timeout=400)
-    with KohortServer(group_initial_rebalance_delay_ms=500) as server:
+    with KohortServer(group_initial_rebalance_delay_ms=500, group_heartbeat_hold_max_ms=20_000) as server:
         done = subprocess.run(
             [str(binary), server.bootstrap_servers], capture_output=True, text=True, timeout=180, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok ") == 3, done.stdout
+    assert done.stdout.count("ok ") == 4, done.stdout
