@@ -10,6 +10,7 @@ from test_groups import heartbeat, join, join_request, stable
 from wire_driver import Connection, Wire, create_topic, fetch_request, produce_request, values_of
 from wire_driver import batch as produced_batch
 
+from kohort.broker import explanations
 from kohort.broker.topics import JOURNAL_TOPIC
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.events import Record
@@ -145,6 +146,18 @@ def test_a_group_that_does_not_exist_may_have_stories(client: Connection) -> Non
     nobody = describe(client, "nobody")
     assert (nobody.error_code, nobody.stories) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
     assert json.loads(nobody.explanation).keys() == {"now_ms"}
+
+
+def test_explanations_of_one_answer_are_bounded_together(
+    client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come_and_go(client, 5)
+    monkeypatch.setattr(explanations, "MAX_BYTES", 4_000)
+    groups = client.ask(DescribeGroupsRequest(groups=("g",) * 20, explain_last=100), 6).groups
+    assert len(groups[0].stories) > 1
+    assert json.loads(groups[0].stories[-1])["number"] == 10, "the newest ones"
+    assert sum(len(data) for group in groups for data in (group.explanation, *group.stories)) < 5_000
+    assert (groups[-1].group_state, groups[-1].explanation) == ("Empty", b"")
 
 
 def test_another_coordinator_is_asked(wire: Wire) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from group_member import GroupMember
 
@@ -184,3 +186,19 @@ def test_a_group_is_listed_described_and_deleted(cluster: Cluster, three_brokers
     assert cluster.describe_groups([unique])[unique].state == "Dead"
     with pytest.raises(ServerError, match="GROUP_ID_NOT_FOUND"):
         cluster.delete_group(unique)
+
+
+def test_stories_of_a_group_outlive_a_restart_of_the_server(tmp_path: Path, unique: str) -> None:
+    with KohortServer(data_dir=tmp_path, group_initial_rebalance_delay_ms=0) as server:
+        member = GroupMember(server.bootstrap_servers, unique, {unique: (0, 1)})
+        with Cluster(server.bootstrap_servers) as cluster:
+            before = cluster.explain_group(unique)
+            assert [story["outcome"] for story in before.stories] == ["Stable"]
+            assert before.status is not None
+            server.restart()
+            after = cluster.explain_group(unique)
+            assert after.stories == before.stories
+            assert after.loaded_ms is not None
+            assert (after.group.state, after.status and after.status["generation"]) == ("Stable", 1)
+            assert cluster.explain_group(unique, last=0).stories == ()
+        member.connection.close()

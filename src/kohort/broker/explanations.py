@@ -11,8 +11,8 @@ from kohort.coordinator.rebalance_status import RebalanceStatus
 from kohort.coordinator.stories import Story
 from kohort.wire.schemas.describe_groups import DescribedGroup
 
-MAX_BYTES = 8 * 1024 * 1024
-"""Of the stories in one answer; older ones are left out."""
+MAX_BYTES = 16 * 1024 * 1024
+"""Of what explains, in one answer: older stories are left out, and the groups named last."""
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
@@ -26,19 +26,32 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     """None for a group that is not there."""
 
 
-def explained(state: BrokerState, shard: int, group: DescribedGroup, last: int) -> DescribedGroup:
-    journal = state.journal
-    explanation = Explanation(
-        now_ms=state.now,
-        loaded_ms=journal.loaded_ms(group.group_id),
-        rebalance=journal.running(group.group_id),
-        status=state.shards[shard].rebalance_status(group.group_id, state.now),
-    )
-    stories: list[bytes] = []
-    room = MAX_BYTES
-    for story in reversed(journal.stories(group.group_id, last)):
-        room -= len(story)
-        if room < 0:
-            break
-        stories.append(story)
-    return changed(group, explanation=msgspec.json.encode(explanation), stories=tuple(reversed(stories)))
+class Explaining:
+    """The explanations of one answer. A request can name any number of groups, so their size is bounded together."""
+
+    def __init__(self, state: BrokerState, last: int) -> None:
+        self._state = state
+        self._last = last
+        self._room = MAX_BYTES
+
+    def explained(self, shard: int, group: DescribedGroup) -> DescribedGroup:
+        """The group with its explanation; as it is when there is no room left."""
+        if self._room <= 0:
+            return group
+        state, journal = self._state, self._state.journal
+        explanation = msgspec.json.encode(
+            Explanation(
+                now_ms=state.now,
+                loaded_ms=journal.loaded_ms(group.group_id),
+                rebalance=journal.running(group.group_id),
+                status=state.shards[shard].rebalance_status(group.group_id, state.now),
+            )
+        )
+        self._room -= len(explanation)
+        stories: list[bytes] = []
+        for story in reversed(journal.stories(group.group_id, self._last)):
+            if len(story) > self._room:
+                break
+            self._room -= len(story)
+            stories.append(story)
+        return changed(group, explanation=explanation, stories=tuple(reversed(stories)))

@@ -195,7 +195,8 @@ def _outcome(story: Document) -> str:
         case "superseded":
             return f"overtaken by the next rebalance after {took}{generation}"
         case "interrupted":
-            return f"interrupted after {took}: the server stopped or the group moved{generation}"
+            after = f" after {took}" if story.get("took_ms") is not None else ""
+            return f"interrupted{after}: the server stopped or the group moved{generation}"
         case "":
             return f"still running{generation}"
         case other:

@@ -53,7 +53,7 @@ class _Group:
         self.single: Story | None = None
         """The newest story, if it was no rebalance: the same thing again is added to it."""
         self.owners = owners
-        """Who has what; None: not known, since the journal has forgotten or not yet heard of it."""
+        """Who has what; None: not known, since the journal has forgotten it."""
         self.gave_up: frozenset[str] = frozenset()
         """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
         self.loaded_ms: Millis | None = None
@@ -65,6 +65,7 @@ class Journal:
         self._groups: dict[str, _Group] = {}
         """The one to which something happened last stands last."""
         self._bytes = 0
+        self._has_forgotten = False
         self._changed: dict[tuple[str, int], Story] = {}
         self._delays: list[tuple[str, HeldUp]] = []
 
@@ -215,7 +216,7 @@ class Journal:
     def _group(self, group_id: str, first: JournalEntry) -> _Group:
         group = self._groups.pop(group_id, None)
         if group is None:
-            group = _Group({} if first.generation_id <= 0 else None)
+            group = _Group(None if self._has_forgotten and first.generation_id > 0 else {})
         self._groups[group_id] = group
         return group
 
@@ -243,6 +244,7 @@ class Journal:
 
     def _forget(self, group_id: str) -> None:
         self._bytes -= sum(map(len, self._groups.pop(group_id).stories))
+        self._has_forgotten = True
 
     def take_delays(self) -> list[tuple[str, HeldUp]]:
         """Groups, and who was removed while their others waited for it, since the last call."""
@@ -271,7 +273,8 @@ class Journal:
                 self._mark(story)
         except (msgspec.MsgspecError, OverflowError) as error:
             raise ValueError(str(error)) from None
-        group = self._groups.pop(story.group, None) or _Group(None)
+        # If it has members, "group loaded" will tell.
+        group = self._groups.pop(story.group, None) or _Group({})
         self._groups[story.group] = group
         group.next_number = max(group.next_number, story.number + 1)
         self._keep(group, value)

@@ -89,6 +89,7 @@ class Story(msgspec.Struct, omit_defaults=True):
     """"" while it runs; Stable, Empty, superseded (by the next rebalance), interrupted (the server stopped, or the
     group moved); noted: it was a single happening, and no rebalance."""
     took_ms: Millis | None = None
+    """None also when a crash interrupted it, since nobody knows when that was."""
     generation_before: int = -1
     generation_after: int = -1
     protocol_type: str = ""

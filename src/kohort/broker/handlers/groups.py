@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kohort.broker.explanations import explained
+from kohort.broker.explanations import Explaining
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, InShard, RequestContext
@@ -74,6 +74,7 @@ def describe_groups(
     state: BrokerState, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    explaining = Explaining(state, request.explain_last) if request.explain_last >= 0 else None
     described = []
     for group_id in request.groups:
         shard = state.shard_of(group_id)
@@ -83,8 +84,8 @@ def describe_groups(
         group = state.shards[shard].describe(group_id, context.api_version)
         if operations != NOT_ASKED and not group.error_code:
             group = changed(group, authorized_operations=operations)
-        if request.explain_last >= 0:
-            group = explained(state, shard, group, request.explain_last)
+        if explaining is not None:
+            group = explaining.explained(shard, group)
         described.append(group)
     return DescribeGroupsResponse(groups=tuple(described))
 
