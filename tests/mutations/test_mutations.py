@@ -120,7 +120,7 @@ BUGS = (
     ),
     Bug(
         "a commit of an older generation is accepted",
-        ((OFFSETS, "if generation != group.generation_id:", "if generation > group.generation_id:"),),
+        ((OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),),
         ("commit_members.txt",),
     ),
     Bug(
