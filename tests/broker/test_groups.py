@@ -9,6 +9,7 @@ from wire_driver import Connection, Wire, create_topic, fetch_request
 
 from kohort.broker.topics import OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup
+from kohort.coordinator.events import Event, TopicsDeleted
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
@@ -250,6 +251,32 @@ def test_o25_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None
     create_topic(client, "t")
     assert committed(client) == -1
     assert committed(wire.restarted().connect()) == -1
+
+
+def test_the_shards_are_told_once_of_topics_that_go_together(
+    client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks at all offsets that it has."""
+    names = [f"t{index}" for index in range(20)]
+    for name in names:
+        create_topic(client, name)
+        assert commit(client, 5, topic=name) == 0
+    told: list[TopicsDeleted] = []
+    ask = wire.broker.state.ask
+
+    def watched(shard: int, event: Event, **awaited: Any) -> Any:
+        if isinstance(event, TopicsDeleted):
+            told.append(event)
+        return ask(shard, event, **awaited)
+
+    monkeypatch.setattr(wire.broker.state, "ask", watched)
+    response = client.ask(DeleteTopicsRequest(topic_names=(*names, "absent", OFFSETS_TOPIC), timeout_ms=1), 5)
+    assert [topic.error_code for topic in response.responses] == [0] * 20 + [3, 17]
+    assert told == [TopicsDeleted(tuple(names))] * len(wire.broker.state.shards)
+    assert committed(client, topic="t7") == -1
+    told.clear()
+    client.ask(DeleteTopicsRequest(topic_names=("absent",), timeout_ms=1), 5)
+    assert not told
 
 
 def test_offsets_are_deleted_one_by_one(client: Connection) -> None:

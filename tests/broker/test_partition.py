@@ -12,7 +12,7 @@ from logs import LOG, NOW, OneLog, batch, settings
 
 from kohort.coordinator.events import Record
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import StorageError
+from kohort.storage.protocol import LogKey, StorageError, StoredBatch
 from kohort.wire.batches import decode_records, read_header, split_batches
 from kohort.wire.errors import ErrorCode
 
@@ -190,6 +190,40 @@ def test_finding_by_time_passes_over_trimmed_records() -> None:
     log.commit([trim])
     assert log.partition.latest_record() is None
     assert log.partition.first_record_at_or_after(0) is None
+
+
+def test_the_newest_record_is_found_without_reading_all_after_a_trim_into_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = OneLog()
+    log.produce(batch(b"a", b"b", b"c", timestamp=NOW))
+    log.produce(batch(b"the newest", b"x", timestamp=NOW + 5000))
+    for n in range(50):
+        log.produce(batch(b"later", timestamp=NOW + 1000 + n % 7))
+    trim = log.partition.trim(4)
+    assert trim is not None
+    log.commit([trim])
+    reads = []
+    read = log.storage.read
+
+    def counted(key: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        reads.append(offset)
+        return read(key, offset, max_bytes)
+
+    monkeypatch.setattr(log.storage, "read", counted)
+    latest = log.partition.latest_record()
+    assert latest is not None
+    assert (latest.offset, latest.timestamp) == (4, NOW + 5001)
+    trim = log.partition.trim(5)
+    assert trim is not None
+    log.commit([trim])
+    latest = log.partition.latest_record()
+    assert latest is not None
+    assert (latest.offset, latest.timestamp) == (5 + 6, NOW + 1006)
+    assert len(reads) <= 4
+    trim = log.partition.trim(55)
+    assert trim is not None
+    assert log.partition.latest_record() is None, "all of it goes in this turn"
 
 
 # -- trimming

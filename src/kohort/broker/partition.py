@@ -191,9 +191,12 @@ class Partition:
             best = _newest(_records_or_stand_in(batch))
             if best is not None:
                 return Located(best.timestamp, best.offset, batch.leader_epoch)
-        # The batch has lost its newest record to a trim: look at every record that is left.
+        # A trim has cut into the newest batch: what is left of it, or the newest of the others.
+        left = list(self._storage.batches(self.log, self.start_offset))
+        newest = sorted(left[1:], key=lambda info: -info.max_timestamp)[:1]
         found: Located | None = None
-        for batch in self._each_batch(self.start_offset):
+        for info in (*left[:1], *newest):
+            [batch] = self._storage.read(self.log, info.base_offset, 0)
             records = _records_or_stand_in(batch)
             best = _newest([record for record in records if record.offset >= self.start_offset])
             if best is not None and (found is None or best.timestamp > found.timestamp):

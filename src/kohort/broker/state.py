@@ -255,13 +255,15 @@ class BrokerState:
         self._open_new_partitions(changed)
         return changed
 
-    def delete_topic(self, topic: Topic) -> None:
-        self.decide(topic_deleted_record(topic.name))
-        for partition in self.partitions.pop(topic.topic_id):
-            self.operations.append(DeleteLog(partition.log))
-            self.fetch_waits.wake((partition.log,))
-        for shard in range(len(self.shards)):
-            self.ask(shard, TopicsDeleted((topic.name,)))
+    def delete_topics(self, topics: Sequence[Topic]) -> None:
+        """The shards are told once: each looks at all offsets that it has."""
+        for topic in topics:
+            self.decide(topic_deleted_record(topic.name))
+            for partition in self.partitions.pop(topic.topic_id):
+                self.operations.append(DeleteLog(partition.log))
+                self.fetch_waits.wake((partition.log,))
+        for shard in range(len(self.shards) if topics else 0):
+            self.ask(shard, TopicsDeleted(tuple(topic.name for topic in topics)))
 
     def _open_new_partitions(self, topic: Topic) -> None:
         partitions = self.partitions[topic.topic_id]

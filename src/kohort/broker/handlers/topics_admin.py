@@ -173,6 +173,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
     found = [(wanted, _named(state, wanted)) for wanted in asked]
     times = Counter(topic.name if topic is not None else wanted for wanted, topic in found)
     results = []
+    gone = []
     for wanted, topic in found:
         result = DeletableTopicResult(
             name=topic.name if topic is not None else wanted.name,
@@ -182,7 +183,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
         try:
             _check_deletion(wanted, topic, times)
             assert topic is not None
-            state.delete_topic(topic)
+            gone.append(topic)
         except _Refused as refused:
             result = DeletableTopicResult(
                 name=wanted.name,
@@ -191,6 +192,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
                 error_message=refused.message,
             )
         results.append(result)
+    state.delete_topics(gone)
     return DeleteTopicsResponse(responses=tuple(results))
 
 
