@@ -78,6 +78,11 @@ class Config:
     max_partitions: int = _setting(100_000, "Partitions in all", low=1)
     message_max_bytes: int = _setting(1_048_588, "Largest record batch", low=0, high=INT_MAX)
     fetch_max_bytes: int = _setting(57_671_680, "Most bytes in one answer to a fetch", low=1024, high=INT_MAX)
+    fetch_turn_max_bytes: int = _setting(
+        67_108_864,
+        "Most bytes in the answers to all fetches that are handled together; beyond it each gets one batch",
+        low=1024,
+    )
     log_cleanup_policy: str = _setting(
         "delete", "Default cleanup policy", one_of=("delete", "compact", "compact,delete", "delete,compact")
     )

@@ -323,6 +323,25 @@ def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
     assert sizes(0, 0, 0) == [1, 0]
 
 
+def test_fetches_of_one_turn_share_a_limit() -> None:
+    wire = Wire(fetch_turn_max_bytes=10_000)
+    client = wire.connect()
+    create_topic(client, "t")
+    create_topic(client, "empty")
+    for _ in range(10):
+        produce(client, "t", bytes(1_000))
+    clients = [wire.connect() for _ in range(5)]
+    waiting = wire.connect()
+    request = fetch_request("t", max_wait_ms=10_000, min_bytes=8_000)
+    frames = [each.frame(request, 11) for each in clients]
+    wire.step(*frames, waiting.frame(fetch_request("empty", max_wait_ms=10_000), 11))
+    found = [len(values_of(each.take())) for each in clients]
+    assert found[0] == 9, "of 10, as 10,000 bytes hold no more"
+    assert found[1:] == [1, 1, 1, 1], "a batch each, so that all get on"
+    assert not waiting.responses, "it has nothing to get"
+    assert len(values_of(clients[4].ask(request, 11))) == 9, "the next turn has a limit of its own"
+
+
 def test_fetch_sessions_are_declined(client: Connection) -> None:
     produce(client, "t", "a")
     for session in ({"session_id": 0, "session_epoch": 0}, {"session_id": 5, "session_epoch": -1}):

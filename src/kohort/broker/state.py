@@ -142,6 +142,8 @@ class BrokerState:
         """What the shards told of their groups, as stories."""
 
         self.now = now
+        self.fetch_left_bytes = config.fetch_turn_max_bytes
+        """What the answers to this turn's fetches may still hold."""
         self.operations: list[Operation] = []
         self.replies: list[Reply] = []
         self._appended: list[Partition] = []
@@ -335,6 +337,7 @@ class BrokerState:
     def begin_turn(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
         self.now = now
+        self.fetch_left_bytes = self.config.fetch_turn_max_bytes
         for partition in self._appended:
             partition.committed()
         self._appended.clear()

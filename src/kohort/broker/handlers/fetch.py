@@ -4,6 +4,9 @@ Limits follow KIP-74: partitions are served in the order of the request; the fir
 one is sent whole even when it is larger than every limit, so that a consumer always gets on; after that a partition
 gets what fits into its own limit and into what is left of the request's.
 
+Fetches of one turn share a limit as well (fetch.turn.max.bytes), so that many clients that ask at once do not make as
+many answers of the largest size. Those beyond it get one batch: they ask again when they have read it.
+
 Sessions are declined: every answer says session 0, so clients send the full list each time. Nothing here writes, and
 an answer holds only what an earlier turn made durable.
 """
@@ -46,7 +49,7 @@ class _Reading:
     context: RequestContext
     leaders: CurrentLeaders
     left_bytes: int
-    """Of the request's limit."""
+    """Of the request's limit and the turn's."""
     size: int = 0
     answer_now: bool = False
     """An error or a diverging epoch: the client has something to do."""
@@ -63,7 +66,7 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
     """Answer a fetch, or park it (again) when there is too little for it and it may still wait."""
     request, context = wait.request, wait.context
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
-    reading = _Reading(state, request, context, CurrentLeaders(state), limit)
+    reading = _Reading(state, request, context, CurrentLeaders(state), min(limit, state.fetch_left_bytes))
     topics = tuple(
         FetchableTopicResponse(
             topic=topic.topic,
@@ -76,9 +79,11 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
     )
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
+    enough |= reading.size > 0 and state.fetch_left_bytes < limit
     if not enough and not stopping and state.now < wait.deadline_ms:
         _park(state, wait, min_bytes - reading.size)
         return wait
+    state.fetch_left_bytes = max(0, state.fetch_left_bytes - reading.size)
     return FetchResponse(
         responses=topics,
         node_endpoints=tuple(
