@@ -20,9 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"wire", "config", "storage", "broker"},
     "testing": {"config", "server", "broker", "storage"},
     "client": {"wire"},
+    "simulator": {"wire", "config", "coordinator", "storage", "broker", "client"},
     "spark": {"wire", "client"},
     "demo": {"wire", "client", "spark", "cli"},
-    "cli": {"config", "server", "client", "wire", "spark", "demo"},
+    "cli": {"config", "server", "client", "wire", "spark", "demo", "simulator"},
     "__main__": {"cli"},
 }
 

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("kohort.cli.produce", "Write records to a topic."),
     "consume": ("kohort.cli.consume", "Read records of a topic."),
     "pipeline": ("kohort.cli.pipeline", "Run data pipelines on Spark."),
+    "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
 }
 """Name: the module that holds its typer app, and its line in the list of commands."""
 

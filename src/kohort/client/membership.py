@@ -1,0 +1,533 @@
+"""A member of a classic group, without sockets, clock or chance: answers and time go in, requests and news come out.
+
+    member = Membership(Settings("orders", (Protocol("range", subscription),)))
+    member.join(now)
+    for action in member.take():            # after every call
+        match action:
+            case Ask():             send its request to the coordinator; the answer goes to `received`
+            case FindCoordinator(): drop the connection to the old one; `coordinator_found` when there is a new one
+            case LetGo():           stop work on the assignment, commit, then `let_go`
+            case Assign():          this member leads: compute everybody's assignment, then `assign`
+            case Assigned():        work on it, until LetGo or Lost
+            case Lost():            others may own it already: stop at once, commits would be refused
+            case Ended():           the membership is over, with an error or without
+    edge calls `wake(now)` when `next_deadline()` has come
+
+| phase | it waits for | then |
+| --- | --- | --- |
+| OUTSIDE | `join` | JOINING |
+| LETTING_GO | the application to let go of its assignment | JOINING |
+| JOINING | JoinGroup's answer | ASSIGNING as the leader, else SYNCING |
+| ASSIGNING | the application's assignments | SYNCING |
+| SYNCING | SyncGroup's answer | STABLE |
+| STABLE | a heartbeat that says to rebalance | LETTING_GO |
+| LEAVING | LeaveGroup's answer, once | ENDED |
+
+One request is under way at a time; the answer to any other is ignored, as is one that comes after its time-out.
+What an error code does is in REACTIONS, an API a row: it follows Java's consumer (AbstractCoordinator.java,
+ConsumerCoordinator.java), except that the session is counted from when a request was sent, not from its answer, and
+that a member whose session is over by its own clock stops before it is told: it can never believe longer than the
+coordinator does that the assignment is its own.
+
+Instants and durations are milliseconds. `chance`, a number from 0 to 1, spreads retries so that clients which failed
+together do not come back together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+Millis = int
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A way of assigning that the member supports, with its subscription in that protocol's own bytes."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a member asks for; names and defaults of Kafka's consumer."""
+
+    group_id: str
+    protocols: tuple[Protocol, ...]
+    protocol_type: str = "consumer"
+    instance_id: str | None = None
+    """Makes it a static member (KIP-345): it may come back within its session without a rebalance."""
+    session_timeout_ms: Millis = 45_000
+    rebalance_timeout_ms: Millis = 300_000
+    heartbeat_interval_ms: Millis = 3_000
+    request_timeout_ms: Millis = 30_000
+    retry_backoff_ms: Millis = 100
+    retry_backoff_max_ms: Millis = 1_000
+
+
+JOIN_MARGIN_MS = 5_000
+"""A JoinGroup may be parked for the rebalance timeout; its answer gets this much longer (Java's JOIN_GROUP_TIMEOUT)."""
+
+
+class Phase(Enum):
+    OUTSIDE = "outside"
+    LETTING_GO = "letting go"
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    SYNCING = "syncing"
+    STABLE = "stable"
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+# -- what comes out
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send `request` to the coordinator, in the newest version that both speak, and give the answer to `received`."""
+
+    number: int
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """The coordinator is not known, or the connection to it is not to be trusted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The group rebalances. `assignment` is still this member's own, for commits; call `let_go` when done."""
+
+    generation_id: int
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """This member leads the generation: call `assign` with the assignment of every member."""
+
+    generation_id: int
+    protocol: str
+    members: tuple[JoinGroupResponseMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The assignment is this member's own, in this generation."""
+
+    generation_id: int
+    member_id: str
+    leads: bool
+    protocol: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The assignment is not this member's own any more. It joins again by itself."""
+
+    generation_id: int
+    assignment: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The membership is over. `error` is 0 after `leave`; FENCED_INSTANCE_ID (82) when another has taken its place."""
+
+    error: int
+
+
+Action = Ask | FindCoordinator | LetGo | Assign | Assigned | Lost | Ended
+
+
+# -- what an error does
+
+
+class Reaction(Enum):
+    RETRY = "ask again after a backoff"
+    REDISCOVER = "find the coordinator, then ask again"
+    REJOIN = "join again under the same member id"
+    REBALANCE = "let go of the assignment, then join again under the same member id"
+    FORGET = "the member id is gone: join again without one"
+    END = "no use in going on"
+
+
+_LOADING: dict[int, Reaction] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY}
+_ELSEWHERE: dict[int, Reaction] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: Reaction.REDISCOVER,
+}
+
+REACTIONS: dict[type, dict[int, Reaction]] = {
+    JoinGroupResponse: {
+        **_LOADING,
+        **_ELSEWHERE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY,
+    },
+    SyncGroupResponse: {
+        **_LOADING,
+        **_ELSEWHERE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+        ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
+    },
+    HeartbeatResponse: {
+        **_LOADING,
+        **_ELSEWHERE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+        ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,  # the session is alive: see received
+    },
+}
+"""What is not listed ends the membership: 82 (fenced), 81 (full), 30 (not authorised), 23, 24, 26 (a wrong setting)."""
+
+COMMIT_REACTIONS: dict[int, Reaction] = {
+    **_ELSEWHERE,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.END,
+}
+"""Of an OffsetCommit in this member's name. Other errors are the committer's own business."""
+
+
+class Membership:
+    """See the module's text. Every call may leave actions; `take` hands them out in order."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.phase = Phase.OUTSIDE
+        self.member_id = ""
+        self.generation_id = -1
+        self._actions: list[Action] = []
+        self._owned: bytes | None = None
+        """The assignment, while it is this member's own."""
+        self._granted: bytes | None = None
+        """An assignment that came so late that a heartbeat must confirm it."""
+        self._protocol: str | None = None
+        self._leads = False
+        self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._reason = ""
+        """Why it joins or leaves, for the coordinator's log (KIP-800)."""
+        self._coordinator_known = False
+        self._searching = False
+        self._last_number = 0
+        self._awaited: int | None = None
+        """The number of the request under way."""
+        self._sent_at: Millis = 0
+        self._timeout_at: Millis | None = None
+        self._retry_at: Millis | None = None
+        self._failures = 0
+        self._heartbeat_at: Millis | None = None
+        self._session_ends_at: Millis | None = None
+
+    # -- what the application does
+
+    def join(self, now: Millis, reason: str = "") -> None:
+        """Become a member. Once only: a membership that has ended stays so."""
+        if self.phase is not Phase.OUTSIDE:
+            raise ValueError(f"join: the member is {self.phase.value}")
+        self._reason = reason
+        self._enter(Phase.JOINING, now)
+
+    def subscribe(self, protocols: Sequence[Protocol], now: Millis) -> None:
+        """Change what the member supports or subscribes to; a rebalance follows."""
+        self.settings = replace(self.settings, protocols=tuple(protocols))
+        if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE):
+            self._reason = "the subscription changed"
+            self._rebalance(now)
+
+    def let_go(self, now: Millis) -> None:
+        """The application has stopped work on the assignment of the last LetGo. Ignored if that is over already."""
+        if self.phase is Phase.LETTING_GO:
+            self._owned = None
+            self._enter(Phase.JOINING, now)
+
+    def assign(self, generation_id: int, assignments: Mapping[str, bytes], now: Millis) -> None:
+        """The leader's answer to Assign: member id, assignment. Ignored if that generation is over already."""
+        if self.phase is Phase.ASSIGNING and generation_id == self.generation_id:
+            self._assignments = tuple(
+                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+                for member_id, assignment in assignments.items()
+            )
+            self._enter(Phase.SYNCING, now)
+
+    def leave(self, now: Millis, reason: str = "", *, static_too: bool = False) -> None:
+        """Give everything up. A static member says nothing, so that it may come back, unless `static_too`."""
+        if self.phase is Phase.ENDED:
+            return None
+        self._lose("it leaves")
+        silent = self.settings.instance_id is not None and not static_too
+        if silent or not self.member_id or not self._coordinator_known:
+            return self._end(ErrorCode.NONE)
+        self._reason = reason
+        return self._enter(Phase.LEAVING, now)
+
+    def commit_answered(self, error: int, generation_id: int, now: Millis) -> None:
+        """The error of an OffsetCommit that was sent in this member's name, in this generation."""
+        if generation_id == self.generation_id and self.phase in (Phase.STABLE, Phase.LETTING_GO):
+            reaction = COMMIT_REACTIONS.get(error)
+            if reaction is not None:
+                self._react(reaction, error, now, 0.5)
+
+    # -- what the edge tells
+
+    def coordinator_found(self, now: Millis) -> None:
+        """There is a connection to the coordinator."""
+        self._coordinator_known = True
+        self._searching = False
+        if self._retry_at is None:
+            self._ask(now)
+
+    def failed(self, now: Millis, chance: float = 0.5) -> None:
+        """The connection to the coordinator broke, or the request under way got no answer in time."""
+        self._coordinator_known = False
+        if self.phase is Phase.LEAVING:
+            return self._end(ErrorCode.NONE)  # its session will end
+        if self.phase not in (Phase.OUTSIDE, Phase.ENDED):
+            self._forget_request()
+            self._back_off(now, chance)
+            self._search()
+        return None
+
+    def received(self, number: int, response: Any, now: Millis, chance: float = 0.5) -> None:
+        """The answer to the Ask of this number."""
+        if number != self._awaited:
+            return
+        self._forget_request()
+        match response:
+            case JoinGroupResponse(error_code=ErrorCode.NONE):
+                self._joined(response, now)
+            case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
+                self.member_id = response.member_id
+                self._ask(now)
+            case SyncGroupResponse(error_code=ErrorCode.NONE):
+                self._synced(response, now)
+            case HeartbeatResponse(error_code=ErrorCode.NONE):
+                self._alive(now)
+                self._own_granted()
+            case HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS):
+                self._alive(now)
+                self._rebalance(now)
+            case LeaveGroupResponse():
+                self._end(ErrorCode.NONE)
+            case _:
+                reaction = REACTIONS[type(response)].get(response.error_code, Reaction.END)
+                self._react(reaction, response.error_code, now, chance)
+
+    def wake(self, now: Millis, chance: float = 0.5) -> None:
+        """`next_deadline()` has come; too early does no harm."""
+        if self._session_ends_at is not None and now >= self._session_ends_at:
+            self._session_over(now)
+        if self._timeout_at is not None and now >= self._timeout_at:
+            self.failed(now, chance)
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._ask(now)
+        if self._heartbeat_at is not None and now >= self._heartbeat_at and self._awaited is None:
+            self._ask(now)
+
+    def next_deadline(self) -> Millis | None:
+        """When `wake` is due."""
+        heartbeat = self._heartbeat_at if self._awaited is None and self._coordinator_known else None
+        deadlines = (self._session_ends_at, self._timeout_at, self._retry_at, heartbeat)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def take(self) -> list[Action]:
+        """What is to be done, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # -- phases
+
+    def _enter(self, phase: Phase, now: Millis) -> None:
+        self.phase = phase
+        self._granted = None
+        self._forget_request()
+        self._retry_at = None
+        if phase not in (Phase.LETTING_GO, Phase.ASSIGNING, Phase.STABLE):
+            self._heartbeat_at = None
+            self._session_ends_at = None
+        if phase in (Phase.JOINING, Phase.SYNCING, Phase.LEAVING):
+            self._ask(now)
+
+    def _joined(self, response: JoinGroupResponse, now: Millis) -> None:
+        self._failures = 0
+        self.member_id = response.member_id
+        self.generation_id = response.generation_id
+        self._protocol = response.protocol_name
+        self._leads = response.leader == response.member_id
+        self._assignments = ()
+        self._reason = ""
+        if not self._leads or response.skip_assignment:
+            return self._enter(Phase.SYNCING, now)
+        self._enter(Phase.ASSIGNING, now)
+        self._heartbeat_at = now + self.settings.heartbeat_interval_ms
+        self._actions.append(Assign(self.generation_id, response.protocol_name or "", response.members))
+        return None
+
+    def _synced(self, response: SyncGroupResponse, now: Millis) -> None:
+        if response.protocol_name is not None and response.protocol_name != self._protocol:
+            return self._end(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._enter(Phase.STABLE, now)
+        self._granted = response.assignment
+        if now < self._sent_at + self.settings.session_timeout_ms:
+            self._alive(now)
+            return self._own_granted()
+        # It was parked for longer than a session, or the answer was; a heartbeat tells whether it still holds.
+        return self._ask(now)
+
+    def _own_granted(self) -> None:
+        if self._granted is not None:
+            self._owned, self._granted = self._granted, None
+            leads, protocol = self._leads, self._protocol or ""
+            self._actions.append(Assigned(self.generation_id, self.member_id, leads, protocol, self._owned))
+
+    def _alive(self, now: Millis) -> None:
+        """A request was accepted: the coordinator counts the session from a moment after it was sent."""
+        self._failures = 0
+        self._session_ends_at = self._sent_at + self.settings.session_timeout_ms
+        self._heartbeat_at = max(now, self._sent_at + self.settings.heartbeat_interval_ms)
+
+    def _session_over(self, now: Millis) -> None:
+        self._lose("the coordinator did not answer for as long as the session")
+        self._coordinator_known = False
+        self._enter(Phase.JOINING, now)
+
+    def _rebalance(self, now: Millis) -> None:
+        if self._owned is None:
+            return self._enter(Phase.JOINING, now)
+        if self.phase is not Phase.LETTING_GO:
+            self._enter(Phase.LETTING_GO, now)
+            self._actions.append(LetGo(self.generation_id, self._owned))
+        return None
+
+    def _lose(self, reason: str) -> None:
+        if self._owned is not None:
+            self._actions.append(Lost(self.generation_id, self._owned, reason))
+            self._owned = None
+
+    def _end(self, error: int) -> None:
+        self._lose("the membership is over")
+        self.phase = Phase.ENDED
+        self._forget_request()
+        self._retry_at = self._heartbeat_at = self._session_ends_at = None
+        self._actions.append(Ended(error))
+
+    # -- errors
+
+    def _react(self, reaction: Reaction, error: int, now: Millis, chance: float) -> None:
+        match reaction:
+            case Reaction.RETRY:
+                self._back_off(now, chance)
+            case Reaction.REDISCOVER:
+                self.failed(now, chance)
+            case Reaction.REBALANCE:
+                self._rebalance(now)
+            case Reaction.REJOIN:
+                self._lose(f"error {error}")
+                self._enter(Phase.JOINING, now)
+            case Reaction.FORGET:
+                self._lose(f"error {error}")
+                self.member_id = ""
+                self.generation_id = -1
+                self._enter(Phase.JOINING, now)
+            case Reaction.END:
+                self._end(error)
+
+    def _back_off(self, now: Millis, chance: float) -> None:
+        settings = self.settings
+        wait = min(settings.retry_backoff_ms << min(self._failures, 16), settings.retry_backoff_max_ms)
+        self._failures += 1
+        self._retry_at = now + int(wait * (0.8 + 0.4 * chance))
+
+    # -- requests
+
+    def _forget_request(self) -> None:
+        self._awaited = None
+        self._timeout_at = None
+
+    def _ask(self, now: Millis) -> None:
+        """Send what the phase calls for, or find somebody to send it to."""
+        request = self._request()
+        if request is None or self._awaited is not None:
+            return None
+        if not self._coordinator_known:
+            return self._search()
+        timeout = self.settings.request_timeout_ms
+        if self.phase is Phase.JOINING:
+            timeout = max(timeout, self.settings.rebalance_timeout_ms + JOIN_MARGIN_MS)
+        self._last_number += 1
+        self._awaited = self._last_number
+        self._sent_at = now
+        self._timeout_at = now + timeout
+        self._actions.append(Ask(self._last_number, request))
+        return None
+
+    def _search(self) -> None:
+        if not self._searching:
+            self._searching = True
+            self._actions.append(FindCoordinator())
+
+    def _request(self) -> Any:
+        match self.phase:
+            case Phase.JOINING:
+                return self._join_request()
+            case Phase.SYNCING:
+                return self._sync_request()
+            case Phase.LETTING_GO | Phase.ASSIGNING | Phase.STABLE:
+                return HeartbeatRequest(
+                    group_id=self.settings.group_id,
+                    generation_id=self.generation_id,
+                    member_id=self.member_id,
+                    group_instance_id=self.settings.instance_id,
+                )
+            case Phase.LEAVING:
+                only = MemberIdentity(
+                    member_id=self.member_id, group_instance_id=self.settings.instance_id, reason=self._reason or None
+                )
+                return LeaveGroupRequest(group_id=self.settings.group_id, member_id=self.member_id, members=(only,))
+            case _:
+                return None
+
+    def _join_request(self) -> JoinGroupRequest:
+        settings = self.settings
+        return JoinGroupRequest(
+            group_id=settings.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+            member_id=self.member_id,
+            group_instance_id=settings.instance_id,
+            protocol_type=settings.protocol_type,
+            protocols=tuple(JoinGroupRequestProtocol(name=p.name, metadata=p.metadata) for p in settings.protocols),
+            reason=self._reason or None,
+        )
+
+    def _sync_request(self) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=self.settings.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.settings.instance_id,
+            protocol_type=self.settings.protocol_type,
+            protocol_name=self._protocol,
+            assignments=self._assignments,
+        )

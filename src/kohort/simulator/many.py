@@ -1,0 +1,62 @@
+"""Many seeds, over the cores of the machine, until they are done, the time is up or one fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import count
+
+from kohort.simulator.simulate import run
+from kohort.simulator.world import Millis
+
+CHUNK = 20
+"""Seeds that a process runs before it reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of a chunk of seeds."""
+
+    seeds: int
+    failed: tuple[tuple[int, str], ...]
+    """Seed and violation."""
+    events: int
+
+
+def run_many(
+    first: int, seeds: int | None, *, minutes: float | None, jobs: int, duration_ms: Millis | None = None
+) -> Iterator[Tally]:
+    """Tallies as they come. Without `seeds` it goes on until the minutes are over."""
+    deadline = None if minutes is None else time.monotonic() + minutes * 60
+    starts = iter(range(first, first + seeds, CHUNK) if seeds is not None else count(first, CHUNK))
+    last = None if seeds is None else first + seeds
+    if jobs == 1:
+        for start in starts:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            yield _chunk(start, CHUNK if last is None else min(CHUNK, last - start), duration_ms)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        running: set[Future[Tally]] = set()
+        for start in starts:
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            running.add(pool.submit(_chunk, start, CHUNK if last is None else min(CHUNK, last - start), duration_ms))
+            if len(running) > jobs:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        for future in running:
+            yield future.result()
+
+
+def _chunk(first: int, seeds: int, duration_ms: Millis | None) -> Tally:
+    failed = []
+    events = 0
+    for seed in range(first, first + seeds):
+        result = run(seed, duration_ms=duration_ms)
+        events += result.events
+        if result.violation is not None:
+            failed.append((seed, str(result.violation)))
+    return Tally(seeds, tuple(failed), events)

@@ -1,0 +1,199 @@
+"""What a seed chooses: first which faults there are, then how often; the server's settings; who takes part.
+
+A plan is data, so that a failing run can be made smaller: fewer actors, fewer faults, a shorter time. Sizes have a
+heavy tail: most runs are small, since most bugs show among few, and small runs are many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from random import Random
+from typing import Any
+
+from kohort.simulator.world import Millis
+
+TOPICS = {"flights": 4, "orders": 2}
+"""Topics that are there from the start, with their partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Chances of each occasion, or mean times between two of them in ms. 0: the run does not have the fault."""
+
+    cut: float = 0.0
+    """Of a request or answer: its connection is cut there, delivered or not."""
+    half_open: float = 0.0
+    """Of a request: from here on its connection carries nothing, and nobody is told."""
+    split: float = 0.0
+    """Of a request: it arrives in pieces."""
+    duplicate: float = 0.0
+    """Of a request: it is sent twice."""
+    delay: float = 0.0
+    """Of a request or answer: it takes up to two seconds."""
+    slow_sync: float = 0.0
+    crash_in_commit: float = 0.0
+    disk_error: float = 0.0
+    crash_every_ms: float = 0.0
+    shutdown_every_ms: float = 0.0
+    """An orderly stop and start."""
+    server_pause_every_ms: float = 0.0
+    client_pause_every_ms: float = 0.0
+    """Of each member: its process stands still for up to twice its session."""
+    move_every_ms: float = 0.0
+    """A group's shard goes to another broker (a lost lease)."""
+    clock_step: float = 0.0
+    """At a start of the server: its wall clock was set, by up to a minute either way."""
+
+
+FREQUENT: dict[str, tuple[float, float]] = {
+    "cut": (0.001, 0.05),
+    "half_open": (0.001, 0.02),
+    "split": (0.05, 0.5),
+    "duplicate": (0.01, 0.1),
+    "delay": (0.01, 0.2),
+    "slow_sync": (0.02, 0.3),
+    "crash_in_commit": (0.005, 0.05),
+    "disk_error": (0.002, 0.02),
+    "crash_every_ms": (4_000, 30_000),
+    "shutdown_every_ms": (8_000, 30_000),
+    "server_pause_every_ms": (5_000, 30_000),
+    "client_pause_every_ms": (5_000, 30_000),
+    "move_every_ms": (2_000, 15_000),
+    "clock_step": (0.5, 1.0),
+}
+"""Between which bounds a fault that exists is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """An actor: what it is, and its part."""
+
+    kind: str
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = " ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.kind} {self.name} {options}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    brokers: int
+    config: dict[str, Any]
+    faults: Faults
+    cast: tuple[Cast, ...]
+    duration_ms: Millis
+    """How long there are faults; then everything is healed."""
+    steps: int = 200_000
+    """At most so many things happen."""
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        settings = " ".join(f"{name}={value}" for name, value in self.config.items())
+        faults = [
+            f"{f.name}={getattr(self.faults, f.name):.3g}" for f in fields(Faults) if getattr(self.faults, f.name)
+        ]
+        return [
+            f"seed {self.seed}, {self.brokers} brokers, {self.duration_ms / 1000:g} s of faults",
+            f"settings {settings}",
+            f"faults {' '.join(faults) or 'none'}",
+            *(f"actor {actor}" for actor in self.cast),
+        ]
+
+
+def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
+    random = Random(f"{seed}/plan")
+    cast = _cast(random)
+    plan = Plan(
+        seed,
+        random.choice((1, 2, 3)),
+        _config(random, cast),
+        _faults(random),
+        cast,
+        int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
+    )
+    return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
+
+
+def _faults(random: Random) -> Faults:
+    names = list(FREQUENT)
+    count = random.choice((0, 1, 2, 2, 3, 3, 4, 6, len(names)))
+    exist = random.sample(names, count)
+    values = {}
+    for name in exist:
+        low, high = FREQUENT[name]
+        values[name] = low * (high / low) ** random.random()
+    return Faults(**values)
+
+
+def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "offsets_topic_num_partitions": random.choice((1, 2, 3)),
+        "group_initial_rebalance_delay_ms": random.choice((0, 100, 1_000, 3_000)),
+        "group_new_member_join_timeout_ms": random.choice((8_000, 20_000)),
+        "offsets_retention_check_interval_ms": random.choice((1_000, 5_000)),
+        "offsets_retention_minutes": random.choice((0.1, 0.5, 10_080)),
+        "log_retention_check_interval_ms": random.choice((3_000, 10_000)),
+        "log_cleaner_min_cleanable_ratio": random.choice((0.01, 0.5)),
+        "log_cleaner_delete_retention_ms": random.choice((0, 5_000, 86_400_000)),
+    }
+    stayers: dict[str, int] = {}
+    for actor in cast:
+        if actor.kind == "member":
+            stayers[actor.options["group"]] = stayers.get(actor.options["group"], 0) + 1
+    if random.random() < 0.15:
+        config["group_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
+    return config
+
+
+GROUPS = ("alpha", "beta")
+
+
+def _cast(random: Random) -> tuple[Cast, ...]:
+    groups = GROUPS[: random.choice((1, 1, 1, 2))]
+    cast: list[Cast] = []
+    for group in groups:
+        cast += _members(random, group)
+        if random.random() < 0.3:
+            cast.append(Cast("storm", f"storm-{group}", {"group": group, "size": _size(random, 6), "wave_ms": 4_000}))
+        if random.random() < 0.25:
+            cast.append(Cast("liar", f"liar-{group}", {"group": group, "pace_ms": random.choice((300, 2_000))}))
+    if random.random() < 0.4:
+        cast.append(Cast("committer", "committer", {"group": random.choice((*groups, "simple")), "pace_ms": 800}))
+    if random.random() < 0.5:
+        cast.append(Cast("admin", "admin", {"groups": groups, "pace_ms": random.choice((700, 3_000))}))
+    if random.random() < 0.25:
+        cast.append(Cast("producer", "producer", {"pace_ms": 700}))
+    return tuple(cast)
+
+
+def _size(random: Random, most: int) -> int:
+    """Mostly small; the tail is heavy."""
+    return min(int(random.paretovariate(1.3)), most)
+
+
+def _members(random: Random, group: str) -> list[Cast]:
+    session = random.choice((6_000, 6_000, 10_000))
+    common: dict[str, Any] = {
+        "group": group,
+        "session_ms": session,
+        "heartbeat_ms": session // 3,
+        "rebalance_ms": random.choice((4_000, 10_000)),
+        "work_ms": random.choice((1_000, 2_500)),
+    }
+    static = random.random() < 0.4
+    members = []
+    for index in range(1 + _size(random, 7)):
+        options = dict(common)
+        if static and random.random() < 0.7:
+            options["instance"] = f"{group}-{index}"
+        options["old"] = random.random() < 0.2
+        options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
+        options["slow"] = random.random() < 0.1
+        options["ranged"] = random.random() < 0.6
+        members.append(Cast("member", f"{group}{index}", options))
+        if "instance" in options and random.random() < 0.25:
+            members.append(Cast("member", f"{group}{index}twin", {**options, "life": "leaves"}))
+    return members

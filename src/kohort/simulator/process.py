@@ -1,0 +1,196 @@
+"""The server's process: the real broker in the real order of a turn, on a clock and a disk that are not.
+
+As in server/turns.py: what arrives during a commit waits for the next turn; a turn's operations are committed, then its
+answers leave; one timer follows `next_deadline()`. A crash takes the broker and all connections; the next life is a
+replay of the disk, with a wall clock that may have been set meanwhile.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.broker import Broker
+from kohort.broker.state import Endpoint
+from kohort.broker.turn import Arrived, ConnectionId, Send, Shutdown, Turn
+from kohort.config import Config
+from kohort.simulator.checkers import Checkers
+from kohort.simulator.disk import Disk, Fate
+from kohort.simulator.network import Link
+from kohort.simulator.plan import Plan
+from kohort.simulator.world import START_MS, Millis, Violation, World
+
+PORT = 9092
+
+
+class Process:
+    def __init__(self, world: World, plan: Plan) -> None:
+        listeners = ",".join(f"127.0.0.1:{PORT + index}" for index in range(plan.brokers))
+        self.config = Config(brokers=plan.brokers, listeners=listeners, **plan.config)
+        self.world = world
+        self.disk = Disk(plan.faults, world.random("disk"))
+        self.checkers = Checkers(world, self.config, self.disk.storage)
+        self.broker: Broker | None = None
+        self.links: dict[ConnectionId, Link] = {}
+        self.half_open: list[Link] = []
+        self.lives = 0
+        self.paused_until: Millis = 0
+        self._plan = plan
+        self._random = world.random("process")
+        self._arrived: list[Arrived] = []
+        self._due = False
+        self._under_way = False
+        self._timer_at: Millis | None = None
+        self._clock_offset: Millis = 0
+        self._last_connection = 0
+        self._stop_after_turn = False
+
+    @property
+    def up(self) -> bool:
+        return self.broker is not None
+
+    def next_connection(self) -> ConnectionId:
+        self._last_connection += 1
+        return ConnectionId(self._last_connection)
+
+    def clock(self) -> Millis:
+        return START_MS + self.world.now + self._clock_offset
+
+    # -- life and death
+
+    def start(self) -> None:
+        if self.broker is not None:
+            return
+        self.lives += 1
+        faults = self._plan.faults
+        if self.lives > 1 and faults.clock_step and self._random.random() < faults.clock_step:
+            self._clock_offset += self._random.randrange(-60_000, 60_000)
+            self.world.tell("server", f"its clock is off by {self._clock_offset / 1000:g} s")
+        self.broker = Broker(
+            self.config,
+            self.disk.storage,
+            now=self.clock(),
+            random=self.world.random(f"broker/{self.lives}"),
+            endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
+        )
+        self.world.tell("server", f"starts, life {self.lives}")
+        self.checkers.started(self.broker)
+        self._due = self._under_way = self._stop_after_turn = False
+        self._timer_at = None
+        self._wake()
+
+    def crash(self, why: str) -> None:
+        """The process is gone at once; what it had not committed never was."""
+        if self.broker is None:
+            return
+        self.world.tell("server", f"dies: {why}")
+        self.broker = None
+        self._arrived.clear()
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.disconnect()
+        self.checkers.died()
+        down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
+        self.world.after(down_ms, self.start)
+
+    def stop(self) -> None:
+        """An orderly stop: parked requests are answered, then the process goes."""
+        if self.broker is not None and not self._stop_after_turn:
+            self._stop_after_turn = True
+            self.arrive(Shutdown())
+
+    def heal(self) -> None:
+        self.disk.healed = True
+        self.paused_until = 0
+        for link in self.half_open:
+            link.heal()
+        self.start()
+        self.world.after(0, self._turn, self.lives)
+
+    # -- turns
+
+    def arrive(self, event: Arrived) -> None:
+        if self.broker is not None:
+            self._arrived.append(event)
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._due:
+            self._due = True
+            if not self._under_way:
+                self.world.at(self.paused_until, self._turn, self.lives)
+
+    def _turn(self, life: int) -> None:
+        if self.broker is None or life != self.lives:
+            return
+        if not self._due or self._under_way:
+            return
+        if self.paused_until > self.world.now:
+            self.world.at(self.paused_until, self._turn, life)
+            return
+        self._due = False
+        self._under_way = True
+        arrived, self._arrived = self._arrived, []
+        self.checkers.turn_begins(self.broker, arrived)
+        try:
+            turn = self.broker.step(arrived, self.clock())
+        except Exception as error:
+            raise Violation("the server never fails", f"{type(error).__name__}: {error}") from error
+        self.checkers.decided(self.broker)
+        if not turn.operations:
+            self._deliver(turn, life)
+            return
+        fate, sync_ms = self.disk.next_commit()
+        self.world.after(sync_ms, self._committed, turn, fate, life)
+
+    def _committed(self, turn: Turn, fate: Fate, life: int) -> None:
+        if self.broker is None or life != self.lives:
+            return
+        if fate in (Fate.TORN, Fate.FAILED):
+            self.crash(fate.value)
+            return
+        try:
+            self.disk.commit(turn.operations)
+        except Exception as error:
+            raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
+        self.checkers.committed(self.broker, turn.operations)
+        if fate is Fate.UNHEARD:
+            self.crash(fate.value)
+            return
+        self._deliver(turn, life)
+
+    def _deliver(self, turn: Turn, life: int) -> None:
+        assert self.broker is not None
+        answers = self.checkers.answers(self.broker, self.links, turn.releases)
+        for link, asked, response in answers:
+            link.release(asked, response)
+        for release in turn.releases:
+            if isinstance(release, Send):
+                self.world.note(release.data)
+            elif (link_ := self.links.get(release.connection)) is not None:
+                self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
+                link_.disconnect()
+        self.checkers.turn_ends(self.broker, self.links)
+        if self._stop_after_turn and not self.broker.busy and self.broker.next_deadline() is None:
+            self.crash("it was told to stop")
+            return
+        self._under_way = False
+        if self._due or self._arrived or self.broker.busy:
+            self._due = False
+            self._wake()
+        self._arm(life)
+
+    # -- the one timer
+
+    def _arm(self, life: int) -> None:
+        assert self.broker is not None
+        deadline = self.broker.next_deadline()
+        if deadline is None:
+            return
+        at = deadline - START_MS - self._clock_offset
+        if self._timer_at is not None and self._timer_at <= at:
+            return
+        self._timer_at = at
+        self.world.at(at, self._fire, at, life)
+
+    def _fire(self, at: Millis, life: int) -> None:
+        if life == self.lives and self._timer_at == at and self.broker is not None:
+            self._timer_at = None
+            self._wake()

@@ -1,0 +1,47 @@
+"""A failing run made smaller: fewer actors, fewer faults, less time, and the same promise still broken.
+
+Each candidate is a plan of its own, run from the start; actors draw from generators of their own, so that the others
+play on as they did until something reaches them differently. What is left is printed as a list of what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from kohort.simulator.plan import Plan
+from kohort.simulator.simulate import run_plan
+
+TRIES = 400
+"""Runs that a shrinking may take."""
+
+
+def shrink(plan: Plan, check: str) -> Plan:
+    """The smallest plan found that still breaks `check`."""
+    tries = TRIES
+    found = True
+    while found and tries > 0:
+        found = False
+        for candidate in _smaller(plan):
+            tries -= 1
+            violation = run_plan(candidate).violation
+            if violation is not None and violation.check == check:
+                plan, found = candidate, True
+                break
+            if tries <= 0:
+                break
+    return plan
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    if plan.duration_ms > 1_000:
+        yield replace(plan, duration_ms=plan.duration_ms // 2)
+    for fault in fields(plan.faults):
+        if getattr(plan.faults, fault.name):
+            yield replace(plan, faults=replace(plan.faults, **{fault.name: 0}))
+    for index in range(len(plan.cast)):
+        yield replace(plan, cast=plan.cast[:index] + plan.cast[index + 1 :])
+    if plan.brokers > 1 and not plan.faults.move_every_ms:
+        yield replace(plan, brokers=1)
+    if plan.duration_ms > 1_000:
+        yield replace(plan, duration_ms=plan.duration_ms * 4 // 5)

@@ -1,0 +1,215 @@
+"""One run: the world of a plan, faults for a while, then the healing, and what must be true at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kohort.broker.turn import MoveGroup
+from kohort.coordinator.shard import partition_for
+from kohort.simulator.checkers import running
+from kohort.simulator.member import Member, Owners
+from kohort.simulator.plan import GROUPS, TOPICS, Cast, Plan, plan_of
+from kohort.simulator.process import Process
+from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
+from kohort.simulator.world import Millis, Violation, World
+
+STABLE_WITHIN_MS = 90_000
+"""Of the healing: sessions, two rebalance timeouts and the join timeout of new members, with room."""
+LOOK_EVERY_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    seed: int
+    digest: str
+    """The same for the same seed, whatever the machine and its hash seed."""
+    violation: Violation | None
+    plan: Plan
+    now: Millis = 0
+    """How far it came."""
+    events: int = 0
+    story: list[str] = field(default_factory=list)
+    """What happened, a line each; empty unless it was asked for."""
+
+
+def run(seed: int, *, duration_ms: Millis | None = None, telling: bool = False) -> Result:
+    """Run one seed. The first broken promise is the result's violation."""
+    return run_plan(plan_of(seed, duration_ms), telling=telling)
+
+
+def run_plan(plan: Plan, *, telling: bool = False) -> Result:
+    simulation = Simulation(plan, telling=telling)
+    violation: Violation | None = None
+    try:
+        simulation.run()
+    except Violation as found:
+        violation = found
+        simulation.world.tell("VIOLATION", str(found))
+    world = simulation.world
+    return Result(plan.seed, world.digest(), violation, plan, world.now, world.events, world.story)
+
+
+class Simulation:
+    def __init__(self, plan: Plan, *, telling: bool = False) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, telling=telling)
+        self.world.topics.update(TOPICS)
+        self.process = Process(self.world, plan)
+        self.process.checkers.subscribed = frozenset(TOPICS)
+        self.owners = Owners()
+        self.members: list[Member] = []
+        self.others: list[Paced | Storm] = []
+        self._storms: list[Storm] = []
+        for cast in plan.cast:
+            self._enlist(cast)
+        disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in ("liar", "committer")}
+        self.process.checkers.ledger.honest = frozenset(GROUPS) - disturbed
+
+    def run(self) -> None:
+        self._start()
+        self.world.run(self.plan.duration_ms, self.plan.steps)
+        self._heal()
+        self._until_stable()
+        for other in self.others:
+            if isinstance(other, Producer):
+                other.check()
+        self.process.checkers.check_replay()
+
+    # -- who is there
+
+    def _enlist(self, cast: Cast) -> None:
+        common = (self.world, self.process, self.plan.faults, cast.name)
+        options = dict(cast.options)
+        match cast.kind:
+            case "member":
+                self.members.append(Member(*common, self.owners, options))
+            case "storm":
+                storm = Storm(*common, self.owners, options)
+                self._storms.append(storm)
+                self.others.append(storm)
+            case "committer":
+                self.others.append(Committer(*common, options))
+            case "producer":
+                self.others.append(Producer(*common, options))
+            case "admin":
+                admin = Admin(*common, options)
+                admin.members = self._everybody
+                self.others.append(admin)
+            case "liar":
+                liar = Liar(*common, options)
+                liar.members = self._everybody
+                self.others.append(liar)
+            case _:
+                raise ValueError(cast.kind)
+
+    def _everybody(self) -> list[Member]:
+        return [*self.members, *(member for storm in self._storms for member in storm.members)]
+
+    def _start(self) -> None:
+        world, faults = self.world, self.plan.faults
+        self.process.start()
+        setup = Admin(world, self.process, type(faults)(), "setup", {"groups": [], "pace_ms": 1})
+        setup.running = True
+        link = setup.connect(self.process.config.broker_id)
+        for topic, count in {**TOPICS, "events": 1}.items():
+            world.after(5, setup.create, link, topic, count)
+        for member in self.members:
+            world.at(20 + member.random.randrange(3_000), member.start)
+        for other in self.others:
+            world.at(20, other.start)
+        self._misfortunes()
+
+    # -- faults that have their own clock
+
+    def _misfortunes(self) -> None:
+        faults, random = self.plan.faults, self.world.random("misfortunes")
+        for every, what in (
+            (faults.crash_every_ms, self._crash),
+            (faults.shutdown_every_ms, self._shutdown),
+            (faults.server_pause_every_ms, self._pause_server),
+            (faults.client_pause_every_ms, self._pause_client),
+            (faults.move_every_ms, self._move),
+        ):
+            if every:
+                self._again(every, what, Random(random.random()))
+
+    def _again(self, every: float, what: Any, random: Random) -> None:
+        if not self.world.healed:
+            self.world.after(int(random.expovariate(1 / every)) + 1, self._strike, every, what, random)
+
+    def _strike(self, every: float, what: Any, random: Random) -> None:
+        if not self.world.healed:
+            what(random)
+            self._again(every, what, random)
+
+    def _crash(self, random: Random) -> None:
+        self.process.crash("it is killed")
+
+    def _shutdown(self, random: Random) -> None:
+        self.world.tell("server", "is told to stop")
+        self.process.stop()
+
+    def _pause_server(self, random: Random) -> None:
+        milliseconds = random.choice((100, 2_000, 7_000, 12_000))
+        self.world.tell("server", f"stands still for {milliseconds} ms")
+        self.process.paused_until = self.world.now + milliseconds
+
+    def _pause_client(self, random: Random) -> None:
+        if self.members:
+            member = random.choice(self.members)
+            member.pause(random.randrange(100, 2 * member.options["session_ms"]))
+
+    def _move(self, random: Random) -> None:
+        group, broker = random.choice(GROUPS), self.process.config.broker_id + random.randrange(self.plan.brokers)
+        self.world.tell("server", f"the shard of {group} goes to broker {broker}")
+        self.process.arrive(MoveGroup(group, broker))
+
+    # -- the healing
+
+    def _heal(self) -> None:
+        self.world.tell("world", "the faults are over")
+        self.world.healed = True
+        self.process.heal()
+        for other in self.others:
+            other.end()
+        for member in self._everybody():
+            member.go_on()
+            if member.life in ("stays", "restarts") and member in self.members:
+                member.revive()
+            elif member.random.random() < 0.5:
+                member.leave()
+            else:
+                member.die()
+
+    def _until_stable(self) -> None:
+        world = self.world
+        end = world.now + STABLE_WITHIN_MS
+        good = 0
+        why = ""
+        while world.now < end:
+            world.run(world.now + LOOK_EVERY_MS, self.plan.steps)
+            why = self._unstable()
+            good = good + 1 if not why else 0
+            if good == 2:
+                return
+        raise Violation("every live group becomes stable", why, why.partition(":")[0])
+
+    def _unstable(self) -> str:
+        broker = self.process.broker
+        if broker is None:
+            return "the server is down"
+        for group in GROUPS:
+            present = [m for m in self.members if m.group == group and m.life in ("stays", "restarts")]
+            shard = broker.state.shards[partition_for(group, len(broker.state.shards))]
+            held = running(shard).get(group)
+            absent = [m.name for m in present if not m.content]
+            if absent:
+                return f"{group}: {', '.join(absent)} not stable, the group is {held and held.phase.value}"
+            if present and (held is None or held.phase.value != "Stable"):
+                return f"{group}: {held and held.phase.value}"
+            ids = sorted(m.membership.member_id for m in present)
+            if held is not None and sorted(held.members) != ids:
+                return f"{group}: has {sorted(held.members)}, alive are {ids}"
+        return ""

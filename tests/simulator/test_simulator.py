@@ -1,0 +1,62 @@
+"""The simulated world: the same seed is the same run, fixed seeds and a while of fresh ones break no promise."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kohort.simulator import run
+from kohort.simulator.plan import plan_of
+
+SRC = Path(__file__).parents[2] / "src"
+FIXED = range(60)
+FRESH_SECONDS = 60
+
+
+@pytest.mark.parametrize("seed", FIXED)
+def test_fixed_seeds(seed: int) -> None:
+    result = run(seed)
+    assert result.violation is None, f"{result.violation}; repeat: kohort simulate --seed {seed}"
+
+
+def test_the_digest_depends_on_the_seed_alone() -> None:
+    seeds = range(8)
+    here = [run(seed).digest for seed in seeds]
+    assert here == [run(seed).digest for seed in seeds]
+    assert len(set(here)) == len(here)
+    program = f"from kohort.simulator import run\nprint([run(seed).digest for seed in range({len(seeds)})])"
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SRC)}
+        found = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        assert found.stdout.strip() == str(here)
+
+
+def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
+    plans = [plan_of(seed) for seed in range(200)]
+    for fault in plans[0].faults.__dataclass_fields__:
+        assert any(getattr(plan.faults, fault) for plan in plans), fault
+    kinds = {actor.kind for plan in plans for actor in plan.cast}
+    assert kinds == {"member", "storm", "liar", "committer", "admin", "producer"}
+    assert any("instance" in actor.options for plan in plans for actor in plan.cast)
+
+
+@pytest.mark.timeout(180)
+def test_fresh_seeds() -> None:
+    """A minute of seeds that nobody has tried."""
+    first = random.SystemRandom().randrange(1 << 40)
+    print(f"seeds from {first} on")
+    end = time.monotonic() + FRESH_SECONDS
+    seed = first
+    while time.monotonic() < end:
+        result = run(seed)
+        assert result.violation is None, f"{result.violation}; repeat: kohort simulate --seed {seed}"
+        seed += 1
+    print(f"{seed - first} seeds")
