@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 from kohort.simulator.world import Millis
 
-FENCED = "fenced"
-"""Why a static member's former self is gone."""
-
 
 @dataclass(slots=True)
 class MemberFacts:
@@ -78,18 +75,17 @@ class GroupFacts:
     def hold_instance(self, instance_id: str, member_id: str) -> None:
         former = self.instances.get(instance_id)
         if former is not None and former != member_id:
-            self.remove(former, FENCED)
+            self.remove(former, "fenced")
         self.instances[instance_id] = member_id
         self.instance_of[member_id] = instance_id
 
     def reload(self, stored: Iterable[str]) -> None:
         """The group is loaded from its record: whoever it names is a member again, even one that had left after it.
 
-        Only a static member that was fenced is not in the record any more.
+        A static member that was fenced while its group was stable is not in the record any more.
         """
         for member_id in stored:
-            if self.gone.get(member_id) != FENCED:
-                self.gone.pop(member_id, None)
+            self.gone.pop(member_id, None)
 
     def remove(self, member_id: str, why: str) -> None:
         self.members.pop(member_id, None)

@@ -85,6 +85,9 @@ def _check_told(facts: GroupFacts, generation: int, told: Told) -> None:
     first = facts.told.setdefault(generation, told)
     if told.identities is not None and first.identities is None:
         first.identities = told.identities
+    # Who of the ids is a static member may have been learned meanwhile.
+    first.leader = facts.identity(first.leader)
+    first.identities = None if first.identities is None else frozenset(map(facts.identity, first.identities))
     same = told.leader == first.leader and told.protocol == first.protocol
     if not same or (told.identities is not None and told.identities != first.identities):
         raise Violation(
@@ -206,7 +209,7 @@ def _check_alive(facts: GroupFacts, member_id: str, error: int, what: str) -> No
 def _seen(facts: GroupFacts, member_id: str, now: Millis) -> None:
     member = facts.members.get(member_id)
     if member is not None:
-        member.last_seen = now
+        member.last_seen = max(member.last_seen, now)
 
 
 def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
