@@ -54,6 +54,9 @@ from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
+HOLD_STEP_MS = 100
+"""Heartbeats are held until a multiple of this, so that many are answered in one turn."""
+
 
 class ClassicGroups:
     """Takes the requests of classic groups."""
@@ -298,8 +301,10 @@ class ClassicGroups:
         self._running.answer_heartbeat(group, member, ErrorCode.NONE)  # a former one, on another connection
         member.heartbeat = event.request_id
         self._running.parked[event.request_id] = (group.group_id, member.member_id)
-        hold_ms = min(event.hold_ms, member.session_timeout_ms // 3)
-        self._running.deadlines.set(("hold", group.group_id, member.member_id), now + hold_ms)
+        hold_ms = max(min(event.hold_ms, member.session_timeout_ms // 3), 1)
+        until = now + hold_ms
+        until -= until % min(hold_ms, HOLD_STEP_MS)
+        self._running.deadlines.set(("hold", group.group_id, member.member_id), until)
         return True
 
     def answer_held(self, request_id: RequestId) -> None:
