@@ -7,6 +7,7 @@ catch it:
 
     heartbeat.txt                    a scenario: it prints something else, or the shard fails or breaks its invariants
     tests/broker/test_x.py::test_y   a test: an assertion of it fails
+    simulator                        one of the first seeds breaks a promise
 
 For each catcher a line of JSON is printed: its name, and what it saw, or null. Other failures are no catch but a bad
 plant, and end the process with a traceback.
@@ -66,8 +67,23 @@ class Planter:
         return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
 
 
+SEEDS = 40
+
+
 def seen_by(catcher: str) -> str | None:
+    if catcher == "simulator":
+        return seen_by_simulator()
     return seen_by_test(catcher) if "::" in catcher else seen_by_scenario(catcher)
+
+
+def seen_by_simulator() -> str | None:
+    from kohort.simulator import run
+
+    for seed in range(SEEDS):
+        violation = run(seed).violation
+        if violation is not None:
+            return f"seed {seed}: {violation}"
+    return None
 
 
 def seen_by_scenario(name: str) -> str | None:

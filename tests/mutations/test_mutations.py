@@ -87,12 +87,8 @@ BUGS = (
     Bug(
         "a generation is used again after the group was deleted",
         (
-            (GROUP, "self._hard.generations.get(request.group_id, self._hard.forgotten)", "0"),
-            (
-                REBALANCE,
-                "max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1",
-                "group.generation_id + 1",
-            ),
+            (GROUP, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
+            (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
         ),
         ("generation_after_deletion.txt",),
     ),
