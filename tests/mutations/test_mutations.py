@@ -1,7 +1,8 @@
 """Known bugs of coordinators, planted one at a time, and what catches each. A suite that lets one live is too weak.
 
 Each bug changes one or two lines, in memory, in a process of its own (catcher.py); every catcher that is named has to
-see it. Without a bug none of them sees anything. When code moves, the texts here move with it.
+see it: a scenario, a test, or the simulator within its first seeds. Without a bug none of them sees anything. When code
+moves, the texts here move with it.
 """
 
 from __future__ import annotations
@@ -56,12 +57,17 @@ BUGS = (
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
             "tests/broker/test_group_rows.py::test_after_a_failed_append_a_commit_never_was",
+            "simulator",
         ),
     ),
     Bug(
         "the leader's assignment is answered and not written",
         ((REBALANCE, "        self._running.out.records.append(record)\n", ""),),
-        ("sync_leader.txt", "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told"),
+        (
+            "sync_leader.txt",
+            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
+            "simulator",
+        ),
     ),
     Bug(
         "a static member's new id is answered and not written",
@@ -82,7 +88,7 @@ BUGS = (
             ),
             (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
         ),
-        ("heartbeat.txt", "join_rebalance_timeout.txt"),
+        ("heartbeat.txt", "join_rebalance_timeout.txt", "simulator"),
     ),
     Bug(
         "a generation is used again after the group was deleted",
@@ -90,7 +96,7 @@ BUGS = (
             (GROUP, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
             (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
         ),
-        ("generation_after_deletion.txt",),
+        ("generation_after_deletion.txt", "simulator"),
     ),
     Bug(
         "a generation is used again after a crash between join and sync",
@@ -101,7 +107,7 @@ BUGS = (
                 "",
             ),
         ),
-        ("failover_between_join_and_sync.txt",),
+        ("failover_between_join_and_sync.txt", "simulator"),
     ),
     Bug(
         "a generation that was lost in a crash goes on as if it had been synced",
@@ -117,7 +123,7 @@ BUGS = (
     Bug(
         "a commit of an older generation is accepted",
         ((OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),),
-        ("commit_members.txt",),
+        ("commit_members.txt", "simulator"),
     ),
     Bug(
         "a commit between join and sync is accepted",
@@ -133,13 +139,13 @@ BUGS = (
     Bug(
         "a commit without a member is accepted while the group has members",
         ((OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),),
-        ("commit_operator.txt",),
+        ("commit_operator.txt", "simulator"),
     ),
     # -- timers
     Bug(
         "a timer that was moved fires at its old time",
         ((DEADLINES, "            if due == when:\n", "            if due is not None:\n"),),
-        ("heartbeat.txt", "static_silent.txt"),
+        ("heartbeat.txt", "static_silent.txt", "simulator"),
     ),
     Bug(
         "a session ends while the member's join is parked",
@@ -166,7 +172,7 @@ BUGS = (
     Bug(
         "a commit does not keep the session alive",
         ((OFFSETS, "        self._running.arm_session(group, group.members[request.member_id], now)\n", ""),),
-        ("commit_members.txt",),
+        ("commit_members.txt", "simulator"),
     ),
     Bug(
         "a heartbeat does not keep the session alive while the group rebalances",
@@ -190,7 +196,7 @@ BUGS = (
                 "            if",
             ),
         ),
-        ("failover.txt",),
+        ("failover.txt", "simulator"),
     ),
     # -- the rebalance
     Bug(
@@ -212,7 +218,7 @@ BUGS = (
     Bug(
         "members that never sync stay in a stable group",
         ((REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),),
-        ("sync_overdue.txt",),
+        ("sync_overdue.txt", "simulator"),
     ),
     Bug(
         "followers are not told that the rebalance they wait for is off",
@@ -223,7 +229,7 @@ BUGS = (
                 "                pass\n",
             ),
         ),
-        ("rejoin_completing.txt", "sync_overdue.txt"),
+        ("rejoin_completing.txt", "sync_overdue.txt", "simulator"),
     ),
     Bug(
         "a heartbeat that is held sleeps through the start of a rebalance",
@@ -245,7 +251,7 @@ BUGS = (
                 "        member.join = event.request_id\n        self.out.replies[:] = self.out.replies[:-1]\n",
             ),
         ),
-        ("parked_replaced.txt",),
+        ("parked_replaced.txt", "simulator"),
     ),
     # -- expiry
     Bug(
@@ -257,7 +263,7 @@ BUGS = (
                 "subscribed_topics(group) if group.phase is Phase.STABLE else set()",
             ),
         ),
-        ("expiry_stable.txt",),
+        ("expiry_stable.txt", "simulator"),
     ),
     Bug(
         "a group expires under members that are about to join",
