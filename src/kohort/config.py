@@ -172,7 +172,7 @@ class Config:
     journal_enable: bool = _setting(True, "Keep the groups' journal in the topic __kohort_journal, over restarts")
     journal_max_stories_per_group: int = _setting(50, "Stories that the journal keeps of a group", low=1, high=10_000)
     journal_max_groups: int = _setting(10_000, "Groups that the journal remembers", low=1)
-    journal_max_bytes: int = _setting(33_554_432, "Memory for the journal's stories; a start reads no more", low=65_536)
+    journal_max_bytes: int = _setting(8_388_608, "Memory for the journal's stories; a start reads no more", low=65_536)
     journal_retention_ms: int = _setting(
         2_592_000_000, "Age of the topic's oldest stories, set when it is created; -1 no limit", low=-1, high=LONG_MAX
     )

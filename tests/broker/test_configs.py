@@ -6,7 +6,7 @@ import pytest
 from wire_driver import Connection, Wire, batch, create_topic, produce_request
 
 from kohort.broker.topic_configs import TOPIC_CONFIGS
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.config import SETTINGS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
@@ -171,6 +171,13 @@ def test_the_offsets_topic_stays_compacted(client: Connection) -> None:
     error, _ = alter(client, ("cleanup.policy", SET, "delete"), name=OFFSETS_TOPIC)
     assert error == ErrorCode.INVALID_CONFIG
     assert alter(client, ("segment.bytes", SET, "1048576"), name=OFFSETS_TOPIC)[0] == 0
+
+
+def test_the_journal_stays_compacted_and_its_retention_may_change(client: Connection) -> None:
+    for policy in ("compact", "delete"):
+        assert alter(client, ("cleanup.policy", SET, policy), name=JOURNAL_TOPIC)[0] == ErrorCode.INVALID_CONFIG
+    assert alter(client, ("cleanup.policy", SET, "delete, compact"), name=JOURNAL_TOPIC)[0] == 0
+    assert alter(client, ("retention.ms", SET, "86400000"), name=JOURNAL_TOPIC)[0] == 0
 
 
 def test_each_resource_and_key_at_most_once(client: Connection) -> None:

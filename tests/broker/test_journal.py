@@ -14,9 +14,10 @@ from kohort.broker import explanations
 from kohort.broker.topics import JOURNAL_TOPIC
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.events import Record
-from kohort.storage.protocol import Append, DamagedBatch, StoredBatch
+from kohort.storage.protocol import Append, DamagedBatch, StorageError, StoredBatch
 from kohort.wire.batches import decode_records, split_batches
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -243,6 +244,8 @@ def test_without_the_topic_there_is_memory(wire: Wire) -> None:
     client = bare.connect()
     come_and_go(client)
     assert JOURNAL_TOPIC not in bare.broker.state.catalog.topics
+    topic = CreatableTopic(name=JOURNAL_TOPIC, num_partitions=1, replication_factor=1)
+    assert client.ask(CreateTopicsRequest(topics=(topic,)), 7).topics[0].error_code == ErrorCode.INVALID_REQUEST
     assert len(stories(client)) == 2
     later = bare.restarted(journal_enable=True)
     assert JOURNAL_TOPIC not in later.broker.state.catalog.topics, "created when there is something to write"
@@ -283,16 +286,43 @@ def test_a_batch_that_storage_does_not_hand_out_is_passed_over(
 ) -> None:
     come_and_go(client, 2)
     log, read = journal_partition(wire).log, wire.storage.read
+    before, batches = stories(client), list(wire.storage.batches(journal_partition(wire).log))
 
-    def damaged(asked: Any, offset: int, max_bytes: int) -> Any:
-        if asked == log and offset == 0:
-            raise DamagedBatch("the batch at offset 0 fails its checksum")
-        return read(asked, offset, max_bytes)
+    for bad in batches:
 
-    monkeypatch.setattr(wire.storage, "read", damaged)
+        def damaged(asked: Any, offset: int, max_bytes: int, bad: int = bad.base_offset) -> Any:
+            found = read(asked, offset, max_bytes)
+            if asked == log and any(batch.base_offset == bad for batch in found):
+                raise DamagedBatch("it fails its checksum")
+            return found
+
+        monkeypatch.setattr(wire.storage, "read", damaged)
+        again = Wire(wire.storage, now=wire.now)
+        assert [complaint.what for complaint in again.complaints] == [
+            f"{JOURNAL_TOPIC}-0: the batch at offset {bad.base_offset} is passed over: it fails its checksum"
+        ]
+        found = stories(again.connect())
+        assert len(found) >= 3
+        assert [story for story in found if story in before] == [story for story in before if story in found]
+
+
+def test_a_log_that_cannot_be_read_at_all_stops_no_start(
+    client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come_and_go(client)
+    log, batches = journal_partition(wire).log, wire.storage.batches
+
+    def damaged(asked: Any, offset: int = 0) -> Any:
+        if asked == log:
+            raise StorageError("a row does not match its checksum")
+        return batches(asked, offset)
+
+    monkeypatch.setattr(wire.storage, "batches", damaged)
     again = wire.restarted()
-    assert [story["number"] for story in stories(again.connect())] == [1, 2, 3, 4]
     assert [complaint.kind for complaint in again.complaints] == ["damaged data"]
+    assert stories(again.connect()) == []
+    come_and_go(again.connect())
+    assert len(stories(again.connect())) == 2
 
 
 def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -> None:

@@ -17,7 +17,7 @@ from wire_driver import (
     values_of,
 )
 
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.broker.turn import MovePartition
 from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
 from kohort.wire.errors import ErrorCode
@@ -491,6 +491,7 @@ def test_what_delete_records_refuses(client: Connection) -> None:
     assert deleted(client, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert deleted(client, 0, partition=5) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert deleted(client, 0, OFFSETS_TOPIC) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+    assert deleted(client, 0, JOURNAL_TOPIC) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
 def test_deleting_records_of_a_compacted_topic_is_refused() -> None:

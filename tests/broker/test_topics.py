@@ -153,6 +153,7 @@ def test_defaults_of_creation() -> None:
         ({"name": "x" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
         ({"name": OFFSETS_TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": JOURNAL_TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ({"configs": (CreatableTopicConfig(name="nope", value="1"),)}, ErrorCode.INVALID_CONFIG),
         ({"configs": (CreatableTopicConfig(name="retention.ms", value="x"),)}, ErrorCode.INVALID_CONFIG),
         ({"configs": (CreatableTopicConfig(name="retention.ms", value=None),)}, ErrorCode.INVALID_CONFIG),
@@ -229,6 +230,7 @@ def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) ->
         ErrorCode.INVALID_REPLICA_ASSIGNMENT
     )
     assert grow(client, 10, OFFSETS_TOPIC) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert grow(client, 2, JOURNAL_TOPIC) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert grow(client, 4, validate_only=True) == 0
     assert len(metadata(client, "t").topics[0].partitions) == 2
     assert grow(client, 4) == 0

@@ -18,10 +18,11 @@ from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.topics import JOURNAL_TOPIC
 from kohort.broker.turn import Complaint
-from kohort.storage.protocol import BatchInfo, StorageError
-from kohort.wire.batches import check_crc, decode_records, read_header
+from kohort.storage.protocol import DamagedBatch, StorageError, StoredBatch
+from kohort.wire.batches import check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
 
+READ_BYTES = 1024 * 1024
 HELD_UP = "a member was removed because it held up its group"
 
 
@@ -74,32 +75,61 @@ def read_journal(state: BrokerState) -> None:
 
 
 def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, bytes]]:
-    for batch in _last_batches(state, partition):
+    for batch in _readable_batches(state, partition):
         try:
-            data = state.storage.read(partition.log, batch.base_offset, 0)[0].data
-            header = read_header(data)
-            if not check_crc(data, header):
+            header = read_header(batch.data)
+            if not check_crc(batch.data, header):
                 raise ProtocolError("its checksum is wrong")
-            records = decode_records(data, header)
-        except (StorageError, ProtocolError) as error:
-            what = f"{JOURNAL_TOPIC}-0: the batch at offset {batch.base_offset} is passed over: {error}"
-            state.complain(Complaint("damaged data", what))
+            columns = decode_columns(batch.data, header)
+        except ProtocolError as error:
+            _pass_over(state, batch.base_offset, error)
             continue
-        for record in records:
-            if record.key is not None and record.value is not None:
-                yield record.key, record.value
+        for key, value in zip(columns.keys, columns.values, strict=True):
+            if key is not None and value is not None:
+                yield key, value
 
 
-def _last_batches(state: BrokerState, partition: Partition) -> list[BatchInfo]:
-    """Those at the end of the log that fit into the journal's memory."""
+def _readable_batches(state: BrokerState, partition: Partition) -> Iterator[StoredBatch]:
+    """The last batches of the log. Where a read fails, one by one, up to the batch that is to blame and past it."""
+    storage, log = state.storage, partition.log
+    size = READ_BYTES
     try:
-        found = list(state.storage.batches(partition.log, partition.start_offset))
+        offset = _first_offset(state, partition)
+        while True:
+            try:
+                batches = storage.read(log, offset, size)
+            except DamagedBatch as error:
+                if size:
+                    size = 0
+                    continue
+                _pass_over(state, offset, error)
+                offset = next(storage.batches(log, offset)).last_offset + 1
+                size = READ_BYTES
+                continue
+            if not batches:
+                return
+            yield from batches
+            offset = batches[-1].last_offset + 1
     except StorageError as error:
         state.complain(Complaint("damaged data", f"{JOURNAL_TOPIC}-0 cannot be read: {error}"))
-        return []
-    room = state.config.journal_max_bytes
-    kept = len(found)
-    while kept > 0 and room >= found[kept - 1].size:
-        kept -= 1
-        room -= found[kept].size
-    return found[kept:]
+
+
+def _first_offset(state: BrokerState, partition: Partition) -> int:
+    """Where to begin, so that what follows fits into the journal's memory. Looks at little more than that."""
+    span = 1024
+    while True:
+        first = max(partition.end_offset - span, partition.start_offset)
+        batches = list(state.storage.batches(partition.log, first))
+        room = state.config.journal_max_bytes
+        for batch in reversed(batches):
+            room -= batch.size
+            if room < 0:
+                return batch.last_offset + 1
+        if first == partition.start_offset:
+            return first
+        span *= 4
+
+
+def _pass_over(state: BrokerState, offset: int, error: Exception) -> None:
+    what = f"{JOURNAL_TOPIC}-0: the batch at offset {offset} is passed over: {error}"
+    state.complain(Complaint("damaged data", what))
