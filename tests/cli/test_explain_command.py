@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -103,6 +104,8 @@ def test_follow_tells_what_happens(start: Any, bootstrap: str, unique: str, koho
     while b"#4" not in told:
         told += following.stdout.readline()
     assert told.count(b"#3") == 1
+    following.send_signal(signal.SIGINT)
+    assert following.wait(20) == 0
 
 
 # -- in words
@@ -250,6 +253,13 @@ def test_a_status_in_words() -> None:
         "1 member id given out and not used yet, for 9.0 s more",
     ]
     assert status_lines({"phase": "Stable", "since_ms": 0, "now_ms": 1, "counts": {"member": 1}}, Names([])) == []
+
+
+def test_names_do_not_reach_the_terminal_as_commands() -> None:
+    story = {**STORY, "cause": someone("evil\x1b[2J", what="member left", cause="two\nlines")}
+    lines = [text for _, text in wrapped(story_lines(story, Names([])), None)]
+    assert lines[0].endswith("evil�[2J on 10.0.0.1 left: two�lines")
+    assert "evil�[2J" in [who.name for who in offenders([story])]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -60,15 +61,17 @@ def explain(
             print_json(_document(explanation))
             return
         _print(explanation)
+        sys.stdout.flush()
         if follow:
-            _follow(cluster, explanation)
+            with suppress(KeyboardInterrupt):
+                _follow(cluster, explanation)
 
 
 def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
     """Print each story once it is over; it is asked for, since no broker calls."""
     group = explanation.group.group_id
     seen = {(story["number"], story["started_ms"]) for story in explanation.stories if story.get("outcome")}
-    running: Any = None
+    running = _phase(explanation)
     while True:
         time.sleep(FOLLOW_EVERY_S)
         explanation = cluster.explain_group(group, last=50)
@@ -78,12 +81,15 @@ def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
             if story.get("outcome") and key not in seen:
                 seen.add(key)
                 _show([Line(""), *story_lines(story, names)])
-        status = explanation.status or {}
-        phase = (status.get("phase"), status.get("since_ms"))
-        if phase != running and (lines := _rebalance(explanation)):
+        before, running = running, _phase(explanation)
+        if running != before and (lines := _rebalance(explanation)):
             _show([Line(""), *lines])
-        running = phase
         sys.stdout.flush()
+
+
+def _phase(explanation: GroupExplanation) -> tuple[Any, Any]:
+    status = explanation.status or {}
+    return status.get("phase"), status.get("since_ms")
 
 
 def _print(explanation: GroupExplanation) -> None:
@@ -109,7 +115,7 @@ def _show(lines: Iterable[Line]) -> None:
 def _summary(explanation: GroupExplanation) -> Line:
     group = explanation.group
     if group.state == DEAD:
-        return Line(f"{group.group_id} does not exist any more")
+        return Line(f"{group.group_id} does not exist{' any more' if explanation.stories else ''}")
     parts = [group.state, plural(len(group.members), "member")]
     status = explanation.status or {}
     if status.get("generation", 0) > 0:

@@ -36,6 +36,7 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
     """Lines as they are printed, broken at words where they are wider than the terminal."""
     found = []
     for line in lines:
+        line = line._replace(text=plain(line.text))
         indent = " " * line.depth
         if width is None or line.depth + len(line.text) <= width:
             found.append((line.bold, indent + line.text if line.text else ""))
@@ -49,6 +50,11 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
         )
         found += [(line.bold, part) for part in parts]
     return found
+
+
+def plain(text: str) -> str:
+    """Without what a terminal would obey: clients choose their names and reasons."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 # -- durations, instants, partitions
@@ -297,7 +303,7 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
     def of(document: Document) -> Offender | None:
         name = str(document.get("instance_id") or _client(document))
         host = str(document.get("host", "")).removeprefix("/")
-        return found.setdefault((name, host), Offender(name, host)) if name else None
+        return found.setdefault((name, host), Offender(plain(name), plain(host))) if name else None
 
     for story in stories:
         cause = story.get("cause", {})
