@@ -61,7 +61,12 @@ class Config:
     max_connections_per_ip: int = _setting(10_000, "Open connections of one address", low=1, high=INT_MAX)
     connections_max_idle_ms: int = _setting(600_000, "Idle connections are closed after this time", low=1)
     socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame", low=1024, high=INT_MAX)
-    group_request_max_bytes: int = _setting(1_048_576, "Largest request of a group API", low=1024, high=INT_MAX)
+    group_request_max_bytes: int = _setting(
+        1_048_576,
+        "Largest request of a group API; a SyncGroup, in which a leader names all members, may have four times as much",
+        low=1024,
+        high=INT_MAX,
+    )
     queued_max_request_bytes: int = _setting(
         268_435_456, "Bytes of requests read and not yet answered, over all connections", low=1_048_576
     )

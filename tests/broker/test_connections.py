@@ -26,6 +26,7 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.11.0"}
 
@@ -188,6 +189,16 @@ def test_large_requests_of_group_apis_close_the_connection(wire: Wire) -> None:
     wire = Wire(group_request_max_bytes=2048)
     client = wire.connect()
     client.send(join(protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(3000)),)), 3)
+    assert "group.request.max.bytes" in (client.disconnected or "")
+
+
+def test_a_leader_may_name_the_members_of_a_large_group() -> None:
+    wire = Wire(group_request_max_bytes=2048)
+    client = wire.connect()
+    for members in (100, 200):
+        given = tuple(SyncGroupRequestAssignment(member_id=f"member-{n}", assignment=bytes(50)) for n in range(members))
+        client.send(SyncGroupRequest(group_id="g", generation_id=1, member_id="a", assignments=given), 4)
+    assert [answer.error_code for answer in client.responses] == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert "group.request.max.bytes" in (client.disconnected or "")
 
 

@@ -70,12 +70,12 @@ class Api:
     last: int
     advertised_first: int
     flexible_from: int
-    is_group: bool
-    """Its requests are bounded by group.request.max.bytes."""
+    group_limits: int
+    """How many times group.request.max.bytes its requests may have; 0 if that setting is not about them."""
 
 
 def _api(
-    request: type, handler: Handler, versions: str, *, advertised_from: int | None = None, is_group: bool = False
+    request: type, handler: Handler, versions: str, *, advertised_from: int | None = None, group_limits: int = 0
 ) -> Api:
     schema = schema_of(request)
     assert schema.api_key is not None
@@ -90,15 +90,15 @@ def _api(
         int(last),
         int(first) if advertised_from is None else advertised_from,
         schema.flexible.first if schema.flexible.first <= schema.flexible.last else 32767,
-        is_group,
+        group_limits,
     )
     assert api.first in schema.versions, api.name
     assert api.last in schema.versions, api.name
     return api
 
 
-def _group(request: type, handler: Handler, versions: str) -> Api:
-    return _api(request, handler, versions, is_group=True)
+def _group(request: type, handler: Handler, versions: str, *, limits: int = 1) -> Api:
+    return _api(request, handler, versions, group_limits=limits)
 
 
 APIS: dict[int, Api] = {
@@ -114,7 +114,7 @@ APIS: dict[int, Api] = {
         _group(JoinGroupRequest, groups.join_group, "0-9"),
         _group(HeartbeatRequest, groups.heartbeat, "0-4"),
         _group(LeaveGroupRequest, groups.leave_group, "0-5"),
-        _group(SyncGroupRequest, groups.sync_group, "0-5"),
+        _group(SyncGroupRequest, groups.sync_group, "0-5", limits=4),
         _group(DescribeGroupsRequest, groups.describe_groups, "0-6"),
         _group(ListGroupsRequest, groups.list_groups, "0-5"),
         _api(ApiVersionsRequest, cluster.api_versions, "0-4"),

@@ -229,7 +229,7 @@ class Broker:
             if not api.first <= header.api_version <= api.last:
                 self._refuse_version(connection, api, header.api_version, header.correlation_id)
                 return
-            if api.is_group and len(frame) > self._state.config.group_request_max_bytes:
+            if api.group_limits and len(frame) > api.group_limits * self._state.config.group_request_max_bytes:
                 self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see group.request.max.bytes")
                 return
             start = body_offset(frame, header.api_version >= api.flexible_from)
