@@ -1,0 +1,70 @@
+"""Whether an assignor's answer is an assignment of that group: nothing else of a plug-in is believed.
+
+What may be wrong is wrong as a whole: an answer with one unknown partition is refused, and the group keeps the
+assignment that it has. What is merely untidy is tidied: partitions are sorted, topics without partitions dropped,
+members that are not mentioned get nothing. Partitions that nobody gets are no error; an assignor may hold some back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec, TopicId
+
+MAX_QUOTED = 80
+"""Characters of a plug-in's value that an error quotes."""
+
+
+def checked(group: GroupSpec, result: object) -> Mapping[str, Assignment] | str:
+    """The assignment of every member, or why the answer is refused."""
+    if not isinstance(result, Mapping):
+        return f"the answer is {_quoted(result)}, not a mapping of members to their partitions"
+    unknown = [member_id for member_id in result if not isinstance(member_id, str) or member_id not in group.members]
+    if unknown:
+        return f"unknown member {_quoted(unknown[0])}"
+    owners: dict[tuple[TopicId, int], str] = {}
+    assignments: dict[str, Assignment] = {}
+    for member_id, member in group.members.items():
+        given = result.get(member_id, {})
+        if not isinstance(given, Mapping):
+            return f"member {member_id} gets {_quoted(given)}, not a mapping of topic ids to partitions"
+        tidy: dict[TopicId, tuple[int, ...]] = {}
+        for topic_id, partitions in given.items():
+            numbers = _partitions(group, member, topic_id, partitions)
+            if isinstance(numbers, str):
+                return f"member {member_id} gets {numbers}"
+            for number in numbers:
+                other = owners.setdefault((topic_id, number), member_id)
+                if other != member_id:
+                    return f"partition {number} of {group.topics[topic_id].name} goes to {other} and to {member_id}"
+            if numbers:
+                tidy[topic_id] = numbers
+        assignments[member_id] = tidy
+    return assignments
+
+
+def _partitions(group: GroupSpec, member: MemberSpec, topic_id: object, partitions: object) -> tuple[int, ...] | str:
+    """A member's partitions of a topic, or what is wrong with them."""
+    topic = group.topics.get(topic_id) if isinstance(topic_id, bytes) else None
+    if topic is None:
+        return f"partitions of an unknown topic, {_quoted(topic_id)}"
+    if topic.topic_id not in member.topics:
+        return f"partitions of {topic.name}, which it is not subscribed to"
+    if not isinstance(partitions, tuple | list | range | Set):
+        return f"{_quoted(partitions)} as partitions of {topic.name}"
+    if len(partitions) > topic.partitions:
+        return f"{len(partitions)} partitions of {topic.name}, which has {topic.partitions}"
+    for number in partitions:
+        if type(number) is not int or not 0 <= number < topic.partitions:
+            return f"partition {_quoted(number)} of {topic.name}, which has {topic.partitions}"
+    if len(set(partitions)) < len(partitions):
+        return f"a partition of {topic.name} twice"
+    return tuple(sorted(partitions))
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, str | int | bytes):
+        text = repr(value)
+        return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
+    # The repr of anything else is the plug-in's own code, or as long as the answer.
+    return f"a {type(value).__name__}"[:MAX_QUOTED]

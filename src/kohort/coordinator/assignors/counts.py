@@ -1,0 +1,184 @@
+"""How many partitions of which kind go to which members: the part of an assignment in which balance is decided.
+
+Members that may own the same partitions and stand in the same rack are one *cell*; partitions that the same cells may
+own, and that are near the same cells, are one *kind*. Cells and kinds are few where members and partitions are many, so
+that what is hard is done on small numbers. Inside a cell members differ by at most one partition: its fullest members
+have `top` partitions, its emptiest `bottom`.
+
+Balance: as long as the top of one cell is at least two above the bottom of another one that partitions can be passed on
+to, over any number of cells in between, they are. If from the fullest cell nothing emptier can be reached, it and all
+that it reaches are done: what they could pass on to, they reach as well. What remains is the most even assignment that
+the subscriptions allow, not only within one topic (semi-matching: Harvey and others, 2006).
+
+Nearness: a partition that is far from its owner is given to a near cell, which passes one of its own on, and so on,
+until a cell can keep one more without harm to balance, or the round closes where it began. No step takes a near
+partition far away, so each round brings at least one partition home, and balance stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+MAX_ROUNDS = 20_000
+"""Steps in search of balance or nearness. What is reached by then is kept; real groups need a few hundred."""
+
+Path: TypeAlias = list[tuple[int, int]]
+"""Cells that pass on, each with the kind that it passes on."""
+
+Reached: TypeAlias = dict[int, tuple[int, int] | None]
+"""Cells that were reached: from which cell, by which kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    cells: tuple[int, ...]
+    """Who may own partitions of this kind."""
+    near: Mapping[int, None] = field(default_factory=dict)
+    """Which of them stand in a rack that has these partitions; a set that keeps its order."""
+
+
+@dataclass(slots=True)
+class Counts:
+    kinds: Sequence[Kind]
+    sizes: Sequence[int]
+    """Members in each cell; at least one."""
+    held: list[dict[int, int]]
+    """For each cell how many partitions of each kind it has; no zeros."""
+    totals: list[int]
+
+    def top(self, cell: int) -> int:
+        return -(-self.totals[cell] // self.sizes[cell])
+
+    def bottom(self, cell: int) -> int:
+        return self.totals[cell] // self.sizes[cell]
+
+    def give(self, cell: int, kind: int, amount: int) -> None:
+        held = self.held[cell]
+        held[kind] = held.get(kind, 0) + amount
+        if not held[kind]:
+            del held[kind]
+        self.totals[cell] += amount
+
+    def push(self, path: Path, end: int, amount: int) -> None:
+        """Along a path every cell passes on its kind to the next one, the last one to `end`."""
+        for (cell, kind), receiver in zip(path, [cell for cell, _ in path[1:]] + [end], strict=True):
+            self.give(cell, kind, -amount)
+            self.give(receiver, kind, amount)
+
+
+def fill(counts: Counts, free: Sequence[int]) -> None:
+    """Give out what nobody has, `free` of each kind: to the emptiest cell, among equals to a near one."""
+    choosy = sorted(range(len(free)), key=lambda kind: (sum(counts.sizes[c] for c in counts.kinds[kind].cells), kind))
+    for kind in choosy:
+        near, left = counts.kinds[kind].near, free[kind]
+        if not left or not counts.kinds[kind].cells:
+            continue
+        heap = [(counts.bottom(cell), cell not in near, cell) for cell in counts.kinds[kind].cells]
+        heapify(heap)
+        while left:
+            bottom, far, cell = heappop(heap)
+            amount = min(left, counts.sizes[cell] * (bottom + 1) - counts.totals[cell])
+            counts.give(cell, kind, amount)
+            left -= amount
+            heappush(heap, (bottom + 1, far, cell))
+
+
+def balance(counts: Counts) -> None:
+    still_open = set(range(len(counts.sizes)))
+    for _ in range(MAX_ROUNDS):
+        if not still_open:
+            return
+        fullest = min(still_open, key=lambda cell: (-counts.top(cell), cell))
+        came_from = _reach(counts, fullest)
+        emptiest = min(came_from, key=lambda cell: (counts.bottom(cell), cell))
+        if counts.top(fullest) - counts.bottom(emptiest) < 2:
+            still_open.difference_update(came_from)
+            continue
+        path = _path(came_from, emptiest)
+        level = sum(counts.totals[cell] for cell in came_from) // sum(counts.sizes[cell] for cell in came_from)
+        amount = min(
+            counts.totals[fullest] - counts.sizes[fullest] * level,
+            counts.sizes[emptiest] * level - counts.totals[emptiest],
+            *(counts.held[cell][kind] for cell, kind in path),
+        )
+        counts.push(path, emptiest, max(1, amount))
+
+
+def bring_near(counts: Counts) -> None:
+    rounds = MAX_ROUNDS
+    for cell in range(len(counts.sizes)):
+        while rounds and _bring_one_near(counts, cell):
+            rounds -= 1
+
+
+def _reach(counts: Counts, start: int) -> Reached:
+    """Every cell that partitions of `start` can be passed on to, by the shortest way."""
+    came_from: Reached = {start: None}
+    spread: set[int] = set()
+    queue = [start]
+    for cell in queue:
+        for kind in counts.held[cell]:
+            if kind in spread:
+                continue
+            spread.add(kind)
+            for receiver in counts.kinds[kind].cells:
+                if receiver not in came_from:
+                    came_from[receiver] = (cell, kind)
+                    queue.append(receiver)
+    return came_from
+
+
+def _path(came_from: Reached, end: int) -> Path:
+    path: Path = []
+    step = came_from[end]
+    while step is not None:
+        path.append(step)
+        step = came_from[step[0]]
+    path.reverse()
+    return path
+
+
+def _bring_one_near(counts: Counts, start: int) -> bool:
+    """Find a round, or a way to a cell with room, that begins with a partition of `start` going home; walk it."""
+    came_from: Reached = {}
+    queue: list[int] = []
+    for kind in counts.held[start]:
+        near = counts.kinds[kind].near
+        if near and start not in near:
+            for cell in near:
+                if cell not in came_from:
+                    came_from[cell] = (start, kind)
+                    queue.append(cell)
+    spread: set[tuple[int, bool]] = set()
+    for cell in queue:
+        if counts.top(start) > counts.bottom(cell):
+            _walk(counts, _path(came_from | {start: None}, cell), cell)
+            return True
+        for kind in counts.held[cell]:
+            near = counts.kinds[kind].near
+            is_near = cell in near
+            if (kind, is_near) in spread:
+                continue
+            spread.add((kind, is_near))
+            for receiver in near if is_near else counts.kinds[kind].cells:
+                if receiver == start:
+                    _walk(counts, [*_path(came_from | {start: None}, cell), (cell, kind)], start)
+                    return True
+                if receiver not in came_from:
+                    came_from[receiver] = (cell, kind)
+                    queue.append(receiver)
+    return False
+
+
+def _walk(counts: Counts, path: Path, end: int) -> None:
+    start = path[0][0]
+    amount = min(counts.held[cell][kind] for cell, kind in path)
+    if end != start:
+        # Only as many as leave the balance as it is: a fullest member loses one, an emptiest member gets one.
+        fullest = counts.totals[start] - counts.sizes[start] * (counts.top(start) - 1)
+        emptiest = counts.sizes[end] * (counts.bottom(end) + 1) - counts.totals[end]
+        amount = min(amount, fullest, emptiest)
+    counts.push(path, end, amount)

@@ -1,0 +1,103 @@
+"""A group as small numbers, which is what makes the assignors fast.
+
+All partitions of all topics stand in one row; a place in it is a *unit*. Topics are in the order of their names,
+members in the order of their ids, so that an answer depends on what the group is and not on how its mappings are
+ordered. Members with the same subscription form a *class*: what one of them may own, all of them may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec, TopicId, TopicSpec
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Indexes into `members` and `topics` stand for them everywhere."""
+
+    members: tuple[MemberSpec, ...]
+    topics: tuple[TopicSpec, ...]
+    starts: tuple[int, ...]
+    """A topic's first unit; one more entry than topics, the last is the number of units."""
+    classes: tuple[tuple[int, ...], ...]
+    """The members of each class, ascending."""
+    topic_classes: tuple[tuple[int, ...], ...]
+    """For each topic the classes that are subscribed to it, ascending."""
+    owners: list[int]
+    """For each unit the member that owned it and still may, or NOBODY."""
+
+
+def units_of(group: GroupSpec) -> Units:
+    members = tuple(group.members[member_id] for member_id in sorted(group.members))
+    topics = tuple(sorted(group.topics.values(), key=lambda topic: (topic.name, topic.topic_id)))
+    starts = [0]
+    for topic in topics:
+        starts.append(starts[-1] + max(0, topic.partitions))
+    places = {topic.topic_id: place for place, topic in enumerate(topics)}
+    subscriptions: dict[frozenset[TopicId], list[int]] = {}
+    seen: dict[tuple[TopicId, ...], frozenset[TopicId]] = {}
+    for index, member in enumerate(members):
+        subscription = seen.get(member.topics)
+        if subscription is None:
+            subscription = seen[member.topics] = frozenset(topic for topic in member.topics if topic in places)
+        subscriptions.setdefault(subscription, []).append(index)
+    topic_classes: list[list[int]] = [[] for _ in topics]
+    for number, subscription in enumerate(subscriptions):
+        for topic_id in subscription:
+            topic_classes[places[topic_id]].append(number)
+    return Units(
+        members=members,
+        topics=topics,
+        starts=tuple(starts),
+        classes=tuple(tuple(indexes) for indexes in subscriptions.values()),
+        topic_classes=tuple(tuple(numbers) for numbers in topic_classes),
+        owners=_owners(members, subscriptions, places, starts),
+    )
+
+
+def _owners(
+    members: tuple[MemberSpec, ...],
+    subscriptions: dict[frozenset[TopicId], list[int]],
+    places: dict[TopicId, int],
+    starts: list[int],
+) -> list[int]:
+    """Of two members that claim a partition the first one has it."""
+    owners = [NOBODY] * starts[-1]
+    for subscription, indexes in subscriptions.items():
+        for index in indexes:
+            for topic_id, partitions in members[index].owned.items():
+                if topic_id not in subscription:
+                    continue
+                place = places[topic_id]
+                start = starts[place]
+                count = starts[place + 1] - start
+                for partition in partitions:
+                    if 0 <= partition < count and not 0 <= owners[start + partition] < index:
+                        owners[start + partition] = index
+    return owners
+
+
+def assignments(units: Units, owners: list[int]) -> dict[str, Assignment]:
+    """The owners of all units as every member's assignment."""
+    result: list[dict[TopicId, tuple[int, ...]]] = [{} for _ in units.members]
+    for place, topic in enumerate(units.topics):
+        start, end = units.starts[place], units.starts[place + 1]
+        partitions: dict[int, list[int]] = {}
+        for partition, owner in enumerate(owners[start:end]):
+            if owner in partitions:
+                partitions[owner].append(partition)
+            else:
+                partitions[owner] = [partition]
+        partitions.pop(NOBODY, None)
+        for owner, numbers in partitions.items():
+            result[owner][topic.topic_id] = tuple(numbers)
+    return {member.member_id: result[index] for index, member in enumerate(units.members)}
+
+
+def alike(units: Units) -> list[int]:
+    """For each topic the first one that has the same subscribers. Such topics are one to an assignor's arithmetic."""
+    firsts: dict[tuple[int, ...], int] = {}
+    return [firsts.setdefault(classes, place) for place, classes in enumerate(units.topic_classes)]

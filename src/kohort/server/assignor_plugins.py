@@ -1,0 +1,39 @@
+"""Assignors that other packages bring: found by their entry points, imported, made.
+
+A package names its assignor in its pyproject.toml:
+
+    [project.entry-points."kohort.assignors"]
+    alphabetical = "my_package.assignor:Alphabetical"
+
+The value is an assignor, or a class that makes one without arguments. Importing runs foreign code, and that is why it
+is done here, once, at a start, and not in the core. What fails is told and left out; the server starts without it.
+Whether what was made is an assignor is the core's to say (`coordinator/assignors/registry.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "kohort.assignors"
+
+
+def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """The objects behind the entry points by name, those installed unless given; and what went wrong with the others.
+
+    Two packages that use one name are a mistake that the order of `sys.path` shall not decide: neither is loaded.
+    """
+    entries = sorted(entry_points(group=GROUP) if found is None else found, key=lambda entry: (entry.name, entry.value))
+    names = [entry.name for entry in entries]
+    plugins: dict[str, object] = {}
+    failures = []
+    for entry in entries:
+        if names.count(entry.name) > 1:
+            failures.append(f"assignor {entry.name}: more than one package brings it, {entry.value} among them")
+            continue
+        try:
+            plugin = entry.load()
+            plugins[entry.name] = plugin() if isinstance(plugin, type) else plugin
+        except (Exception, SystemExit) as error:
+            failures.append(f"assignor {entry.name}: {entry.value} cannot be loaded: {type(error).__name__}: {error}")
+    return plugins, tuple(failures)
