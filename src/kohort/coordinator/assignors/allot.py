@@ -7,7 +7,8 @@ in one of the first two. Three steps:
    racks matter, brought near.
 2. Where a cell ended with fewer of a kind than it had, its fullest members let go of some. They join what nobody owns.
 3. Inside a cell the members share alike. Those who have more than their share keep what it allows, those who had one
-   more than the others are the ones that may have one more; the rest goes round among those who lack some.
+   more than the others are the ones that may have one more; the rest goes round among those who lack some. Moves that
+   turn out to be for nothing are taken back.
 
 What a member lets go of is taken from the topic that it has most of, and of such topics from the one that has lost the
 least, so that what a newcomer gets is of many topics, as what it would have got had it been there from the start.
@@ -15,7 +16,8 @@ least, so that what a newcomer gets is of many topics, as what it would have got
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -23,16 +25,28 @@ from kohort.coordinator.assignors.counts import Counts, Kind, balance, bring_nea
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 from kohort.coordinator.assignors.units import NOBODY, Units, alike, assignments, units_of
 
+MAX_ROUNDS = 10
+"""Two are the rule where racks matter: the second one finds nothing."""
+
 
 def allotted(group: GroupSpec, *, racks: bool) -> dict[str, Assignment]:
     """Every member's partitions, as even as subscriptions allow; with `racks`, near their owners where that is free."""
     units = units_of(group)
     cells = _cells(units, racks)
     kinds, kind_of = _kinds(units, cells, racks)
-    owners = units.owners
+    for _ in range(MAX_ROUNDS if racks else 1):
+        # What is taken back can open a way for one more partition to come near.
+        if not _round(units, cells, kinds, kind_of):
+            break
+    return assignments(units, units.owners)
+
+
+def _round(units: Units, cells: _Cells, kinds: Sequence[Kind], kind_of: Sequence[int]) -> bool:
+    """The three steps, once. Whether anything changed."""
+    before = list(units.owners)
     held: list[dict[int, int]] = [{} for _ in cells.members]
     free = [0] * len(kinds)
-    for unit, owner in enumerate(owners):
+    for unit, owner in enumerate(before):
         kind = kind_of[unit]
         if owner == NOBODY:
             free[kind] += 1
@@ -47,10 +61,11 @@ def allotted(group: GroupSpec, *, racks: bool) -> dict[str, Assignment]:
     )
     fill(counts, free)
     balance(counts)
-    if racks:
-        bring_near(counts)
+    bring_near(counts)
     _carry_out(units, cells, kind_of, held, counts)
-    return assignments(units, owners)
+    if len(cells.members) > 1:
+        _take_back(units.owners, before, lambda unit, member: cells.cell_of[member] in kinds[kind_of[unit]].near)
+    return units.owners != before
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +193,39 @@ def _share(units: Units, members: Sequence[int], of_member: list[list[int]], inc
             of_member[member].append(unit)
             units.owners[unit] = member
         lacking = [member for member in lacking if len(of_member[member]) < quotas[member]]
+
+
+def _take_back(owners: list[int], before: list[int], is_near: Callable[[int, int], bool]) -> None:
+    """Undo moves that the way of counting brought about and balance does not need.
+
+    A partition goes back to whom it was taken from if that member has ended with fewer; then only who has the one more
+    changes. Two partitions go back if each was taken from the member that has the other. Neither may cost nearness.
+    """
+    sizes = Counter(owners)
+    moved = [unit for unit, owner in enumerate(before) if owner != NOBODY and owner != owners[unit]]
+    found = True
+    while found:
+        found = False
+        between: dict[tuple[int, int], list[int]] = {}
+        for unit in moved:
+            old, new = before[unit], owners[unit]
+            loss = is_near(unit, new) - is_near(unit, old)
+            if old == new:
+                continue
+            if sizes[new] > sizes[old] and loss <= 0:
+                owners[unit] = old
+                sizes[new] -= 1
+                sizes[old] += 1
+                found = True
+                continue
+            opposite = between.get((new, old), [])
+            other = next((other for other in opposite if is_near(other, old) - is_near(other, new) + loss <= 0), None)
+            if other is None:
+                between.setdefault((old, new), []).append(unit)
+            else:
+                opposite.remove(other)
+                owners[unit], owners[other] = old, new
+                found = True
 
 
 def _topic_of(units: Units) -> list[int]:

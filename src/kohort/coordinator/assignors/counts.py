@@ -109,9 +109,13 @@ def balance(counts: Counts) -> None:
 
 def bring_near(counts: Counts) -> None:
     rounds = MAX_ROUNDS
-    for cell in range(len(counts.sizes)):
-        while rounds and _bring_one_near(counts, cell):
-            rounds -= 1
+    found = True
+    while found:
+        found = False
+        for cell in range(len(counts.sizes)):
+            while rounds and _bring_one_near(counts, cell):
+                rounds -= 1
+                found = True
 
 
 def _reach(counts: Counts, start: int) -> Reached:

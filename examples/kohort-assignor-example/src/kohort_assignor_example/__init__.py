@@ -1,0 +1,1 @@
+"""A partition assignor for kohort."""

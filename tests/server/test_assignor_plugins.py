@@ -1,0 +1,96 @@
+"""Assignors of other packages: found by entry points, the example package among them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from kohort.coordinator.assignors.check import checked
+from kohort.coordinator.assignors.registry import with_plugins
+from kohort.coordinator.assignors.spec import Assignor, GroupSpec, MemberSpec, TopicSpec
+from kohort.server import assignor_plugins
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kohort-assignor-example"
+ORDERS = TopicSpec(b"orders".ljust(16, b"\0"), "orders", 4)
+
+
+@pytest.fixture
+def standby(monkeypatch: pytest.MonkeyPatch) -> Assignor:
+    """The example's assignor, by what its pyproject.toml says."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
+    entries = [
+        EntryPoint(name, value, assignor_plugins.GROUP)
+        for name, value in project["entry-points"][assignor_plugins.GROUP].items()
+    ]
+    plugins, failures = assignor_plugins.load(entries)
+    assert failures == ()
+    assignors, refusals = with_plugins(plugins)
+    assert refusals == ()
+    return assignors["standby"]
+
+
+def group(*instances: str) -> GroupSpec:
+    members = {f"m-{name}": MemberSpec(f"m-{name}", name, None, (ORDERS.topic_id,)) for name in instances}
+    return GroupSpec(members, {ORDERS.topic_id: ORDERS})
+
+
+def test_the_example_is_installed_and_serves(standby: Assignor) -> None:
+    both = group("a", "b-standby")
+    assert checked(both, standby.assign(both)) == {"m-a": {ORDERS.topic_id: (0, 1, 2, 3)}, "m-b-standby": {}}
+    alone = group("b-standby", "c-standby")
+    assert standby.assign(alone) == {
+        "m-b-standby": {ORDERS.topic_id: (0, 2)},
+        "m-c-standby": {ORDERS.topic_id: (1, 3)},
+    }
+
+
+def test_the_examples_readme_runs(standby: Assignor, capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = re.findall(r"```python\n(.*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(block, {})
+    assert "'m2': {}" in capsys.readouterr().out
+
+
+def test_what_cannot_be_loaded_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "assignors_of_a_test.py"
+    module.write_text(
+        "class Fails:\n    def __init__(self):\n        raise ValueError('no licence')\n\n"
+        "class Works:\n    name = 'works'\n\nready = Works()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def entry(name: str, value: str) -> EntryPoint:
+        return EntryPoint(name, value, assignor_plugins.GROUP)
+
+    plugins, failures = assignor_plugins.load(
+        [
+            entry("works", "assignors_of_a_test:Works"),
+            entry("ready", "assignors_of_a_test:ready"),
+            entry("fails", "assignors_of_a_test:Fails"),
+            entry("absent", "assignors_of_nobody:Absent"),
+            entry("twice", "assignors_of_a_test:Works"),
+            entry("twice", "assignors_of_a_test:ready"),
+        ]
+    )
+    works = sys.modules["assignors_of_a_test"]
+    assert list(plugins) == ["ready", "works"]
+    assert plugins["ready"] is works.ready
+    assert isinstance(plugins["works"], works.Works)
+    assert failures == (
+        "assignor absent: assignors_of_nobody:Absent cannot be loaded: "
+        "ModuleNotFoundError: No module named 'assignors_of_nobody'",
+        "assignor fails: assignors_of_a_test:Fails cannot be loaded: ValueError: no licence",
+        "assignor twice: more than one package brings it, assignors_of_a_test:Works among them",
+        "assignor twice: more than one package brings it, assignors_of_a_test:ready among them",
+    )
+
+
+def test_installed_packages_are_asked() -> None:
+    plugins, failures = assignor_plugins.load()
+    assert with_plugins(plugins)[1] == failures == ()
