@@ -25,8 +25,8 @@ demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults
 	$(BIN)/kohort demo
 
 check: $(VENV)/.dev ## linter, formatter and types
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
@@ -42,8 +42,8 @@ test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench examples
+	$(BIN)/ruff check --fix src tests bench examples
 
 bench: $(VENV)/.dev ## measure (loopback only, bounded)
 	$(BIN)/python -m bench
