@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import combinations
 
 from hypothesis import strategies as st
 
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec, TopicId, TopicSpec
 
 RACKS = ("east", "north", "west")
+REPLICAS = [frozenset(racks) for count in range(3) for racks in combinations(RACKS, count)]
+OWNED = st.lists(st.integers(0, 9), min_size=1, max_size=8, unique=True).map(sorted).map(tuple)
 
 
 def topic_id(name: str) -> TopicId:
@@ -101,9 +104,13 @@ def topics_drawn(draw: st.DrawFn, name: str, most: int, lag: bool = False) -> To
     def each(values: st.SearchStrategy[object]) -> tuple[object, ...]:
         return tuple(draw(st.lists(values, min_size=count, max_size=count)))
 
-    racks = each(st.frozensets(st.sampled_from(RACKS), max_size=2)) if draw(st.booleans()) else ()
+    racks = each(st.sampled_from(REPLICAS)) if draw(st.booleans()) else ()
     leaders = each(st.sampled_from([None, *RACKS])) if draw(st.booleans()) else ()
-    lags = each(st.one_of(st.integers(0, 50), st.integers(0, 50_000))) if lag and draw(st.booleans()) else None
+    lags = (
+        each(st.sampled_from([0, 1, 50, 700, 2_000, 3_000, 7_777, 20_000, 50_000]))
+        if lag and draw(st.booleans())
+        else None
+    )
     return topic(name, count, racks=racks, leader_racks=leaders, lag=lags)
 
 
@@ -112,9 +119,9 @@ def groups(
     draw: st.DrawFn,
     *,
     alike: bool | None = None,
-    members: int = 8,
+    members: int = 7,
     topics: int = 4,
-    partitions: int = 12,
+    partitions: int = 9,
     lag: bool = False,
 ) -> GroupSpec:
     """Members with anything as what they own: of others, of topics that are gone, of partitions that never were.
@@ -126,10 +133,7 @@ def groups(
     known = [topic_id(name) for name in [*names, "gone"]]
     subscriptions = st.lists(st.sampled_from(known), unique=True).map(tuple)
     same = draw(subscriptions) if (draw(st.booleans()) if alike is None else alike) else None
-    owned = st.dictionaries(
-        st.sampled_from(known),
-        st.sets(st.integers(0, partitions), min_size=1, max_size=8).map(lambda s: tuple(sorted(s))),
-    )
+    owned = st.dictionaries(st.sampled_from(known), OWNED, max_size=3)
     result = {}
     for number in range(draw(st.integers(1, members))):
         result[f"m{number}"] = MemberSpec(

@@ -24,7 +24,7 @@ from assignor_groups import (
     with_owned,
     without,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator.assignors.check import checked
@@ -36,6 +36,7 @@ from kohort.coordinator.assignors.spec import Assignor, GroupSpec, MemberSpec
 from kohort.coordinator.assignors.uniform import UniformAssignor
 
 every_assignor = pytest.mark.parametrize("assignor", BUILT_IN.values(), ids=BUILT_IN)
+drawn = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 even_assignors = pytest.mark.parametrize("assignor", [UniformAssignor(), RackAssignor()], ids=["uniform", "rack"])
 
 
@@ -43,6 +44,7 @@ even_assignors = pytest.mark.parametrize("assignor", [UniformAssignor(), RackAss
 
 
 @every_assignor
+@drawn
 @given(group=groups(lag=True))
 def test_every_partition_goes_to_one_of_its_subscribers(assignor: Assignor, group: GroupSpec) -> None:
     result = assignor.assign(group)
@@ -54,6 +56,7 @@ def test_every_partition_goes_to_one_of_its_subscribers(assignor: Assignor, grou
 
 
 @every_assignor
+@drawn
 @given(group=groups(lag=True))
 def test_to_assign_again_changes_nothing(assignor: Assignor, group: GroupSpec) -> None:
     result = assignor.assign(group)
@@ -61,6 +64,7 @@ def test_to_assign_again_changes_nothing(assignor: Assignor, group: GroupSpec) -
 
 
 @every_assignor
+@drawn
 @given(group=groups(lag=True), random=st.randoms(use_true_random=False))
 def test_the_order_of_members_topics_and_claims_means_nothing(assignor: Assignor, group: GroupSpec, random) -> None:
     def shuffled(pairs):
@@ -110,6 +114,7 @@ for assignor in BUILT_IN.values():
 
 
 @even_assignors
+@drawn
 @given(group=groups(alike=True))
 def test_equal_subscriptions_differ_by_at_most_one_partition(assignor: Assignor, group: GroupSpec) -> None:
     counts = sizes(assignor.assign(group)).values()
@@ -117,6 +122,7 @@ def test_equal_subscriptions_differ_by_at_most_one_partition(assignor: Assignor,
 
 
 @even_assignors
+@drawn
 @given(group=groups(alike=False))
 def test_nothing_could_be_passed_on_to_a_member_with_two_fewer(assignor: Assignor, group: GroupSpec) -> None:
     result = assignor.assign(group)
@@ -131,6 +137,7 @@ def test_nothing_could_be_passed_on_to_a_member_with_two_fewer(assignor: Assigno
         assert counts[member_id] - min(counts[other] for other in reached) < 2
 
 
+@drawn
 @given(group=groups(alike=True))
 def test_with_equal_subscriptions_no_more_moves_than_balance_needs(group: GroupSpec) -> None:
     before, after = (
@@ -144,6 +151,7 @@ def test_with_equal_subscriptions_no_more_moves_than_balance_needs(group: GroupS
 
 
 @even_assignors
+@drawn
 @given(group=groups(), data=st.data())
 def test_who_is_left_behind_keeps_what_they_have(assignor: Assignor, group: GroupSpec, data: st.DataObject) -> None:
     """With equal subscriptions and racks a departure moves the departed member's partitions only."""
@@ -159,6 +167,7 @@ def test_who_is_left_behind_keeps_what_they_have(assignor: Assignor, group: Grou
         assert partitions_of(before[member_id]) <= partitions_of(after[member_id])
 
 
+@drawn
 @given(group=groups(alike=False), data=st.data())
 def test_no_move_could_be_taken_back(group: GroupSpec, data: st.DataObject) -> None:
     """Where subscriptions differ: no partition went from one who stayed to one who ended with more than they."""
@@ -185,6 +194,7 @@ def test_a_newcomer_gets_partitions_of_many_topics() -> None:
 # rack
 
 
+@drawn
 @given(group=groups(members=3, topics=1, partitions=6, alike=True))
 def test_of_the_even_assignments_one_with_most_near(group: GroupSpec) -> None:
     result = RackAssignor().assign(group)
@@ -198,12 +208,14 @@ def test_of_the_even_assignments_one_with_most_near(group: GroupSpec) -> None:
     assert near_ones(group, result) == best
 
 
+@drawn
 @given(group=groups())
 def test_racks_cost_no_balance_and_help(group: GroupSpec) -> None:
     uniform, rack = UniformAssignor().assign(group), RackAssignor().assign(group)
     assert sorted(sizes(rack).values()) == sorted(sizes(uniform).values())
 
 
+@drawn
 @given(group=groups())
 def test_no_exchange_between_two_members_brings_more_near(group: GroupSpec) -> None:
     result = RackAssignor().assign(group)
@@ -215,6 +227,7 @@ def test_no_exchange_between_two_members_brings_more_near(group: GroupSpec) -> N
             assert swapped <= now, (one, here, other, there)
 
 
+@drawn
 @given(group=groups())
 def test_without_racks_rack_is_uniform(group: GroupSpec) -> None:
     members = {name: dataclasses.replace(member, rack=None) for name, member in group.members.items()}
@@ -225,6 +238,7 @@ def test_without_racks_rack_is_uniform(group: GroupSpec) -> None:
 # range
 
 
+@drawn
 @given(group=groups())
 def test_a_member_has_a_run_of_each_topic(group: GroupSpec) -> None:
     result = RangeAssignor().assign(group)
@@ -238,6 +252,7 @@ def test_a_member_has_a_run_of_each_topic(group: GroupSpec) -> None:
             assert max(lengths) - min(lengths) <= 1
 
 
+@drawn
 @given(group=groups())
 def test_equal_topics_with_the_same_subscribers_are_co_partitioned(group: GroupSpec) -> None:
     result = RangeAssignor().assign(group)
@@ -251,6 +266,7 @@ def test_equal_topics_with_the_same_subscribers_are_co_partitioned(group: GroupS
                 assert assignment.get(one.topic_id) == assignment.get(other.topic_id)
 
 
+@drawn
 @given(group=groups())
 def test_static_members_have_the_first_runs_in_the_order_of_their_instances(group: GroupSpec) -> None:
     result = RangeAssignor().assign(group)
@@ -295,6 +311,7 @@ def sums(group: GroupSpec, result) -> dict[str, int]:
     }
 
 
+@drawn
 @given(group=groups(lag=True))
 def test_without_lag_it_is_uniform(group: GroupSpec) -> None:
     topics = {name: dataclasses.replace(spec, lag=None) for name, spec in group.topics.items()}
@@ -321,6 +338,7 @@ def test_a_large_difference_moves_what_evens_it_out() -> None:
     assert sums(group, result) == {"A": 50_000, "B": 50_000}
 
 
+@drawn
 @given(lags=st.lists(st.integers(0, 100_000), min_size=1, max_size=30), members=st.integers(1, 6))
 def test_nobody_has_much_more_than_the_average_and_one_partition(lags: list[int], members: int) -> None:
     group = backlog(*lags, members="ABCDEF"[:members])
@@ -328,6 +346,7 @@ def test_nobody_has_much_more_than_the_average_and_one_partition(lags: list[int]
     assert max(sums(group, LagAssignor().assign(group)).values()) <= share + max(lags) + max(1000, share / 10)
 
 
+@drawn
 @given(group=groups(lag=True))
 def test_no_single_move_gains_noticeably(group: GroupSpec) -> None:
     topics = {n: dataclasses.replace(spec, lag=spec.lag or (0,) * spec.partitions) for n, spec in group.topics.items()}
