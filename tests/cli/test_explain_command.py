@@ -74,7 +74,8 @@ def test_who_is_awaited(kohort: Kohort, bootstrap: str, member: GroupMember, uni
         told = kohort("groups", command, unique).out
         assert re.search(r"PreparingRebalance for .* more at most \(a member joined\)", told)
         assert re.search(r"awaited: by-hand-\w{4} on 127.0.0.1; to join, .* so far, .* more, then", told)
-    assert "PreparingRebalance for" not in kohort("groups", "describe", unique, "-o", "json").out
+    (described,) = json.loads(kohort("groups", "describe", unique, "-o", "json").out)
+    assert described["rebalance"]["counts"] == {"awaited to join": 1, "joined": 1}
     member.rejoin()
     joining.join(timeout=20)
 

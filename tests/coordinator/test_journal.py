@@ -159,6 +159,27 @@ def test_a_stop_interrupts() -> None:
     assert (stories(again)[-1].number, stories(again)[-1].moved) == (2, 1)
 
 
+def test_what_stood_before_a_start_is_read_when_something_changes() -> None:
+    journal = Journal(Config())
+    loaded = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2])), member("c", assigned(t=[3])))
+    told(journal, 0, {"what": "group loaded", "members": loaded, "generation_id": 4})
+    after = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2, 3])))
+    rebalance(journal, 10, 5, JOINED, *after)
+    story = stories(journal)[-1]
+    assert (story.moved, story.taken, story.released, story.partitions_count) == (1, 0, 0, 4)
+    assert {m.client_id: (m.partitions, m.gained) for m in story.members} == {"b": (2, {"t": [3]}), "a": (2, {})}
+
+
+def test_a_group_that_was_forgotten_knows_no_before() -> None:
+    journal = Journal(Config(journal_max_groups=1))
+    rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0])))
+    told(journal, 1, {"what": "group deleted", "group": "other"})
+    again = JOINED | {"generation_id": 1}
+    rebalance(journal, 2, 2, again, member("a", assigned(t=[0])), member("b", assigned(t=[1])))
+    (story,) = stories(journal)
+    assert (story.number, story.moved, story.partitions_count) == (1, None, 2)
+
+
 def test_records_have_a_slot_for_each_story_that_is_kept() -> None:
     journal = Journal(SMALL)
     keys = []

@@ -39,6 +39,7 @@ from kohort.client.groups import DEAD, GroupMember
 
 FOLLOW_EVERY_S = 1.0
 MOST_OFFENDERS = 5
+MOST_OWNERS = 20
 WORTH_NAMING_MS = 1_000
 """Others waited so long in all; what is less is how a rebalance goes."""
 
@@ -60,7 +61,7 @@ def explain(
         if output == Format.JSON:
             print_json(_document(explanation))
             return
-        _print(explanation)
+        _print(explanation, asked=last)
         sys.stdout.flush()
         if follow:
             with suppress(KeyboardInterrupt):
@@ -92,9 +93,9 @@ def _phase(explanation: GroupExplanation) -> tuple[Any, Any]:
     return status.get("phase"), status.get("since_ms")
 
 
-def _print(explanation: GroupExplanation) -> None:
+def _print(explanation: GroupExplanation, asked: int) -> None:
     names = Names([*people_of(explanation.stories), *map(_as_document, explanation.group.members)])
-    lines = [_summary(explanation)]
+    lines = [_summary(explanation, asked)]
     for story in explanation.stories:
         if story.get("outcome"):
             lines += [Line(""), *story_lines(story, names)]
@@ -112,7 +113,7 @@ def _show(lines: Iterable[Line]) -> None:
         typer.secho(text, bold=bold)
 
 
-def _summary(explanation: GroupExplanation) -> Line:
+def _summary(explanation: GroupExplanation, asked: int) -> Line:
     group = explanation.group
     if group.state == DEAD:
         return Line(f"{group.group_id} does not exist{' any more' if explanation.stories else ''}")
@@ -124,7 +125,7 @@ def _summary(explanation: GroupExplanation) -> Line:
         parts.insert(1, f"for {duration(max(explanation.now_ms - status['since_ms'], 0))}")
     if explanation.loaded_ms is not None:
         parts.append(f"loaded {duration(max(explanation.now_ms - explanation.loaded_ms, 0))} ago")
-    if not explanation.stories:
+    if not explanation.stories and asked:
         parts.append("the journal has nothing of it")
     return Line(f"{group.group_id}: {', '.join(parts)}")
 
@@ -139,11 +140,11 @@ def _rebalance(explanation: GroupExplanation) -> list[Line]:
     return lines + [Line(line.text, line.depth + 4) for line in status_lines(explanation.status, names)]
 
 
-def rebalance_lines(explanation: GroupExplanation) -> list[tuple[bool, str]]:
+def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
     """For `groups describe`: who is awaited now, as wide as the terminal; nothing where nobody is."""
-    if explanation.status is None:
+    if status is None:
         return []
-    lines = status_lines(explanation.status, Names(explanation.status.get("members", ())))
+    lines = status_lines(status, Names(status.get("members", ())))
     return wrapped(lines, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
 
 
@@ -153,10 +154,12 @@ def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
     if explanation.group.state != "Stable" or not members:
         return []
     lines = [Line("Who owns what", bold=True)]
-    for member in sorted(members, key=lambda member: (member.client_id, member.member_id)):
+    for member in sorted(members, key=lambda member: (member.client_id, member.member_id))[:MOST_OWNERS]:
         document = _as_document(member)
         lines.append(Line(names.with_host(document), 2))
         lines += [Line(_owned(row), 6) for row in owned_since(document, member.assigned, explanation.stories)]
+    if len(members) > MOST_OWNERS:
+        lines.append(Line(f"and {len(members) - MOST_OWNERS} more members, with -o json", 2))
     return lines
 
 

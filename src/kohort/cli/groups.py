@@ -118,15 +118,18 @@ def describe(
                 continue
             lags = [] if members or state else _lags(cluster, group, committed)
             if output == Format.JSON:
-                documents.append(_document(group, cluster.nodes(), lags, offsets=not (members or state)))
+                document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
+                document["rebalance"] = _rebalance_status(cluster, group)
+                documents.append(document)
             elif members:
                 _print_members(group, verbose=verbose)
             elif state:
                 _print_state(group, cluster.nodes())
             else:
                 _print_offsets(group, lags)
-            if output == Format.TABLE and group.state in REBALANCING:
-                _print_rebalance(cluster, group.group_id)
+            if output == Format.TABLE:
+                for bold, line in rebalance_lines(_rebalance_status(cluster, group)):
+                    typer.secho(line, bold=bold)
     if output == Format.JSON:
         print_json(documents)
     for group_id in missing:
@@ -135,14 +138,14 @@ def describe(
         raise typer.Exit(FAILED)
 
 
-def _print_rebalance(cluster: Cluster, group_id: str) -> None:
-    """Who is awaited, and for how long still, where the coordinator can tell."""
+def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
+    """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell."""
+    if group.state not in REBALANCING:
+        return None
     try:
-        explanation = cluster.explain_group(group_id, last=0)
+        return cluster.explain_group(group.group_id, last=0).status
     except NoJournal:
-        return
-    for bold, line in rebalance_lines(explanation):
-        typer.secho(line, bold=bold)
+        return None
 
 
 def _found(

@@ -276,7 +276,7 @@ def _commit_hint(code: int) -> str | None:
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     """Partitions by topic of a consumer's assignment; empty where it is none (yet), or not the consumer protocol's."""
-    return assignment_in(data) or {}
+    return {topic: tuple(sorted(partitions)) for topic, partitions in (assignment_in(data) or {}).items()}
 
 
 def decode_subscription(data: bytes) -> tuple[str, ...]:

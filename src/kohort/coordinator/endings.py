@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kohort.coordinator.events import MemberStory
-from kohort.coordinator.ownership import Comparison, Identity, Owners, compare, identity_of, owners_of, partitions_of
+from kohort.coordinator.ownership import (
+    Comparison,
+    Identity,
+    Owners,
+    compare,
+    identity_of,
+    partitions_of,
+    unread_owners,
+)
 from kohort.coordinator.stories import MemberThen, Partitions, Story, held_up, member_then
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
@@ -25,8 +33,9 @@ NOTABLE_MS = 10
 def end_of_rebalance(story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None) -> Owners:
     """Fill in the end of a story. Returns who has what from now on."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
-    comparison = compare(before, members) if before is not None and consumers else None
-    owners = comparison.owners if comparison is not None else owners_of(members)
+    compared = compare(before or {}, members) if consumers else None
+    owners = compared.owners if compared is not None else unread_owners(members)
+    comparison = compared if before is not None else None
     room = _Room()
     ordered = sorted(members, key=lambda m: comparison is None or identity_of(m) not in comparison.changes)
     story.members = [_member(m, owners, before, comparison, consumers, room) for m in ordered[:MAX_MEMBERS]]

@@ -22,7 +22,7 @@ import msgspec
 from kohort.config import Config
 from kohort.coordinator.endings import end_of_rebalance
 from kohort.coordinator.events import JournalEntry, Millis, Record
-from kohort.coordinator.ownership import Owners, owners_of
+from kohort.coordinator.ownership import Owners, unread_owners
 from kohort.coordinator.state import Phase
 from kohort.coordinator.stories import HeldUp, PhaseLength, Story, cut, happening, held_up
 
@@ -194,7 +194,7 @@ class Journal:
 
     def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         self._interrupt(group, now)
-        group.owners = owners_of(entry.members)
+        group.owners = unread_owners(entry.members)
         group.loaded_ms = now
 
     def _interrupt(self, group: _Group, now: Millis) -> None:

@@ -17,13 +17,15 @@ from kohort.wire.embedded import assignment_in
 
 Identity = tuple[str, str]
 
+UNREAD = -1
+
 
 class Owner(msgspec.Struct, frozen=True):
     """A member and what it has. The bytes are the coordinator's own object, so keeping them costs nothing."""
 
     member: MemberStory
     count: int
-    """Partitions; 0 where the bytes cannot be read."""
+    """Partitions; 0 where the bytes cannot be read, UNREAD where nobody has looked yet."""
 
     @property
     def assignment(self) -> bytes:
@@ -61,8 +63,9 @@ def partitions_of(assignment: bytes) -> dict[str, set[int]] | None:
     return None if found is None else {topic: set(indexes) for topic, indexes in found.items()}
 
 
-def owners_of(members: Iterable[MemberStory]) -> Owners:
-    return compare({}, members).owners
+def unread_owners(members: Iterable[MemberStory]) -> Owners:
+    """For a start, which need not read what may never change."""
+    return {identity_of(member): Owner(member, UNREAD) for member in members}
 
 
 def compare(before: Mapping[Identity, Owner], members: Iterable[MemberStory]) -> Comparison:
@@ -71,13 +74,14 @@ def compare(before: Mapping[Identity, Owner], members: Iterable[MemberStory]) ->
     for member in members:
         identity = identity_of(member)
         old = before.get(identity)
-        if old is not None and old.assignment == member.assignment:
+        if old is not None and old.count != UNREAD and old.assignment == member.assignment:
             after[identity] = Owner(member, old.count)
             continue
         has = partitions_of(member.assignment) or {}
         had = partitions_of(old.assignment) or {} if old is not None else {}
         after[identity] = Owner(member, sum(map(len, has.values())))
-        changes[identity] = Change(_minus(has, had), _minus(had, has))
+        if old is None or old.assignment != member.assignment:
+            changes[identity] = Change(_minus(has, had), _minus(had, has))
     for identity, old in before.items():
         if identity not in after:
             changes[identity] = Change({}, partitions_of(old.assignment) or {})

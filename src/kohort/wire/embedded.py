@@ -20,11 +20,11 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
-    """Partitions by topic of a consumer's assignment; None where the bytes are not the consumer protocol's."""
+    """Partitions by topic, in any order, of a consumer's assignment; None where the bytes are not the consumer protocol's."""
     assignment = _decode_versioned(ConsumerProtocolAssignment, data)
     if assignment is None:
         return None
-    return {row.topic: tuple(sorted(row.partitions)) for row in assignment.assigned_partitions}
+    return {row.topic: row.partitions for row in assignment.assigned_partitions}
 
 
 def subscription_in(data: bytes) -> tuple[str, ...] | None:
