@@ -20,7 +20,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
-    """Partitions by topic, in any order, of a consumer's assignment; None where the bytes are not the consumer protocol's."""
+    """Partitions by topic, in the sender's order; None where the bytes are no assignment of the consumer protocol."""
     assignment = _decode_versioned(ConsumerProtocolAssignment, data)
     if assignment is None:
         return None
