@@ -15,7 +15,8 @@ target and what the heartbeat reported, and returns what the member is from now 
 Revoke, acknowledge, release, add, in that order, and partition by partition. A member owns `assigned` and `revoking`,
 the latter until it has acknowledged. It is given only what nobody owns, and only at the epoch of a target that has
 it; every target has a partition once. So no two members own a partition at a time, and never both at the same epoch.
-What is neither in the way of the target nor unsubscribed stays where it is, whatever else happens.
+What is neither in the way of the target nor unsubscribed stays where it is, whatever else happens. A topic that is
+subscribed again comes with the next target: a change of subscription raises the group's epoch, so there will be one.
 
 `owned` is an acknowledgement, so it must be true now. The caller hands it over only where the heartbeat carries the
 member's present epoch: a report under the previous one (its answer was lost) or with a join is from before the last
