@@ -29,21 +29,23 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 STEP_MS = 100
 
 
-def join_request(group: str = "g", member_id: str = "") -> JoinGroupRequest:
+def join_request(group: str = "g", member_id: str = "", instance: str | None = None) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=60_000,
         member_id=member_id,
+        group_instance_id=instance,
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=b"m"),),
     )
 
 
 class Worker:
-    def __init__(self, wire: Wire, group: str = "g") -> None:
+    def __init__(self, wire: Wire, group: str = "g", instance: str | None = None) -> None:
         self.client = wire.connect(client_id="job")
         self.group = group
+        self.instance = instance
         self.member_id = ""
         self.generation = -1
         self.stable = False
@@ -51,7 +53,7 @@ class Worker:
 
     def join(self) -> None:
         self.stable = False
-        self.client.send(join_request(self.group, self.member_id), 9)
+        self.client.send(join_request(self.group, self.member_id, self.instance), 9)
         self.look()
 
     def look(self) -> None:
@@ -64,6 +66,7 @@ class Worker:
                 self.member_id = response.member_id
                 self.join()
             case JoinGroupResponse(error_code=0):
+                self.member_id = response.member_id
                 self.generation = response.generation_id
                 self.client.send(self.sync(response), 5)
                 self.look()
@@ -81,6 +84,7 @@ class Worker:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
             protocol_name="range",
             assignments=tuple(SyncGroupRequestAssignment(member_id=m.member_id, assignment=b"part") for m in members),
@@ -283,3 +287,20 @@ def test_groups_that_are_used_once_disappear_with_their_records() -> None:
     assert stored_records(wire) <= 50 + len(shards) * (10 + 1) + 50
     again = Worker(wire.restarted(group_initial_rebalance_delay_ms=0), "once-7")
     assert again.generation > 2, "no generation of that name is given out again"
+
+
+def test_members_that_return_together_write_their_group_once() -> None:
+    wire = Wire()
+    workers = [Worker(wire, instance=f"pod-{n}") for n in range(50)]
+    wire.advance(6_000)
+    for _ in range(2):  # the leader's assignment comes after some have asked for theirs
+        for worker in workers:
+            worker.look()
+    assert all(worker.stable for worker in workers)
+    before = stored_records(wire)
+    wire.step(*(worker.client.frame(join_request(instance=worker.instance), 9) for worker in workers))
+    ids = {worker.client.take().member_id for worker in workers}
+    assert stored_records(wire) == before + 1
+    wire = wire.restarted()
+    assert set(group_of(wire).members) == ids
+    assert not ids & {worker.member_id for worker in workers}

@@ -38,6 +38,7 @@ from kohort.broker.turn import Complaint, ConnectionId, Millis
 from kohort.config import Config
 from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsDeleted
 from kohort.coordinator.journal import Journal
+from kohort.coordinator.records import is_of_group
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
@@ -149,7 +150,9 @@ class BrokerState:
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
         self._complaints: dict[Complaint, None] = {}
-        self._shard_records: dict[int, list[Record]] = {}
+        self._shard_records: dict[int, dict[object, Record]] = {}
+        """What the shards decided in this turn. Of a group only its newest record: the turn is durable as a whole, and
+        a thousand static members that return at once would write their whole group a thousand times."""
         self._next_producer_id = 0
 
     # -- nodes, topics and partitions
@@ -296,9 +299,12 @@ class BrokerState:
         instance = self.shards[shard]
         effects = instance.step(event, self.now)
         if effects.records:
+            collected = self._shard_records.setdefault(shard, {})
             for record in effects.records:
                 instance.apply(record, self.now)
-            self._shard_records.setdefault(shard, []).extend(effects.records)
+                slot = record.key if is_of_group(record) else object()
+                collected.pop(slot, None)
+                collected[slot] = record
         if effects.journal:
             self.journal.tell(effects.journal, self.now)
         self.deadlines.set(shard, instance.next_deadline())
@@ -355,7 +361,7 @@ class BrokerState:
         """All that the turn has to make durable: one batch for each log that records were decided for."""
         for shard, records in self._shard_records.items():
             topic = self.catalog.topics[OFFSETS_TOPIC]
-            self.append_records(self.partitions[topic.topic_id][shard], records)
+            self.append_records(self.partitions[topic.topic_id][shard], tuple(records.values()))
         self._shard_records.clear()
         if self._metadata_records:
             self.append_records(self.metadata, self._metadata_records)
