@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-kcat test-java test-go check format bench clean
+CRASH_CYCLES ?= 200
+
+.PHONY: help demo test test-crash test-kcat test-java test-go check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,6 +33,9 @@ check: $(VENV)/.dev ## linter, formatter and types
 
 test: check ## check, then every test that PyPI packages alone can run
 	$(BIN)/python -m pytest -m "not kcat and not java and not go"
+
+test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
+	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 
 test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients

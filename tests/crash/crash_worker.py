@@ -1,0 +1,258 @@
+"""A process with one confluent-kafka consumer a group, each committing as fast as its rate allows, without waiting.
+
+Started by `crash_clients.py`. Reads commands as lines on stdin and answers on stdout with JSON: `report N` is answered
+with all that its members know, `pause` and `resume` stop and start commits. Ends with its stdin.
+
+The offsets that it commits are numbers of its own; the topic is empty, and nobody reads it. A member goes on from what
+is committed, so they rise in each partition whoever owns it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from crash_ledger import Place
+
+OPEN_LIMIT = 150
+"""Commits that a member has under way."""
+
+
+class Member:
+    def __init__(self, options: dict[str, Any], group: dict[str, Any], number: int) -> None:
+        self.group: str = group["name"]
+        self.topic: str = options["topic"]
+        self.places: dict[int, Place] = {}
+        self.unread: set[int] = set()
+        """Assigned, and what is committed is not yet known."""
+        self.assigned: list[int] = []
+        self.assigns = 0
+        self.revokes = 0
+        self.acks = 0
+        self.errors: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self._turn = 0
+        self._incremental = group["strategy"] == "cooperative-sticky"
+        self.fatals = 0
+        self._fatal = False
+        self._config = {
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": self.group,
+            "client.id": f"worker-{number}",
+            "enable.auto.commit": False,
+            "session.timeout.ms": options["session_ms"],
+            "heartbeat.interval.ms": options["heartbeat_ms"],
+            "max.poll.interval.ms": options["rebalance_ms"],
+            "partition.assignment.strategy": group["strategy"],
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 300,
+            "on_commit": self._committed,
+            "error_cb": self._failed,
+        }
+        if group["static"]:
+            self._config["group.instance.id"] = f"instance-{number}"
+        self.consumer = self._subscribed()
+
+    def _subscribed(self) -> Consumer:
+        consumer = Consumer(self._config)
+        consumer.subscribe([self.topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+        return consumer
+
+    # -- callbacks
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigns += 1
+        for partition in partitions:
+            partition.offset = OFFSET_END
+        if self._incremental:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        new = [partition.partition for partition in partitions]
+        self.assigned = sorted({*self.assigned, *new} if self._incremental else new)
+        self.unread.update(new)
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.revokes += 1
+        gone = {partition.partition for partition in partitions}
+        self.assigned = [partition for partition in self.assigned if partition not in gone]
+        self.unread -= gone
+
+    def _committed(self, error: Any, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            place = self.places[partition.partition]
+            if error is None and partition.error is None:
+                place.acknowledged(partition.offset)
+                self.acks += 1
+            else:
+                place.failed(partition.offset)
+                self.errors[(error or partition.error).name()] += 1
+
+    def _failed(self, error: Any) -> None:
+        self.errors[error.name()] += 1
+        self._fatal = self._fatal or error.fatal() or error.code() == KafkaError._FATAL
+
+    # -- work
+
+    def poll(self) -> None:
+        message = self.consumer.poll(0)
+        if message is not None and message.error():
+            self._failed(message.error())
+        if self._fatal:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """As an application would. After an outage beyond its session, librdkafka joins as a new member and sends the
+        commits of the old one again; those of a static member are fenced, rightly, which is fatal to it."""
+        self.consumer.close()
+        self._fatal = False
+        self.fatals += 1
+        self.assigned = []
+        self.unread.clear()
+        for place in self.places.values():
+            for offset in list(place.open):
+                place.failed(offset)
+        self.consumer = self._subscribed()
+
+    def read_committed(self) -> None:
+        wanted = [TopicPartition(self.topic, partition) for partition in self.unread]
+        try:
+            found = self.consumer.committed(wanted, timeout=0.5)
+        except KafkaException as error:
+            self.errors[error.args[0].name()] += 1
+            return
+        generation = self.generation()
+        for partition in found:
+            if partition.error is not None or partition.partition not in self.unread:
+                continue
+            offset = max(0, partition.offset)
+            before = self.places.get(partition.partition)
+            if before is not None and offset < before.least():
+                self.violations.append(
+                    f"{self.group}-{partition.partition}: was served offset {offset} after {before.least()}"
+                )
+            acks = before.acks if before is not None else 0
+            # One open since before a rebalance is fenced by it; its answer may still come.
+            self.places[partition.partition] = Place(
+                generation, offset, max(offset, before.sent if before else 0), acks
+            )
+            self.unread.discard(partition.partition)
+
+    def commit_some(self, count: int) -> None:
+        ready = [partition for partition in self.assigned if partition not in self.unread]
+        if not ready:
+            return
+        room = OPEN_LIMIT - sum(len(self.places[partition].open) for partition in ready)
+        for _ in range(min(count, room)):
+            self._turn += 1
+            partition = ready[self._turn % len(ready)]
+            place = self.places[partition]
+            offset = place.next()
+            try:
+                self.consumer.commit(offsets=[TopicPartition(self.topic, partition, offset)], asynchronous=True)
+            except KafkaException as error:
+                place.failed(offset)
+                self.errors[error.args[0].name()] += 1
+                return
+
+    # -- what it tells
+
+    def generation(self) -> int:
+        """librdkafka tells it in what it gives to transactional producers: a magic word, then the generation."""
+        metadata = self.consumer.consumer_group_metadata()
+        data = bytes(metadata) if metadata is not None else b""
+        return int(struct.unpack_from("=i", data, 7)[0]) if data.startswith(b"CGMDv2:") else -1
+
+    def report(self) -> dict[str, Any]:
+        generation = self.generation()
+        for partition in self.assigned:
+            if partition in self.places and partition not in self.unread:
+                self.places[partition].generation = generation
+        return {
+            "group": self.group,
+            "member": self.consumer.memberid(),
+            "generation": generation,
+            "assigned": self.assigned,
+            "unread": sorted(self.unread),
+            "assigns": self.assigns,
+            "revokes": self.revokes,
+            "acks": self.acks,
+            "fatals": self.fatals,
+            "errors": self.errors,
+            "violations": self.violations,
+            "places": {
+                partition: {
+                    "generation": place.generation,
+                    "least": place.least(),
+                    "last": place.last,
+                    "sent": place.sent,
+                    "acks": place.acks,
+                    "open": len(place.open),
+                    "possible": place.possible()[:50],
+                }
+                for partition, place in self.places.items()
+            },
+        }
+
+
+def commands() -> SimpleQueue[list[str]]:
+    lines: SimpleQueue[list[str]] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line.split())
+        lines.put(["end"])
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def work(members: list[Member], rate: float) -> None:
+    """Commits at `rate` a second over all members, until told to end."""
+    lines = commands()
+    paused = False
+    last = time.monotonic()
+    due = 0.0
+    while True:
+        try:
+            match lines.get_nowait():
+                case ["report", number]:
+                    for member in members:
+                        member.poll()
+                    print(json.dumps({"report": int(number), "members": [m.report() for m in members]}), flush=True)
+                case ["pause"]:
+                    paused = True
+                case ["resume"]:
+                    paused = False
+                case _:
+                    return
+        except Empty:
+            pass
+        now = time.monotonic()
+        due = min(due + (now - last) * rate / len(members), OPEN_LIMIT)
+        last = now
+        for member in members:
+            member.poll()
+            if member.unread:
+                member.read_committed()
+            if not paused:
+                member.commit_some(int(due))
+        due -= int(due)
+        time.sleep(0.003)
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    members = [Member(options, group, options["number"]) for group in options["groups"]]
+    work(members, options["rate"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Twenty cycles of the crash harness with real clients; `make test-crash` runs two hundred."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+from crash_ledger import Place
+from crash_run import Run
+
+
+@pytest.mark.client
+@pytest.mark.timeout(300)
+@pytest.mark.conformance("R3", "R4")
+def test_twenty_cycles_of_kill_9_under_load(tmp_path: Path) -> None:
+    run = Run(tmp_path, cycles=20, seed=secrets.randbelow(10**6), rate=8_000)
+    figures = run.run()
+    print(run.told())
+    assert figures.kills > 20
+    assert figures.checked > 100
+    assert figures.kept > 0
+    assert figures.acknowledged > 10_000
+
+
+def test_the_least_is_what_was_acknowledged_last() -> None:
+    place = Place(generation=1, last=10, sent=10)
+    assert [place.next() for _ in range(5)] == [11, 12, 13, 14, 15]
+    place.acknowledged(11)
+    place.acknowledged(12)
+    assert place.least() == 12
+    assert place.possible() == [12, 13, 14, 15]
+
+
+def test_a_commit_that_was_sent_again_may_stand_in_the_place_of_a_newer_one() -> None:
+    place = Place(generation=1, last=10, sent=10)
+    for _ in range(5):
+        place.next()
+    place.acknowledged(15)
+    assert place.least() == 11, "11 is still under way, and would take the place of 15"
+    for offset in (11, 12, 13, 14):
+        place.failed(offset)
+    assert place.least() == 11, "it is not known whether they took effect"
+    place.acknowledged(place.next())
+    assert place.least() == 16, "it was sent when they had failed already, so it came after them"
+
+
+def test_an_answer_to_a_commit_of_an_earlier_generation_changes_nothing() -> None:
+    place = Place(generation=2, last=100, sent=150)
+    place.acknowledged(140)
+    place.failed(141)
+    assert place.possible() == [100]
