@@ -43,10 +43,13 @@ GROUPS = [
     {"name": "cooperative", "strategy": "cooperative-sticky", "static": False},
 ]
 SESSION_MS = 6_000
-HEARTBEAT_MS = 1_000
+HEARTBEAT_MS = 300
 REBALANCE_MS = 8_000
-KEPT_OUTAGE_S = 3.0
-"""An outage up to this long leaves a client time to succeed with a heartbeat within its session, on a slow machine."""
+KEPT_SILENCE_S = 4.0
+"""Members that have been without a heartbeat up to this long when the server is ready again must keep what they have:
+the rest of their session is time to connect and to succeed with one, on a slow machine too."""
+HEARD_S = 3 * HEARTBEAT_MS / 1000
+"""A server that has been up for so long has answered a heartbeat of each member."""
 SETTLE_S = (SESSION_MS + REBALANCE_MS) / 1000
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -109,6 +112,8 @@ class Run:
         self._least: dict[tuple[str, int], tuple[int, int]] = {}
         """Of each group and partition: the generation that said so last, and the least offset that must be there."""
         self._start_s = 0.6
+        self._heard_at = 0.0
+        """When all members had certainly had a heartbeat answered: an outage adds to one right before it."""
         self._at_end: list[Callable[[], None]] = []
 
     # -- the whole
@@ -165,7 +170,10 @@ class Run:
         before = self._workers.ask()
         began = time.monotonic()
         replaced = self._replace_a_worker(chance, before) if kind == "member" else []
-        time.sleep(chance.uniform(0.2, 1.2) + (chance.uniform(0, SESSION_MS / 1000) if kind == "member" else 0))
+        load_s = chance.uniform(0.2, HEARD_S) if chance.random() < 0.2 else chance.uniform(HEARD_S, 1.5)
+        time.sleep(load_s + (chance.uniform(0, SESSION_MS / 1000) if kind == "member" else 0))
+        if time.monotonic() - self._server.ready_at > HEARD_S:
+            self._heard_at = time.monotonic() - HEARD_S
         self._server.kill()
         killed = time.monotonic()
         after = self._workers.ask()
@@ -184,7 +192,8 @@ class Run:
         took = time.monotonic() - self._server.ready_at
         self._zombies.add(replaced)
         self._check_probes()
-        kept = kind in ("load", "start") and outage <= KEPT_OUTAGE_S and all(v.is_shared_out() for v in before.values())
+        silence = self._server.ready_at - self._heard_at
+        kept = kind != "member" and silence <= KEPT_SILENCE_S and all(v.is_shared_out() for v in before.values())
         if kept:
             self._check_kept(cycle, before, settled, outage)
         self.figures.kinds[kind] += 1
