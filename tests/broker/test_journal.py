@@ -104,6 +104,8 @@ def test_only_who_asks_is_told(client: Connection) -> None:
     assert json.loads(told.explanation)["status"]["phase"] == "Stable"
     assert len(told.stories) == 1
     assert describe(client, last=0).stories == ()
+    assert len(describe(client, last=2**31 - 1).stories) == 1
+    assert describe(client, last=-(2**31)).explanation == b""
 
 
 def test_who_is_awaited_can_be_asked_for(wire: Wire) -> None:

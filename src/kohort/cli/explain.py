@@ -40,6 +40,8 @@ from kohort.client.groups import DEAD, GroupMember
 FOLLOW_EVERY_S = 1.0
 MOST_OFFENDERS = 5
 MOST_OWNERS = 20
+OFTEN = 3
+"""Whoever joins and leaves causes two rebalances, which is no offence."""
 WORTH_NAMING_MS = 1_000
 """Others waited so long in all; what is less is how a rebalance goes."""
 
@@ -175,7 +177,7 @@ def _print_offenders(stories: Iterable[Document]) -> None:
     worst = [
         who
         for who in offenders(stories)
-        if who.waited_ms >= WORTH_NAMING_MS or who.expired or who.removed or who.caused > 1
+        if who.waited_ms >= WORTH_NAMING_MS or who.expired or who.removed or who.caused >= OFTEN
     ]
     if not worst:
         return
