@@ -37,7 +37,7 @@ def join_request(group: str = "g", member_id: str = "", instance: str | None = N
         member_id=member_id,
         group_instance_id=instance,
         protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=b"m"),),
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(1 if instance is None else 2_000)),),
     )
 
 
@@ -289,7 +289,7 @@ def test_groups_that_are_used_once_disappear_with_their_records() -> None:
     assert again.generation > 2, "no generation of that name is given out again"
 
 
-def test_members_that_return_together_write_their_group_once() -> None:
+def test_members_of_a_large_group_that_return_together_write_it_once() -> None:
     wire = Wire()
     workers = [Worker(wire, instance=f"pod-{n}") for n in range(50)]
     wire.advance(6_000)

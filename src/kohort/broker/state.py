@@ -38,7 +38,6 @@ from kohort.broker.turn import Complaint, ConnectionId, Millis
 from kohort.config import Config
 from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsDeleted
 from kohort.coordinator.journal import Journal
-from kohort.coordinator.records import is_of_group
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
@@ -89,6 +88,9 @@ class CloseConnection:
 
     reason: str
 
+
+LARGE_RECORD = 65_536
+"""Bytes of a record; those of groups, with all their members, may have so many."""
 
 _shard_of = lru_cache(maxsize=65_536)(partition_for)
 """The hash walks the whole id in Python; the same ids come with every heartbeat."""
@@ -151,8 +153,8 @@ class BrokerState:
         self._metadata_records: list[Record] = []
         self._complaints: dict[Complaint, None] = {}
         self._shard_records: dict[int, dict[object, Record]] = {}
-        """What the shards decided in this turn. Of a group only its newest record: the turn is durable as a whole, and
-        a thousand static members that return at once would write their whole group a thousand times."""
+        """What the shards decided in this turn. Of a large group only its newest record: the turn is durable as a
+        whole, and a thousand static members that return at once would write their whole group a thousand times."""
         self._next_producer_id = 0
 
     # -- nodes, topics and partitions
@@ -302,7 +304,7 @@ class BrokerState:
             collected = self._shard_records.setdefault(shard, {})
             for record in effects.records:
                 instance.apply(record, self.now)
-                slot = record.key if is_of_group(record) else object()
+                slot = record.key if len(record.value or b"") >= LARGE_RECORD else object()
                 collected.pop(slot, None)
                 collected[slot] = record
         if effects.journal:

@@ -38,7 +38,6 @@ CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
 CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
 CONSUMER_GROUP_REGULAR_EXPRESSION = 16
 GENERATION = 30001
-_GROUP_KEY = GROUP_METADATA.to_bytes(2, "big")
 
 _KEYS: dict[int, tuple[type, type]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
@@ -76,11 +75,6 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
     return Record(_key(GROUP_METADATA, GroupMetadataKey(group=group)), None if value is None else _value(value, 4))
-
-
-def is_of_group(record: Record) -> bool:
-    """Whether it holds a group, with all its members."""
-    return record.key[:2] == _GROUP_KEY
 
 
 def generation_record(group: str, generation: int | None) -> Record:
