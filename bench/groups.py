@@ -147,16 +147,17 @@ def _idle(size: int, software: str) -> None:
 
 def _replay() -> None:
     print("\nserver start to the ready line, with so many committed offsets")
-    print(f"{'partitions':>10} {'groups':>7} {'commits each':>13} {'ready':>9} {'empty server':>13}")
+    print(f"{'partitions':>10} {'groups':>7} {'commits each':>13} {'ready':>9} {'CPU':>8} {'empty server':>13}")
     for commits in (1, 5):
         with tempfile.TemporaryDirectory() as data:
             with serving("log.cleaner.enable=false", data=data) as (_, address, empty):
                 _commit(address, groups=100, partitions=1_000, commits=commits)
             times = []
             for _ in range(3):
-                with serving("log.cleaner.enable=false", data=data) as (_, _, ready):
-                    times.append(ready)
-            print(f"{100_000:10,} {100:7} {commits:13} {min(times):6} ms {empty:10} ms", flush=True)
+                with serving("log.cleaner.enable=false", data=data) as (pid, _, ready):
+                    times.append((ready, cpu_seconds(pid)))
+            ready, used = min(times)
+            print(f"{100_000:10,} {100:7} {commits:13} {ready:6} ms {used:6.2f} s {empty:10} ms", flush=True)
     print("peer: Kafka's new coordinator loads 4.4 M offset records a second from memory (KAFKA-19716, JMH)")
 
 
