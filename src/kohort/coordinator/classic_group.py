@@ -80,7 +80,7 @@ class ClassicGroups:
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
             generation = self._hard.generations.get(request.group_id, self._hard.forgotten)
             group = Group(request.group_id, since=now, generation_id=generation)
-        elif not self._has_room(group, request.member_id):
+        elif not self._has_room(group, request):
             return self._turn_away(group, event, now)
         protocols: Protocols = tuple((p.name, p.metadata) for p in request.protocols)
         if not supports(group, request.protocol_type, protocols):
@@ -91,17 +91,24 @@ class ClassicGroups:
             return self._join_known(group, event, protocols, now)
         return self._join_new(group, event, protocols, now)
 
-    def _has_room(self, group: Group, member_id: str) -> bool:
-        """Whether a member may join, by group.max.size (J26). A rebalance counts who is back, so the late ones go."""
+    def _has_room(self, group: Group, request: JoinGroupRequest) -> bool:
+        """Whether a member may join, by group.max.size (J26).
+
+        A rebalance counts who is back, so the late ones go; late static members stay, and count. A static member that
+        returns has its place, whatever id it comes with.
+        """
         limit = self._config.group_max_size
-        match group.phase:
-            case Phase.EMPTY:
-                return True
-            case Phase.PREPARING:
-                member = group.members.get(member_id)
-                return (member is not None and member.join is not None) or group.parked_joins < limit
-            case _:
-                return member_id in group.members or len(group.members) < limit
+        if group.phase is Phase.EMPTY or request.group_instance_id in group.instances:
+            return True
+        member = group.members.get(request.member_id)
+        if group.phase is not Phase.PREPARING:
+            return member is not None or len(group.members) < limit
+        if member is not None and member.join is not None:
+            return True
+        if group.parked_joins + len(group.instances) < limit:
+            return True
+        late = sum(1 for member_id in group.instances.values() if group.members[member_id].join is None)
+        return group.parked_joins + late < limit
 
     def _bytes_with(self, group: Group, request: JoinGroupRequest, protocols: Protocols) -> int:
         """What the leader would be sent at most, and what the group's record would hold: they need a limit (R5)."""
