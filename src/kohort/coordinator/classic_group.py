@@ -26,7 +26,9 @@ is gone.
 
 Held heartbeats: where the broker allows it (`hold_ms`), the heartbeat of a member that has its assignment is parked in
 Stable and answered with 27 the moment a rebalance starts, so that the member need not find out with its next one. It
-is answered with 0 when its time is up or when the broker says that another request waits behind it (AnswerHeld).
+is answered with 0 when its time is up or when the broker says that another request waits behind it (AnswerHeld). Some
+clients (franz-go) count their interval from the answer on, so the hold and the interval that the member has shown must
+leave a third of its session.
 
 Where it differs from Kafka on purpose: a request that a newer one of the same member replaces is answered with 27 and
 not forgotten; a pending member that leaves starts no rebalance; a static member that returns before it synced keeps
@@ -303,12 +305,15 @@ class ClassicGroups:
         could cost a session; it was re-armed when the heartbeat came, and is not again."""
         group = self._running.groups[event.body.group_id]
         member = group.members[event.body.member_id]
-        if group.phase is not Phase.STABLE or member.member_id in group.awaiting_sync:
+        # The next heartbeat may come this long after the answer to this one.
+        interval_ms = now - max(member.heartbeat_ms, member.synced_ms)
+        member.heartbeat_ms = now
+        hold_ms = min(event.hold_ms, member.session_timeout_ms // 3, member.session_timeout_ms * 2 // 3 - interval_ms)
+        if hold_ms <= 0 or group.phase is not Phase.STABLE or member.member_id in group.awaiting_sync:
             return False
         self._running.answer_heartbeat(group, member, ErrorCode.NONE)  # a former one, on another connection
         member.heartbeat = event.request_id
         self._running.parked[event.request_id] = (group.group_id, member.member_id)
-        hold_ms = max(min(event.hold_ms, member.session_timeout_ms // 3), 1)
         until = now + hold_ms
         until -= until % min(hold_ms, HOLD_STEP_MS)
         self._running.deadlines.set(("hold", group.group_id, member.member_id), until)

@@ -110,6 +110,8 @@ class Member:
     """The parked SyncGroup."""
     heartbeat: RequestId | None = None
     """The heartbeat whose answer is held until there is something to tell."""
+    heartbeat_ms: Millis = -1
+    """When the last heartbeat came that could have been held."""
     joined_ms: Millis = -1
     """When it joined the running rebalance, or the last one; -1: it has not."""
     synced_ms: Millis = -1
