@@ -28,7 +28,7 @@ from kohort.simulator.network import Asked, Link
 from kohort.simulator.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Operation, Storage
 from kohort.wire.codec import decode
-from kohort.wire.errors import ProtocolError
+from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
@@ -74,6 +74,8 @@ class Checkers:
         """The server has just started: all shards are loaded in this turn."""
         self._moved: list[int] = []
         """Shards that are loaded anew in this turn."""
+        self._answers: list[Answer] = []
+        """Of this turn."""
         self._told: list[JournalEntry] = []
         """What the shards told the journal in this turn."""
         self._turn_began: Millis = 0
@@ -141,7 +143,7 @@ class Checkers:
             if isinstance(event, Frame):
                 if int.from_bytes(event.data[:2], "big") in DELETING:
                     self._deleting = True
-            elif isinstance(event, MoveGroup):
+            elif isinstance(event, MoveGroup) and broker.state.shards:
                 shard = broker.state.shard_of(event.group)
                 if broker.state.coordinator_of(shard) != event.to_broker:
                     self._moved.append(shard)
@@ -181,10 +183,14 @@ class Checkers:
         for entry in self._told:
             if entry.what in ("generation began", "group is empty"):
                 self._generation(entry, now)
+        for facts in self.groups.values():
+            facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in self._told)
+        self._answers = answers
         for _, asked, response in answers:
             self._check_promise(broker, asked, response, now)
         for entry in self._told:
             self._journal(entry, now)
+        self._check_awaited(broker)
         for _, asked, response in answers:
             self._check_refusal(asked, response)
         if self.world.telling:
@@ -337,6 +343,7 @@ class Checkers:
                 facts.remove(member_id, "its session expired")
             case "member removed":
                 if entry.waited_ms >= 0:  # for being late; an operator may remove whom he likes
+                    self._check_static_stays(facts, entry, now)
                     self._check_late(facts, member_id, now)
                 facts.remove(member_id, "it was removed")
             case "member left":
@@ -361,16 +368,37 @@ class Checkers:
                 f"{facts.name}: {member_id} was seen {now - member.last_seen} ms ago, of {member.session_ms}",
                 facts.name,
             )
-        for link in self._links.values():
-            for asked in link.outstanding:
-                request = asked.request
-                if (
-                    isinstance(request, JoinGroupRequest | SyncGroupRequest)
-                    and request.member_id == member_id
-                    and request.group_id == facts.name
-                    and asked.asked_at + member.session_ms < self._turn_began
-                ):
-                    raise Violation("who is parked does not expire", f"{facts.name}: {member_id}", facts.name)
+        for _, asked, response in self._answers:
+            request = asked.request
+            if (
+                isinstance(request, JoinGroupRequest | SyncGroupRequest)
+                and request.member_id == member_id
+                and request.group_id == facts.name
+                and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            ):
+                raise Violation("who is parked does not expire", f"{facts.name}: {member_id}", facts.name)
+
+    def _check_static_stays(self, facts: GroupFacts, entry: JournalEntry, now: Millis) -> None:
+        joining = facts.phase == "PreparingRebalance" and facts.rebalance_started < now and not facts.unsettled
+        if entry.instance_id is not None and joining:
+            raise Violation(
+                "static members that are late stay", f"{facts.name}: {entry.member_id} is removed", facts.name
+            )
+
+    def _check_awaited(self, broker: Broker) -> None:
+        """Ids that were given out are waited for, and keep their group."""
+        for entry in self._told:
+            facts = self.facts(entry.group)
+            if facts.unsettled or not facts.pending:
+                continue
+            if entry.what == "group deleted" and not self._deleting:
+                raise Violation("a group with pending members stays", f"{facts.name}: {facts.pending}", facts.name)
+            if entry.what != "generation began" or facts.initial or facts.phase != "PreparingRebalance":
+                continue
+            group = running(broker.state.shards[broker.state.shard_of(facts.name)]).get(facts.name)
+            still = [member_id for member_id in facts.pending if group is not None and member_id in group.pending]
+            if still and 0 <= entry.waited_ms < facts.least_rebalance_ms:
+                raise Violation("a rebalance waits for those it gave ids to", f"{facts.name}: {still}", facts.name)
 
     def _check_late(self, facts: GroupFacts, member_id: str, now: Millis) -> None:
         """Removed by the coordinator: the others waited for it, for as long as they may."""
@@ -407,6 +435,8 @@ class Checkers:
                 facts.name,
             )
         facts.phase = "Dead" if group is None else group.phase.value
+        facts.initial = group is not None and group.initial
+        facts.pending = () if group is None else tuple(group.pending)
         if group is not None and group.members:
             facts.nonempty_at = now
             full = facts.phase in ("CompletingRebalance", "Stable") and not facts.unsettled

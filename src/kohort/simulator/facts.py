@@ -59,6 +59,12 @@ class GroupFacts:
     """When it last had members, in this life of the server."""
     generations: set[int] = field(default_factory=set)
     """Those in force at some moment of the turn under way."""
+    quiet: bool = False
+    """The journal was told nothing of it in the turn under way."""
+    initial: bool = False
+    """At the end of the last turn it waited for its first members."""
+    pending: tuple[str, ...] = ()
+    """Member ids that were given out and not used, at the end of the last turn."""
     unsettled: bool = True
     """It was loaded in this turn: what was in force is not known exactly."""
 

@@ -26,10 +26,11 @@ from kohort.client.membership import (
 )
 from kohort.simulator.actor import Actor
 from kohort.simulator.network import Link
-from kohort.simulator.plan import TOPICS, Faults
+from kohort.simulator.plan import NOBODYS, TOPICS, Faults
 from kohort.simulator.process import Process
 from kohort.simulator.world import Millis, Violation, World
 from kohort.wire.codec import decode, encode
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentResponseTopicPartition,
@@ -61,7 +62,10 @@ OLD = (
 )
 """Versions of older clients; the last one is the oldest that knows static members."""
 
-SUBSCRIPTION = encode(ConsumerProtocolSubscription(topics=tuple(TOPICS)), 1)
+HELD_CLIENT = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0")
+"""Tells the server that this client's heartbeats may be held."""
+
+SUBSCRIPTION = b"\0\1" + encode(ConsumerProtocolSubscription(topics=tuple(TOPICS)), 1)
 
 
 class Owners:
@@ -199,8 +203,7 @@ class Member(Actor):
                 case LetGo():
                     self._let_go(action)
                 case Assign():
-                    delay = self.random.choice((0, 0, 5, 300))
-                    self.soon(delay, self._assign, self.membership, action)
+                    self._begin_to_assign(action)
                 case Assigned():
                     self._assigned(action)
                 case Lost():
@@ -257,6 +260,8 @@ class Member(Actor):
         self._finder = None
         coordinator = response.coordinators[0]
         self._link = self.connect(coordinator.node_id)
+        if self.options.get("held"):
+            self._link.ask(HELD_CLIENT, 3)
         self.membership.coordinator_found(self.world.now)
         self._act()
 
@@ -289,13 +294,21 @@ class Member(Actor):
 
     # -- the assignment
 
+    def _begin_to_assign(self, action: Assign) -> None:
+        delay = self.random.choice((0, 0, 5, 300))
+        if self.options.get("slow") and self.random.random() < 0.3:
+            delay = self.random.randrange(5_000, 9_500)
+        if delay and self.random.random() < 0.3:
+            self._commit({(NOBODYS, 0): 0}, action.generation_id)  # too early: nobody owns anything yet
+        self.soon(delay, self._assign, self.membership, action)
+
     def _assign(self, membership: Membership, action: Assign) -> None:
         if membership is self.membership:
             membership.assign(action.generation_id, divide(self.world.topics, action.members), self.world.now)
             self._act()
 
     def _assigned(self, action: Assigned) -> None:
-        assignment = decode(ConsumerProtocolAssignment, 0, action.assignment) if action.assignment else None
+        assignment = decode(ConsumerProtocolAssignment, 0, action.assignment, 2) if action.assignment else None
         self.generation = action.generation_id
         self.owned = [(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions] if assignment else []
         self.tell(f"owns {self.owned} in generation {self.generation}")
@@ -366,7 +379,8 @@ class Member(Actor):
         self._commit(dict(self._positions))
         self.soon(self._pace(), self._work, work)
 
-    def _commit(self, positions: dict[Place, int]) -> None:
+    def _commit(self, positions: dict[Place, int], generation: int | None = None) -> None:
+        generation = self.generation if generation is None else generation
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, index), offset in positions.items():
             topics.setdefault(topic, []).append(
@@ -374,12 +388,12 @@ class Member(Actor):
             )
         request = OffsetCommitRequest(
             group_id=self.group,
-            generation_id_or_member_epoch=self.generation,
+            generation_id_or_member_epoch=generation,
             member_id=self.membership.member_id,
             group_instance_id=self.instance,
             topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
         )
-        self._send(request, partial(self._committed, self.generation))
+        self._send(request, partial(self._committed, generation))
 
     def _committed(self, generation: int, response: Any) -> None:
         errors = {p.error_code for t in response.topics for p in t.partitions} - {0, 3}
@@ -392,11 +406,12 @@ def divide(topics: dict[str, int], members: tuple[JoinGroupResponseMember, ...])
     """Every partition to one member, in turn."""
     given: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in members}
     ids = list(given)
-    places = [(topic, index) for topic in sorted(topics) for index in range(topics[topic])]
+    places = [(topic, index) for topic in sorted(topics) if topic != NOBODYS for index in range(topics[topic])]
     for number, (topic, index) in enumerate(places):
         given[ids[number % len(ids)]].setdefault(topic, []).append(index)
     return {
-        member_id: encode(
+        member_id: b"\0\0"
+        + encode(
             ConsumerProtocolAssignment(
                 assigned_partitions=tuple(
                     ConsumerProtocolAssignmentResponseTopicPartition(topic=t, partitions=tuple(p))

@@ -20,6 +20,8 @@ from kohort.simulator.world import Millis, World
 from kohort.wire.codec import encode_request
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import FrameSplitter
+from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from kohort.simulator.process import Process
@@ -175,6 +177,10 @@ class Link:
         """The server sees the end of the connection."""
         if self._attached:
             self._attached = False
+            head = self.outstanding[0].request if self.outstanding else None
+            if self.world.scribe is not None and isinstance(head, JoinGroupRequest | SyncGroupRequest):
+                command = f"vanish {head.group_id} {self.owner.name}"
+                self.world.scribe.happened(self.world.now, command, head.group_id)
             if self._process.links.pop(self.id, None) is not None:
                 self._process.arrive(Closed(self.id))
 
@@ -190,6 +196,8 @@ class Link:
             if not self.raw:
                 asked = self._travelling.popleft()
                 asked.asked_at = self.world.now
+                if self.world.scribe is not None:
+                    self.world.scribe.request(self.world.now, self.owner.name, asked.request, asked.version)
                 self.outstanding.append(asked)
             self._process.arrive(Frame(self.id, frame))
 

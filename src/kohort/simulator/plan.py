@@ -16,6 +16,10 @@ TOPICS = {"flights": 4, "orders": 2}
 """Topics that are there from the start, with their partitions."""
 
 
+NOBODYS = "nobodys"
+"""A topic that is assigned to nobody: what is committed for it may come in any order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Chances of each occasion, or mean times between two of them in ms. 0: the run does not have the fault."""
@@ -133,6 +137,9 @@ def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
         "offsets_topic_num_partitions": random.choice((1, 2, 3)),
         "group_initial_rebalance_delay_ms": random.choice((0, 100, 1_000, 3_000)),
         "group_new_member_join_timeout_ms": random.choice((8_000, 20_000)),
+        "group_heartbeat_hold_max_ms": random.choice((500, 1_500)),
+        "group_storm_rebalance_delay_ms": random.choice((0, 3_000)),
+        "journal_enable": random.random() < 0.5,
         "offsets_retention_check_interval_ms": random.choice((1_000, 5_000)),
         "offsets_retention_minutes": random.choice((0.1, 0.5, 10_080)),
         "log_retention_check_interval_ms": random.choice((3_000, 10_000)),
@@ -191,7 +198,8 @@ def _members(random: Random, group: str) -> list[Cast]:
             options["instance"] = f"{group}-{index}"
         options["old"] = random.random() < 0.2
         options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
-        options["slow"] = random.random() < 0.1
+        options["held"] = random.random() < 0.4
+        options["slow"] = random.random() < 0.2
         options["ranged"] = random.random() < 0.6
         members.append(Cast("member", f"{group}{index}", options))
         if "instance" in options and random.random() < 0.25:

@@ -85,8 +85,11 @@ class Process:
         self._arrived.clear()
         links, self.links = self.links, {}
         for link in links.values():
+            link.outstanding.clear()
             link.disconnect()
         self.checkers.died()
+        if self.world.scribe is not None:
+            self.world.scribe.happened(self.world.now, "restart")
         down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
         self.world.after(down_ms, self.start)
 

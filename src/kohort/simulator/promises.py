@@ -50,7 +50,7 @@ def promised_by_join(
     name, generation = facts.name, response.generation_id
     if generation > fold.generations.get(name, 0):
         raise Violation("no reply before durability", f"{name}: generation {generation} is announced, not taken", name)
-    if generation < facts.announced and generation not in facts.generations:
+    if generation < facts.announced:
         raise Violation("generations only rise", f"{name}: {generation} after {facts.announced}", name)
     if not facts.unsettled and generation not in facts.generations:
         raise Violation(
@@ -190,6 +190,10 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
             f"{facts.name}: a commit of {generation}, in force {sorted(facts.generations)}",
             facts.name,
         )
+    if facts.quiet and facts.phase == "CompletingRebalance":
+        raise Violation(
+            "nobody commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
+        )
     if request.member_id not in facts.members and request.member_id not in facts.new:
         raise Violation(
             "members commit, nobody else",
@@ -220,6 +224,7 @@ def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
         ErrorCode.ILLEGAL_GENERATION,
     ):
         return
+    _check_fenced_is_told(facts, request, error)
     member = facts.members.get(request.member_id)
     if member is None or member.instance_id != getattr(request, "group_instance_id", None):
         return
@@ -233,6 +238,20 @@ def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
         f"{facts.name}: {type(request).__name__} of {request.member_id} is answered {error}",
         facts.name,
     )
+
+
+def _check_fenced_is_told(facts: GroupFacts, request: Any, error: int) -> None:
+    """Who names an instance that somebody else holds must hear 82: with 25 it would join again, and fence the other."""
+    instance = getattr(request, "group_instance_id", None)
+    holder = facts.instances.get(instance) if instance is not None else None
+    if error == ErrorCode.FENCED_INSTANCE_ID or not facts.quiet or not request.member_id or holder is None:
+        return
+    if holder != request.member_id and holder in facts.members:
+        raise Violation(
+            "who is fenced is told so",
+            f"{facts.name}: {type(request).__name__} of {request.member_id}, {instance} is {holder}, answer {error}",
+            facts.name,
+        )
 
 
 def _check_generation_refused(facts: GroupFacts, request: Any) -> None:

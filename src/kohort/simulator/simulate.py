@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,7 +12,7 @@ from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
 from kohort.simulator.checkers import running
 from kohort.simulator.member import Member, Owners
-from kohort.simulator.plan import GROUPS, TOPICS, Cast, Plan, plan_of
+from kohort.simulator.plan import GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
 from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.world import Millis, Violation, World
@@ -32,6 +34,8 @@ class Result:
     events: int = 0
     story: list[str] = field(default_factory=list)
     """What happened, a line each; empty unless it was asked for."""
+    scenario: list[str] = field(default_factory=list)
+    """The same about the group of the violation, as a scenario file."""
 
 
 def run(seed: int, *, duration_ms: Millis | None = None, telling: bool = False) -> Result:
@@ -47,8 +51,15 @@ def run_plan(plan: Plan, *, telling: bool = False) -> Result:
     except Violation as found:
         violation = found
         simulation.world.tell("VIOLATION", str(found))
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        violation = Violation("the simulator itself does not fail", f"{type(error).__name__}: {error} ({where})")
     world = simulation.world
-    return Result(plan.seed, world.digest(), violation, plan, world.now, world.events, world.story)
+    scenario = []
+    if world.scribe is not None and violation is not None and violation.group:
+        scenario = world.scribe.text(plan.seed, violation.group, str(violation))
+    return Result(plan.seed, world.digest(), violation, plan, world.now, world.events, world.story, scenario)
 
 
 class Simulation:
@@ -113,7 +124,7 @@ class Simulation:
         setup = Admin(world, self.process, type(faults)(), "setup", {"groups": [], "pace_ms": 1})
         setup.running = True
         link = setup.connect(self.process.config.broker_id)
-        for topic, count in {**TOPICS, "events": 1}.items():
+        for topic, count in {**TOPICS, "events": 1, NOBODYS: 1}.items():
             world.after(5, setup.create, link, topic, count)
         for member in self.members:
             world.at(20 + member.random.randrange(3_000), member.start)
@@ -165,6 +176,9 @@ class Simulation:
         group, broker = random.choice(GROUPS), self.process.config.broker_id + random.randrange(self.plan.brokers)
         self.world.tell("server", f"the shard of {group} goes to broker {broker}")
         self.process.arrive(MoveGroup(group, broker))
+        if self.world.scribe is not None:
+            self.world.scribe.happened(self.world.now, "unload", group)
+            self.world.scribe.happened(self.world.now, "load", group)
 
     # -- the healing
 

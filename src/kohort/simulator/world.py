@@ -16,6 +16,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from kohort.simulator.scenario import Scribe
+
 Millis = int
 
 START_MS = 1_760_000_000_000
@@ -45,6 +47,7 @@ class World:
         """Topics that the clients know, with their partitions."""
         self.events = 0
         self.story: list[str] = []
+        self.scribe = Scribe() if telling else None
         self._telling = telling
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: list[tuple[Millis, int, Callable[..., None], tuple[Any, ...]]] = []

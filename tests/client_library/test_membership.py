@@ -1,0 +1,288 @@
+"""The member without IO: its phases, and what each error code makes it do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kohort.client.membership import (
+    Ask,
+    Assign,
+    Assigned,
+    Ended,
+    FindCoordinator,
+    LetGo,
+    Lost,
+    Membership,
+    Phase,
+    Protocol,
+    Settings,
+)
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+SETTINGS = Settings(
+    "orders",
+    (Protocol("range", b"subscription"),),
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=30_000,
+    heartbeat_interval_ms=3_000,
+    request_timeout_ms=4_000,
+)
+
+
+class Driver:
+    def __init__(self, **settings: Any) -> None:
+        self.member = Membership(dataclasses.replace(SETTINGS, **settings))
+        self.now = 0
+        self.number = 0
+
+    def take(self, *kinds: type) -> list[Any]:
+        """The actions, which must be of these kinds."""
+        actions = self.member.take()
+        assert [type(action) for action in actions] == list(kinds), actions
+        for action in actions:
+            if isinstance(action, Ask):
+                self.number = action.number
+        return [action.request if isinstance(action, Ask) else action for action in actions]
+
+    def answer(self, response: Any) -> None:
+        self.member.received(self.number, response, self.now)
+
+    def until_due(self) -> None:
+        deadline = self.member.next_deadline()
+        assert deadline is not None
+        self.now = max(self.now, deadline)
+        self.member.wake(self.now)
+
+    def start(self) -> JoinGroupRequest:
+        self.member.join(self.now)
+        self.take(FindCoordinator)
+        self.member.coordinator_found(self.now)
+        [request] = self.take(Ask)
+        assert isinstance(request, JoinGroupRequest)
+        return request
+
+    def stable(self) -> None:
+        self.start()
+        self.answer(joined("a", leader="b"))
+        [request] = self.take(Ask)
+        assert isinstance(request, SyncGroupRequest)
+        assert request.assignments == ()
+        self.answer(SyncGroupResponse(assignment=b"mine"))
+        [assigned] = self.take(Assigned)
+        assert (assigned.generation_id, assigned.assignment, assigned.leads) == (3, b"mine", False)
+
+
+def joined(member_id: str, leader: str, **fields: Any) -> JoinGroupResponse:
+    defaults: dict[str, Any] = {"generation_id": 3, "protocol_name": "range", "members": ()}
+    return JoinGroupResponse(member_id=member_id, leader=leader, **(defaults | fields))
+
+
+def test_a_member_id_is_asked_for_and_used() -> None:
+    driver = Driver()
+    assert driver.start().member_id == ""
+    driver.answer(JoinGroupResponse(error_code=79, member_id="a", leader="", members=()))
+    assert driver.take(Ask)[0].member_id == "a"
+
+
+def test_the_leader_assigns() -> None:
+    driver = Driver()
+    driver.start()
+    members = (JoinGroupResponseMember(member_id="a", metadata=b"s"),)
+    driver.answer(joined("a", leader="a", members=members))
+    [assign] = driver.take(Assign)
+    assert (assign.generation_id, assign.protocol, assign.members) == (3, "range", members)
+    driver.member.assign(2, {"a": b"of another generation"}, driver.now)
+    driver.take()
+    driver.member.assign(3, {"a": b"all"}, driver.now)
+    [request] = driver.take(Ask)
+    assert [(a.member_id, a.assignment) for a in request.assignments] == [("a", b"all")]
+
+
+def test_a_leader_that_returned_is_told_to_skip_the_assignment() -> None:
+    driver = Driver(instance_id="i")
+    driver.start()
+    driver.answer(joined("a", leader="a", skip_assignment=True))
+    [request] = driver.take(Ask)
+    assert isinstance(request, SyncGroupRequest)
+    assert request.assignments == ()
+
+
+def test_a_rebalance_lets_go_first() -> None:
+    driver = Driver()
+    driver.stable()
+    driver.until_due()
+    [heartbeat] = driver.take(Ask)
+    assert isinstance(heartbeat, HeartbeatRequest)
+    assert driver.now == 3_000
+    driver.answer(HeartbeatResponse(error_code=27))
+    [let_go] = driver.take(LetGo)
+    assert (let_go.generation_id, let_go.assignment) == (3, b"mine")
+    driver.until_due()
+    driver.take(Ask)  # it goes on to heartbeat while the application finishes
+    driver.answer(HeartbeatResponse(error_code=27))
+    driver.take()
+    driver.member.let_go(driver.now)
+    [request] = driver.take(Ask)
+    assert isinstance(request, JoinGroupRequest)
+    assert request.member_id == "a"
+
+
+@pytest.mark.parametrize(("error", "member_id"), [(22, "a"), (25, "")])
+def test_a_heartbeat_that_is_refused_loses_the_assignment(error: int, member_id: str) -> None:
+    driver = Driver()
+    driver.stable()
+    driver.until_due()
+    driver.take(Ask)
+    driver.answer(HeartbeatResponse(error_code=error))
+    lost, request = driver.take(Lost, Ask)
+    assert lost.assignment == b"mine"
+    assert request.member_id == member_id
+
+
+@pytest.mark.parametrize("error", [82, 30])
+def test_a_fenced_member_is_over(error: int) -> None:
+    driver = Driver(instance_id="i")
+    driver.stable()
+    driver.until_due()
+    driver.take(Ask)
+    driver.answer(HeartbeatResponse(error_code=error))
+    _, ended = driver.take(Lost, Ended)
+    assert ended.error == error
+    assert driver.member.phase is Phase.ENDED
+    assert driver.member.next_deadline() is None
+
+
+@pytest.mark.parametrize("error", [15, 16])
+def test_the_coordinator_moved(error: int) -> None:
+    driver = Driver()
+    driver.stable()
+    driver.until_due()
+    driver.take(Ask)
+    driver.answer(HeartbeatResponse(error_code=error))
+    driver.take(FindCoordinator)
+    driver.member.coordinator_found(driver.now)
+    driver.take()  # not before its backoff
+    driver.until_due()
+    assert isinstance(driver.take(Ask)[0], HeartbeatRequest)
+
+
+@pytest.mark.parametrize("error", [14, 27])
+def test_a_join_is_asked_again_after_a_growing_backoff(error: int) -> None:
+    driver = Driver()
+    driver.start()
+    waits = []
+    for _ in range(6):
+        driver.answer(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
+        driver.take()
+        before = driver.now
+        driver.until_due()
+        waits.append(driver.now - before)
+        driver.take(Ask)
+    assert waits == [100, 200, 400, 800, 1_000, 1_000]
+
+
+@pytest.mark.parametrize("error", [23, 24, 26, 30, 81, 82])
+def test_a_join_that_cannot_succeed_ends_it(error: int) -> None:
+    driver = Driver()
+    driver.start()
+    driver.answer(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
+    assert driver.take(Ended)[0].error == error
+
+
+@pytest.mark.parametrize("error", [22, 27])
+def test_a_sync_of_an_old_generation_joins_again(error: int) -> None:
+    driver = Driver()
+    driver.start()
+    driver.answer(joined("a", leader="b"))
+    driver.take(Ask)
+    driver.answer(SyncGroupResponse(error_code=error, assignment=b""))
+    assert driver.take(Ask)[0].member_id == "a"
+
+
+def test_an_answer_that_does_not_come_costs_the_connection() -> None:
+    driver = Driver()
+    driver.start()
+    assert driver.member.next_deadline() == 35_000  # a JoinGroup may be parked for the rebalance timeout
+    driver.until_due()
+    driver.take(FindCoordinator)
+    driver.answer(joined("a", leader="b"))
+    driver.take()  # too late
+
+
+def test_silence_for_a_session_loses_the_assignment() -> None:
+    driver = Driver()
+    driver.stable()
+    for _ in range(2):
+        driver.until_due()
+        driver.member.take()
+    assert driver.now < 10_000
+    while driver.member.phase is Phase.STABLE:
+        driver.until_due()
+    lost = [action for action in driver.member.take() if isinstance(action, Lost)]
+    assert len(lost) == 1
+    assert driver.now == 10_000  # counted from when the last request that was answered had been sent
+
+
+def test_an_assignment_that_comes_after_a_session_is_confirmed_first() -> None:
+    driver = Driver()
+    driver.start()
+    driver.answer(joined("a", leader="b"))
+    driver.take(Ask)
+    driver.now = 11_000
+    driver.answer(SyncGroupResponse(assignment=b"mine"))
+    assert isinstance(driver.take(Ask)[0], HeartbeatRequest)
+    driver.answer(HeartbeatResponse())
+    assert driver.take(Assigned)[0].assignment == b"mine"
+
+
+def test_leaving() -> None:
+    driver = Driver()
+    driver.stable()
+    driver.member.leave(driver.now, "done")
+    _, request = driver.take(Lost, Ask)
+    assert isinstance(request, LeaveGroupRequest)
+    assert (request.members[0].member_id, request.members[0].reason) == ("a", "done")
+    driver.answer(LeaveGroupResponse())
+    assert driver.take(Ended)[0].error == 0
+
+
+def test_a_static_member_leaves_in_silence_so_that_it_may_return() -> None:
+    driver = Driver(instance_id="i")
+    driver.stable()
+    driver.member.leave(driver.now)
+    driver.take(Lost, Ended)
+
+
+def test_a_changed_subscription_rebalances() -> None:
+    driver = Driver()
+    driver.stable()
+    driver.member.subscribe((Protocol("range", b"more"),), driver.now)
+    driver.take(LetGo)
+    driver.member.let_go(driver.now)
+    assert driver.take(Ask)[0].protocols[0].metadata == b"more"
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [(27, [LetGo]), (22, [Lost, Ask]), (25, [Lost, Ask]), (82, [Lost, Ended]), (16, [FindCoordinator]), (12, [])],
+)
+def test_what_a_commit_is_answered(error: int, kinds: list[type]) -> None:
+    driver = Driver()
+    driver.stable()
+    driver.member.commit_answered(error, 2, driver.now)
+    driver.take()  # of an older generation: it says nothing about this one
+    driver.member.commit_answered(error, 3, driver.now)
+    driver.take(*kinds)
+
+
+def test_joining_twice_is_a_mistake() -> None:
+    driver = Driver()
+    driver.start()
+    with pytest.raises(ValueError, match="joining"):
+        driver.member.join(driver.now)

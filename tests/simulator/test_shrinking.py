@@ -1,0 +1,80 @@
+"""Planted bugs: the simulator sees them, makes the run smaller, and writes it down.
+
+The bugs are some of those in tests/mutations.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from catcher import Planter
+sys.meta_path.insert(0, Planter(json.load(sys.stdin)))
+from kohort.simulator import run
+from kohort.simulator.shrink import shrink
+from kohort.simulator.simulate import run_plan
+for seed in range(300):
+    found = run(seed)
+    if found.violation is not None:
+        smaller = shrink(found.plan, found.violation.check)
+        again = run_plan(smaller, telling=True)
+        print(json.dumps({
+            "seed": seed,
+            "check": found.violation.check,
+            "again": again.violation.check,
+            "actors": [len(found.plan.cast), len(smaller.cast)],
+            "lines": len(again.story),
+            "scenario": again.scenario,
+        }))
+        break
+"""
+
+SEEN_AS = {
+    "a generation is used again after the group was deleted": "generations only rise",
+    "a commit of an older generation is accepted": "old generations are refused",
+    "the former self of a static member is not fenced": "who is fenced is told so",
+    "what a turn decided is written with the next one; until then only memory has it, and shows it": (
+        "no reply before durability"
+    ),
+}
+"""The bug, by its name in tests/mutations, and the promise that it breaks."""
+
+
+def planted(what: str) -> Any:
+    path = ROOT / "tests" / "mutations" / "test_mutations.py"
+    spec = importlib.util.spec_from_file_location("planted_bugs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["planted_bugs"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return next(bug.changes for bug in module.BUGS if bug.what == what)
+
+
+@pytest.mark.parametrize(("what", "check"), SEEN_AS.items())
+def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str, check: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations")],
+        input=json.dumps(planted(what)),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert found["check"] == found["again"] == check
+    assert found["actors"][1] <= found["actors"][0]
+    assert found["scenario"][0].startswith("# Of the simulator's seed")
+    assert found["scenario"][-1] == "----"
