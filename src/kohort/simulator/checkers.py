@@ -190,7 +190,7 @@ class Checkers:
             self._check_promise(broker, asked, response, now)
         for entry in self._told:
             self._journal(entry, now)
-        self._check_awaited(broker)
+        self._check_awaited(broker, now)
         for _, asked, response in answers:
             self._check_refusal(asked, response)
         if self.world.telling:
@@ -385,18 +385,19 @@ class Checkers:
                 "static members that are late stay", f"{facts.name}: {entry.member_id} is removed", facts.name
             )
 
-    def _check_awaited(self, broker: Broker) -> None:
+    def _check_awaited(self, broker: Broker, now: Millis) -> None:
         """Ids that were given out are waited for, and keep their group."""
         for entry in self._told:
             facts = self.facts(entry.group)
             if facts.unsettled or not facts.pending:
                 continue
-            if entry.what == "group deleted" and not self._deleting:
-                raise Violation("a group with pending members stays", f"{facts.name}: {facts.pending}", facts.name)
+            awaited = [member_id for member_id, until in facts.pending.items() if now < until]
+            if entry.what == "group deleted" and awaited and not self._deleting:
+                raise Violation("a group with pending members stays", f"{facts.name}: {awaited}", facts.name)
             if entry.what != "generation began" or facts.initial or facts.phase != "PreparingRebalance":
                 continue
             group = running(broker.state.shards[broker.state.shard_of(facts.name)]).get(facts.name)
-            still = [member_id for member_id in facts.pending if group is not None and member_id in group.pending]
+            still = [member_id for member_id in awaited if group is not None and member_id in group.pending]
             if still and 0 <= entry.waited_ms < facts.least_rebalance_ms:
                 raise Violation("a rebalance waits for those it gave ids to", f"{facts.name}: {still}", facts.name)
 
@@ -436,7 +437,8 @@ class Checkers:
             )
         facts.phase = "Dead" if group is None else group.phase.value
         facts.initial = group is not None and group.initial
-        facts.pending = () if group is None else tuple(group.pending)
+        given = {} if group is None else group.pending
+        facts.pending = {name: facts.pending.get(name, now + session_ms) for name, session_ms in given.items()}
         if group is not None and group.members:
             facts.nonempty_at = now
             full = facts.phase in ("CompletingRebalance", "Stable") and not facts.unsettled

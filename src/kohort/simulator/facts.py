@@ -63,8 +63,8 @@ class GroupFacts:
     """The journal was told nothing of it in the turn under way."""
     initial: bool = False
     """At the end of the last turn it waited for its first members."""
-    pending: tuple[str, ...] = ()
-    """Member ids that were given out and not used, at the end of the last turn."""
+    pending: dict[str, Millis] = field(default_factory=dict)
+    """Member ids that were given out and not used, at the end of the last turn, with the end of their sessions."""
     unsettled: bool = True
     """It was loaded in this turn: what was in force is not known exactly."""
 
