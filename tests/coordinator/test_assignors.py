@@ -181,14 +181,15 @@ def test_no_move_could_be_taken_back(group: GroupSpec, data: st.DataObject) -> N
 
 
 def test_a_newcomer_gets_partitions_of_many_topics() -> None:
-    topics = " ".join(f"t{n}=12" for n in range(1, 5))
+    """From twelve members that have one of each topic, three come; they are of three topics."""
     names = " ".join(f"t{n}" for n in range(1, 5))
-    group = group_of(topics, "\n".join(f"{member} {names}" for member in "ABC"))
-    joined = group_of(topics, "\n".join(f"{member} {names}" for member in "ABCD"))
-    result = UniformAssignor().assign(with_owned(joined, UniformAssignor().assign(group)))
-    assert {topic: len(numbers) for topic, numbers in result["D"].items()} == {
-        topic_id(f"t{n}"): 3 for n in range(1, 5)
-    }
+    topics = " ".join(f"t{n}=12" for n in range(1, 5))
+    group = group_of(topics, "\n".join(f"{member} {names}" for member in "ABCDEFGHIJKL"))
+    before = UniformAssignor().assign(group)
+    assert all([len(numbers) for numbers in assignment.values()] == [1, 1, 1, 1] for assignment in before.values())
+    joined = group_of(topics, "\n".join(f"{member} {names}" for member in "ABCDEFGHIJKLM"))
+    result = UniformAssignor().assign(with_owned(joined, before))
+    assert [len(numbers) for numbers in result["M"].values()] == [1, 1, 1]
 
 
 # rack
@@ -326,10 +327,16 @@ def test_the_sums_of_lag_are_even_and_then_the_numbers() -> None:
     assert sizes(result) == {"A": 4, "B": 4}
 
 
-def test_a_small_difference_moves_nothing() -> None:
-    owned = {"A": (0, 1, 2), "B": (3, 4, 5)}
-    group = backlog(9_000, 9_000, 9_500, 9_000, 9_000, 9_000, owned=owned)
+def test_a_gain_that_is_not_noticeable_moves_nothing() -> None:
+    """A is 7,500 ahead. One of its smaller partitions would bring both nearer, but by less than 4,875."""
+    owned = {"A": (0, 1, 2, 3), "B": (4, 5, 6)}
+    group = backlog(45_000, 2_500, 2_500, 2_500, 45_000, 0, 0, owned=owned)
     assert LagAssignor().assign(group) == {name: {topic_id("t1"): numbers} for name, numbers in owned.items()}
+
+
+def test_a_group_that_keeps_up_is_divided_by_number() -> None:
+    group = backlog(500, 0, 400, 0)
+    assert LagAssignor().assign(group) == UniformAssignor().assign(group)
 
 
 def test_a_large_difference_moves_what_evens_it_out() -> None:

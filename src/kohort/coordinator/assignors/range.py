@@ -72,7 +72,7 @@ def _seated(units: Units, subscribers: Sequence[int], places: Sequence[int]) -> 
     for _, order, seat in sorted(
         (-partitions, standing[member], seat)
         for (member, seat), partitions in _owned_by_seat(units, len(seats), places).items()
-        if member in standing and seat >= static
+        if member in standing
     ):
         member = subscribers[static + order]
         if member in standing and seats[seat] == NOBODY:
