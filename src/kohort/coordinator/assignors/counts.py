@@ -109,6 +109,7 @@ def balance(counts: Counts) -> None:
 
 def bring_near(counts: Counts) -> None:
     rounds = MAX_ROUNDS
+    # What one cell passes on can be what an earlier one lacked.
     found = True
     while found:
         found = False
