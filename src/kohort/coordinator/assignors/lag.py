@@ -11,9 +11,10 @@ Lag is a moment's figure, and a move has a price. So small differences count as 
   `uniform` assignor.
 - A heavy partition with an owner moves only from a member that has noticeably more than the receiver will have with it.
 
-Heavy partitions that nobody owns go, the largest first, to the subscriber with the smallest sum (Graham's LPT: with
-equal subscriptions the largest sum is at most a third above the best possible one). Then single moves even out what
-members owned before. Last the numbers are evened out with light partitions, which changes no sum that counts.
+Heavy partitions that nobody owns go, the largest first, to the subscriber with the smallest sum (Graham's LPT: where
+nothing was owned and all subscribe to the same, the largest sum is at most a third above the best possible one). Then
+single moves even out what members owned before. Last the numbers are evened out with light partitions, which changes no
+sum that counts.
 """
 
 from __future__ import annotations
