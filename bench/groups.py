@@ -65,7 +65,7 @@ def _joining(sizes: list[int]) -> None:
         f"{'members':>8} {'heartbeats':>10} {'window':>7} {'all asked':>10} {'last join to stable':>20} "
         f"{'window to stable':>17} {'server CPU':>11} {'MB':>5} {'one more to stable':>19} {'CPU':>6}"
     )
-    for size, window in zip(sizes, (500, 1_000), strict=False):
+    for size, window in zip(sizes, (300, 1_000), strict=False):
         for software in ("", "kohort"):
             _form(size, window, software)
 
