@@ -261,6 +261,8 @@ class Checkers:
         fold = self.ledger.fold(broker.state.shard_of(name))
         match request:
             case JoinGroupRequest():
+                asked_ms = request.rebalance_timeout_ms if asked.version >= 1 else request.session_timeout_ms
+                facts.least_rebalance_ms = min(facts.least_rebalance_ms, asked_ms)
                 promises.promised_by_join(facts, self.ledger, fold, request, response, now)
             case SyncGroupRequest():
                 promises.promised_by_sync(facts, self.ledger, fold, request, response, now)
@@ -334,8 +336,6 @@ class Checkers:
         self.world.tell("journal", f"{entry.group}({entry.generation_id}) {entry.what} {entry.member_id} {entry.cause}")
         member_id = entry.member_id
         match entry.what:
-            case "member joined":
-                facts.new[member_id] = None
             case "rebalance started":
                 facts.rebalance_started = now
             case "session expired":
@@ -442,8 +442,7 @@ class Checkers:
         if group is not None and group.members:
             facts.nonempty_at = now
             full = facts.phase in ("CompletingRebalance", "Stable") and not facts.unsettled
-            # A rebalance keeps static members that are late beyond the limit, as Kafka's does (J26).
-            if full and len(group.members) - len(group.instances) > self.config.group_max_size:
+            if full and len(group.members) > self.config.group_max_size:
                 raise Violation("limits hold", f"{facts.name} has {len(group.members)} members", facts.name)
         facts.unsettled = False
 

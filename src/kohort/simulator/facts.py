@@ -43,8 +43,6 @@ class GroupFacts:
     """Everybody who was told that it is a member, and is not gone."""
     gone: dict[str, str] = field(default_factory=dict)
     """Who is no member any more, and why. Nobody comes back from here."""
-    new: dict[str, None] = field(default_factory=dict)
-    """Member ids that are in the running rebalance and were not told of any generation."""
     instances: dict[str, str] = field(default_factory=dict)
     """Static members: instance id, the member id that holds it."""
     instance_of: dict[str, str] = field(default_factory=dict)
@@ -75,7 +73,6 @@ class GroupFacts:
     def admit(self, member_id: str, instance_id: str | None, session_ms: Millis, now: Millis) -> None:
         if instance_id is not None:
             self.hold_instance(instance_id, member_id)
-        self.new.pop(member_id, None)
         self.members[member_id] = MemberFacts(member_id, instance_id, session_ms, now)
 
     def hold_instance(self, instance_id: str, member_id: str) -> None:

@@ -39,10 +39,6 @@ MEMBERS_ONLY = (OK, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATIO
 def promised_by_join(
     facts: GroupFacts, ledger: Ledger, fold: Fold, request: JoinGroupRequest, response: JoinGroupResponse, now: Millis
 ) -> None:
-    facts.least_rebalance_ms = min(
-        facts.least_rebalance_ms,
-        request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms,
-    )
     if request.member_id:
         _check_alive(facts, request.member_id, response.error_code, "JoinGroup")
     if response.error_code != OK:
@@ -194,7 +190,7 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
         raise Violation(
             "nobody commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
         )
-    if request.member_id not in facts.members and request.member_id not in facts.new:
+    if request.member_id not in facts.members:
         raise Violation(
             "members commit, nobody else",
             f"{facts.name}: {request.member_id} was never told that it is one",

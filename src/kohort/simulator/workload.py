@@ -78,13 +78,29 @@ class Paced(Actor):
         super().end()
 
 
-class Committer(Paced):
+class Asking(Paced):
+    """Asks about groups, and mostly finds the right broker."""
+
+    def at_coordinator(self, link: Link, group: str) -> Link:
+        broker = self.process.broker
+        if broker is None or not broker.state.shards or self.random.random() < 0.1:
+            return link
+        coordinator = broker.state.coordinator_of(broker.state.shard_of(group))
+        if link.broker_id == coordinator:
+            return link
+        link.close()
+        self.link = self.connect(coordinator)
+        return self.link
+
+
+class Committer(Asking):
     """Commits for a group without being a member: refused while the group lives, accepted when nobody is there."""
 
     offset = 0
 
     def act(self, link: Link) -> None:
         self.offset += 1
+        link = self.at_coordinator(link, self.options["group"])
         partition = OffsetCommitRequestPartition(
             partition_index=self.random.randrange(2), committed_offset=self.offset, committed_metadata="by hand"
         )
@@ -102,7 +118,7 @@ def fetch_all(group: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),))
 
 
-class Admin(Paced):
+class Admin(Asking):
     """Looks at groups and topics, deletes and creates them, removes static members."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -124,6 +140,7 @@ class Admin(Paced):
         names = list(actions)
         name = self.random.choices(names, [actions[name][0] for name in names])[0]
         self.tell(f"{name}, {group}")
+        link = self.at_coordinator(link, group)
         actions[name][1](link, group)
 
     def _look(self, link: Link, group: str) -> None:
