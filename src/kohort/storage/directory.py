@@ -20,6 +20,10 @@ LOCK_NAME = "kohort.lock"
 
 _WAL_HEADER = struct.Struct(">IIIIIIII")
 _FRAME_HEADER = struct.Struct(">IIIIII")
+_FLIPPED_BITS = 1
+"""Of 64. From round to round one salt counts up and the other is drawn, so theirs are closer once in 2^32."""
+_EXAMINED_FRAMES = 512
+"""How many frames of a commit that SQLite dropped are looked at for that: half a second's work."""
 
 
 class DirectoryLock:
@@ -67,44 +71,78 @@ class WalFrames:
     last commit, which nobody was told of. But if yet another frame follows that commit, the commit had been synced
     before it, and forgetting it would lose what was acknowledged: that is damage. Only a damaged last commit cannot be
     told from a torn one. Format: https://www.sqlite.org/walformat.html
+
+    Damage may hit what says where commits end, too. A frame whose salts differ from the present round's in one bit is
+    of this round all the same (a former round's differ in many, and what was never written is zeros). And the mark
+    of a commit may have become 0: then the frame matches its checksum when a bit of the mark is turned back.
     """
 
     def __init__(self, path: Path) -> None:
         self.commit_ends: list[bool] = []
         """Of each frame that belongs to the log's present round: whether it ends a commit."""
+        self._path = path
+        self._present = 0
+        """Frames up to the last one of the present round."""
+        self._page_size = 0
+        self._order = ">"
         try:
             with path.open("rb") as file:
-                self._read(file, path)
+                self._read(file)
         except FileNotFoundError:
             return
         except OSError as error:
             raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
 
-    def _read(self, file: BinaryIO, path: Path) -> None:
+    def _read(self, file: BinaryIO) -> None:
         header = file.read(_WAL_HEADER.size)
         if len(header) < _WAL_HEADER.size:
             return
-        magic, _, page_size, _, salt1, salt2, sum1, sum2 = _WAL_HEADER.unpack(header)
-        if _checksum(header[:24], ">" if magic & 1 else "<") != (sum1, sum2):
+        magic, _, self._page_size, _, salt1, salt2, sum1, sum2 = _WAL_HEADER.unpack(header)
+        self._order = ">" if magic & 1 else "<"
+        if checksum(header[:24], self._order) != (sum1, sum2):
             raise StorageError(
-                f"{path} is damaged: its header does not match its checksum. Restore the data directory from a backup; "
-                "to go on without the newest commits, move this file away"
+                f"{self._path} is damaged: its header does not match its checksum. Restore the data directory from a "
+                "backup; to go on without the newest commits, move this file away"
             )
+        salts = salt1 << 32 | salt2
         position = _WAL_HEADER.size
-        size = path.stat().st_size
+        size = self._path.stat().st_size
         while position + _FRAME_HEADER.size <= size:
             file.seek(position)
             _, commit, frame_salt1, frame_salt2, _, _ = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
-            self.commit_ends.append(commit != 0 and (frame_salt1, frame_salt2) == (salt1, salt2))
-            if (frame_salt1, frame_salt2) == (salt1, salt2):
+            is_of_round = ((frame_salt1 << 32 | frame_salt2) ^ salts).bit_count() <= _FLIPPED_BITS
+            self.commit_ends.append(commit != 0 and is_of_round)
+            if is_of_round:
                 self._present = len(self.commit_ends)
-            position += _FRAME_HEADER.size + page_size
-
-    _present = 0
+            position += _FRAME_HEADER.size + self._page_size
 
     def lost(self, replayed: int) -> bool:
-        """Whether synced commits stand behind the `replayed` frames that SQLite accepted."""
-        return any(self.commit_ends[replayed : self._present - 1])
+        """Whether synced commits stand behind the `replayed` frames that SQLite accepted. Call it before a write."""
+        if any(self.commit_ends[replayed : self._present - 1]):
+            return True
+        return self._mark_was_flipped(replayed)
+
+    def _mark_was_flipped(self, replayed: int) -> bool:
+        """Whether the first bad frame would be right if one bit of its commit mark were different."""
+        with self._path.open("rb") as file:
+            # A checksum goes on from the frame before; the first one from the log's header.
+            frame_size = _FRAME_HEADER.size + self._page_size
+            file.seek(_WAL_HEADER.size + replayed * frame_size - (self._page_size + 8 if replayed else 8))
+            before: tuple[int, int] = struct.unpack(">II", file.read(8))
+            file.seek(_WAL_HEADER.size + replayed * frame_size)
+            for _ in range(replayed, min(self._present - 1, replayed + _EXAMINED_FRAMES)):
+                frame = file.read(frame_size)
+                found = struct.unpack_from(">II", frame, 16)
+                if self._sums(frame, 0, before) != found:
+                    return any(self._sums(frame, 1 << bit, before) == found for bit in range(32))
+                before = found
+        return False
+
+    def _sums(self, frame: bytes, flipped: int, before: tuple[int, int]) -> tuple[int, int]:
+        """The checksum of a frame, with bits of its commit mark flipped."""
+        page, mark = struct.unpack_from(">II", frame)
+        start = checksum(struct.pack(">II", page, mark ^ flipped), self._order, before)
+        return checksum(frame[_FRAME_HEADER.size :], self._order, start)
 
 
 def replayed_frames(shm: Path) -> int:
@@ -113,8 +151,8 @@ def replayed_frames(shm: Path) -> int:
         return int.from_bytes(file.read(20)[16:20], sys.byteorder)
 
 
-def _checksum(data: bytes, order: str) -> tuple[int, int]:
-    first = second = 0
+def checksum(data: bytes, order: str, start: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    first, second = start
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for one, two in zip(words[::2], words[1::2], strict=True):
         first = (first + one + second) & 0xFFFFFFFF
