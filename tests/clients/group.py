@@ -16,12 +16,13 @@ WAIT_S = 30.0
 
 
 class Worker:
-    """One consumer process. `assigned`, `records` and `errors` follow what it says."""
+    """One consumer process. `assigned`, `rebalances`, `records` and `errors` follow what it says."""
 
     def __init__(self, changed: threading.Condition, **options: Any) -> None:
         self.name: str = options["name"]
         self.assigned: list[int] = []
         self.records: list[tuple[int, int, str]] = []
+        self.rebalances: list[str] = []
         self.commits = 0
         self.errors: list[str] = []
         self.closed = False
@@ -43,6 +44,8 @@ class Worker:
             with self._changed:
                 if "assigned" in said:
                     self.assigned = said["assigned"]
+                if "rebalanced" in said:
+                    self.rebalances.append(said["rebalanced"])
                 if "records" in said:
                     self.records.extend((p, o, v) for p, o, v in said["records"])
                 if "committed" in said:

@@ -42,6 +42,20 @@ def asked_to_close(lines: queue.Queue[str]) -> bool:
         return False
 
 
+def telling(listener: type) -> Any:
+    """A listener, of the client's own class, that tells of each rebalance."""
+
+    class Telling(listener):  # type: ignore[misc]
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say(rebalanced="assign")
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            if revoked:  # both clients call it before the first join, too
+                say(rebalanced="revoke")
+
+    return Telling()
+
+
 def run_confluent(options: dict[str, Any]) -> None:
     from confluent_kafka import Consumer
 
@@ -59,7 +73,10 @@ def run_confluent(options: dict[str, Any]) -> None:
             **({"group.instance.id": options["instance"]} if options["instance"] else {}),
         }
     )
-    consumer.subscribe([options["topic"]])
+    moved = {
+        f"on_{what}": lambda _, partitions, what=what: say(rebalanced=what) for what in ("assign", "revoke", "lost")
+    }
+    consumer.subscribe([options["topic"]], **moved)
     lines = commands()
     assigned: list[int] | None = None
     while not asked_to_close(lines):
@@ -85,12 +102,11 @@ def run_confluent(options: dict[str, Any]) -> None:
 
 
 def run_kafka_python(options: dict[str, Any]) -> None:
-    from kafka import KafkaConsumer
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 
     consumer = KafkaConsumer(
-        options["topic"],
         bootstrap_servers=options["bootstrap"],
         group_id=options["group"],
         client_id=options["name"],
@@ -102,6 +118,7 @@ def run_kafka_python(options: dict[str, Any]) -> None:
         group_instance_id=options["instance"],
         partition_assignment_strategy=[CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor],
     )
+    consumer.subscribe([options["topic"]], listener=telling(ConsumerRebalanceListener))
     lines = commands()
     assigned: list[int] | None = None
     while not asked_to_close(lines):
@@ -122,10 +139,9 @@ def run_kafka_python(options: dict[str, Any]) -> None:
 
 
 async def run_aiokafka(options: dict[str, Any]) -> None:
-    from aiokafka import AIOKafkaConsumer
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
     consumer = AIOKafkaConsumer(
-        options["topic"],
         bootstrap_servers=options["bootstrap"],
         group_id=options["group"],
         client_id=options["name"],
@@ -137,6 +153,7 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
         rebalance_timeout_ms=20_000,
         group_instance_id=options["instance"],
     )
+    consumer.subscribe([options["topic"]], listener=telling(ConsumerRebalanceListener))
     await consumer.start()
     lines = commands()
     assigned: list[int] | None = None

@@ -54,7 +54,12 @@ def connect(address: str) -> Connection:
 
 def join(connection: Connection, group: str, instance: str | None, session_ms: int) -> JoinGroupResponse:
     """As a new member. Version 5 gives out the id at once only to static ones, so dynamic ones ask in version 3."""
-    request = JoinGroupRequest(
+    request = join_request(group, instance, session_ms)
+    return connection.request(request, JoinGroupResponse, version=5 if instance else 3)
+
+
+def join_request(group: str, instance: str | None, session_ms: int) -> JoinGroupRequest:
+    return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=session_ms,
@@ -63,18 +68,22 @@ def join(connection: Connection, group: str, instance: str | None, session_ms: i
         protocol_type="probe",
         protocols=(JoinGroupRequestProtocol(name="any", metadata=b""),),
     )
-    return connection.request(request, JoinGroupResponse, version=5 if instance else 3)
 
 
 def sync(connection: Connection, who: Identity, assignment: bytes) -> SyncGroupResponse:
-    request = SyncGroupRequest(
+    return connection.request(sync_request(who, assignment), SyncGroupResponse, version=3)
+
+
+def sync_request(who: Identity, assignment: bytes | None) -> SyncGroupRequest:
+    """Of a leader who gives itself `assignment`, or of a follower."""
+    given = () if assignment is None else (SyncGroupRequestAssignment(member_id=who.member_id, assignment=assignment),)
+    return SyncGroupRequest(
         group_id=who.group,
         generation_id=who.generation,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
-        assignments=(SyncGroupRequestAssignment(member_id=who.member_id, assignment=assignment),),
+        assignments=given,
     )
-    return connection.request(request, SyncGroupResponse, version=3)
 
 
 def leave(connection: Connection, who: Identity) -> int:

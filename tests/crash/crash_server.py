@@ -77,6 +77,15 @@ class CrashServer:
         self.ready_at = 0.0
         self.kills += 1
 
+    def terminate(self) -> int:
+        """SIGTERM. Returns the exit code, once the process is gone."""
+        assert self._process is not None
+        self._process.terminate()
+        code = self._process.wait(READY_S)
+        self._ready.wait(READY_S)
+        self.ready_at = 0.0
+        return code
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
