@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 from kohort.wire.codec import decode, encode_request
@@ -44,7 +45,7 @@ def serving(*settings: str, data: str = "") -> Iterator[tuple[int, Address, int]
             yield process.pid, ("127.0.0.1", port), _ready(process)
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.wait(60)
 
 
 def _ready(process: subprocess.Popen[str]) -> int:
@@ -52,6 +53,8 @@ def _ready(process: subprocess.Popen[str]) -> int:
     for line in process.stdout:
         found = re.search(r"took_ms=(\d+)", line)
         if found:
+            # What it says later is read and dropped, or the full pipe would stop it.
+            Thread(target=process.stdout.read, daemon=True).start()
             return int(found[1])
     raise AssertionError("the server ended before it was ready")
 

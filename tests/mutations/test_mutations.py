@@ -114,6 +114,11 @@ BUGS = (
         ((GROUP, 'self._rebalances.start(group, now, "a generation was lost")', "pass"),),
         ("failover_between_join_and_sync.txt", "unload_sync.txt"),
     ),
+    Bug(
+        "a name that was forgotten takes its generation along",
+        ((OFFSETS, '            self._emit(generation_record("", highest))\n', "            pass\n"),),
+        ("generation_forgotten.txt",),
+    ),
     # -- fencing
     Bug(
         "the former self of a static member is not fenced",
