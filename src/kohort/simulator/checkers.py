@@ -98,7 +98,6 @@ class Checkers:
             self._offsets_topic = topic.topic_id
             self._compare(broker)
         for facts in self.groups.values():
-            facts.nonempty_at = -(1 << 60)
             self._reload(broker, facts)
 
     def _listen(self, broker: Broker) -> None:
@@ -116,6 +115,7 @@ class Checkers:
 
     def _reload(self, broker: Broker, facts: GroupFacts) -> None:
         facts.unsettled = True
+        facts.nonempty_at = -(1 << 60)  # A rebalance that was never synced is forgotten, and its members with it.
         if broker.state.shards:
             stored = self.ledger.fold(broker.state.shard_of(facts.name)).groups.get(facts.name)
             facts.reload([] if stored is None else [member.member_id for member in stored.members])
@@ -368,7 +368,10 @@ class Checkers:
                 f"{facts.name}: {member_id} was seen {now - member.last_seen} ms ago, of {member.session_ms}",
                 facts.name,
             )
-        for _, asked, response in self._answers:
+        heads: dict[int, Answer] = {}
+        for answer in self._answers:
+            heads.setdefault(answer[0].id, answer)  # What came behind it waited in the connection, and was not parked.
+        for _, asked, response in heads.values():
             request = asked.request
             if (
                 isinstance(request, JoinGroupRequest | SyncGroupRequest)

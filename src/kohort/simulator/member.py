@@ -146,7 +146,7 @@ class Member(Actor):
             session_timeout_ms=options["session_ms"],
             rebalance_timeout_ms=options["rebalance_ms"],
             heartbeat_interval_ms=options["heartbeat_ms"],
-            request_timeout_ms=3_000,
+            request_timeout_ms=options.get("patience_ms", 3_000),
         )
 
     def _restart(self) -> None:

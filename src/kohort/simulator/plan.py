@@ -198,6 +198,7 @@ def _members(random: Random, group: str) -> list[Cast]:
             options["instance"] = f"{group}-{index}"
         options["old"] = random.random() < 0.2
         options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
+        options["patience_ms"] = random.choice((3_000, 12_000))
         options["held"] = random.random() < 0.4
         options["slow"] = random.random() < 0.2
         options["ranged"] = random.random() < 0.6
