@@ -1,7 +1,8 @@
 """kill -9 of a server under load, again and again, and what must hold after each: the cycles and their checks.
 
 A cycle: load; SIGKILL at a moment that the seed chose; the workers are asked what was acknowledged; a pause; the server
-starts again on its port and directory (and is perhaps killed while it starts, several times); then
+starts again on its port and directory (and is perhaps killed while it starts, several times, as it was when it started
+first, on no data at all); then
 
 - each committed offset is at least what was acknowledged or served before, and no larger than what was ever sent;
 - nobody who is fenced had a commit accepted, no generation was given twice (the probes see to it all the time);
@@ -145,6 +146,7 @@ class Run:
         return kinds[: self.cycles]
 
     def _begin(self) -> None:
+        self._kill_while_starting(random.Random(f"{self.seed} first starts"), 2)
         self._server.spawn()
         self._server.wait_ready()
         with Cluster(self._server.address) as cluster:
@@ -184,7 +186,8 @@ class Run:
         self._note_least(after)
         time.sleep(SESSION_MS / 1000 + chance.uniform(0.5, 1.5) if kind == "outage" else chance.uniform(0, 0.4))
         if kind == "start":
-            self._kill_while_starting(chance)
+            self._kill_while_starting(chance, chance.randint(1, 3))
+            self._note_least(self._workers.ask())
         self._start()
         outage = self._server.ready_at - killed
         self._check_offsets()
@@ -212,15 +215,14 @@ class Run:
         self._start_s = self._server.ready_at - began
         self.figures.starts.append(self._start_s)
 
-    def _kill_while_starting(self, chance: random.Random) -> None:
+    def _kill_while_starting(self, chance: random.Random, times: int) -> None:
         """At any moment of a start, its end with the replay and the first turns more often than its beginning."""
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(times):
             self._server.spawn()
             share = chance.uniform(0, 1.3) if chance.random() < 0.3 else chance.uniform(0.6, 1.1)
             time.sleep(share * self._start_s)
             self.figures.kills_while_starting += not self._server.is_ready
             self._server.kill()
-            self._note_least(self._workers.ask())
 
     def _replace_a_worker(self, chance: random.Random, before: dict[str, GroupView]) -> list[Identity]:
         """kill -9 of one. Returns its members' identities, which are fenced once the groups are stable without them."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "serve"]
@@ -93,6 +95,10 @@ class CrashServer:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below the ports that systems give to outgoing connections. One of those might be taken while the server is down,
+    even by a client of it that connects to itself."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
