@@ -349,8 +349,7 @@ class Checkers:
             case "member left":
                 facts.remove(member_id, "it left")
             case "static member returned":
-                if entry.instance_id is not None:
-                    facts.hold_instance(entry.instance_id, member_id)
+                self._returned(facts, entry)
             case "group deleted":
                 facts.current = max(
                     (fold.generations.get(facts.name, 0) for fold in self.ledger.folds.values()), default=0
@@ -380,6 +379,18 @@ class Checkers:
                 and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
             ):
                 raise Violation("who is parked does not expire", f"{facts.name}: {member_id}", facts.name)
+
+    def _returned(self, facts: GroupFacts, entry: JournalEntry) -> None:
+        """Of several that took over in one turn, the last one holds the instance."""
+        same = [
+            told.member_id
+            for told in self._told
+            if told.group == entry.group and told.instance_id == entry.instance_id and told.what == entry.what
+        ]
+        if entry.instance_id is None or same[-1] != entry.member_id:
+            facts.remove(entry.member_id, "fenced")
+        else:
+            facts.hold_instance(entry.instance_id, entry.member_id)
 
     def _check_static_stays(self, facts: GroupFacts, entry: JournalEntry, now: Millis) -> None:
         joining = facts.phase == "PreparingRebalance" and facts.rebalance_started < now and not facts.unsettled
@@ -426,6 +437,7 @@ class Checkers:
             for member_id in list(facts.members):
                 if group is None or member_id not in group.members:
                     facts.remove(member_id, "it was lost with the server")
+            facts.reload([] if group is None else group.members)
             for member in [] if group is None else group.members.values():
                 if member.join is None:
                     facts.admit(member.member_id, member.instance_id, member.session_timeout_ms, now)
