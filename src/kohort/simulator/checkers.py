@@ -374,7 +374,7 @@ class Checkers:
             request = asked.request
             if (
                 isinstance(request, JoinGroupRequest | SyncGroupRequest)
-                and request.member_id == member_id
+                and (request.member_id, request.group_instance_id) == (member_id, member.instance_id)
                 and request.group_id == facts.name
                 and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
             ):
