@@ -217,6 +217,7 @@ class Checkers:
         self._told.clear()
         self.ledger.written.clear()
         self.ledger.before.clear()
+        self.ledger.groups_before.clear()
 
     # -- answers
 

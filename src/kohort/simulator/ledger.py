@@ -60,6 +60,8 @@ class Ledger:
         """By the last commit, in order."""
         self.before: dict[tuple[str, Place], int | None] = {}
         """Committed offsets that the last commit changed, as they were."""
+        self.groups_before: dict[str, GroupMetadataValue | None] = {}
+        """Groups that the last commit changed, as they were."""
         self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def fold(self, shard: int) -> Fold:
@@ -71,6 +73,7 @@ class Ledger:
     def commit(self, operations: Iterable[Operation], offsets_topic: bytes) -> None:
         self.written.clear()
         self.before.clear()
+        self.groups_before.clear()
         for operation in operations:
             if isinstance(operation, Append) and operation.log.topic_id == offsets_topic:
                 fold = self.fold(operation.log.partition)
@@ -87,6 +90,7 @@ class Ledger:
             case OffsetCommitKey():
                 self._offset(fold, key, value)
             case GroupMetadataKey(group=group):
+                self.groups_before.setdefault(group, fold.groups.get(group))
                 if value is None:
                     fold.groups.pop(group, None)
                 else:

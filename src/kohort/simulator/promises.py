@@ -102,7 +102,8 @@ def promised_by_sync(
     _seen(facts, request.member_id, now)
     name = facts.name
     values = [value for key, value in ledger.written if isinstance(key, GroupMetadataKey) and key.group == name]
-    for value in [*values, fold.groups.get(name)]:
+    # A sync that was answered before a static twin took over in the same turn stands in the log as it was.
+    for value in [*values, fold.groups.get(name), ledger.groups_before.get(name)]:
         if value is not None and value.generation == request.generation_id:
             for member in value.members:
                 if member.member_id == request.member_id and member.assignment == response.assignment:
