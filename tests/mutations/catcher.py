@@ -67,7 +67,7 @@ class Planter:
         return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
 
 
-SEEDS = 40
+SEEDS = 150
 
 
 def seen_by(catcher: str) -> str | None:

@@ -183,6 +183,8 @@ class Checkers:
         for entry in self._told:
             if entry.what in ("generation began", "group is empty"):
                 self._generation(entry, now)
+            elif entry.what == "member joined":
+                self.facts(entry.group).joining.add(entry.member_id)
         for facts in self.groups.values():
             facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in self._told)
         self._answers = answers
@@ -331,6 +333,8 @@ class Checkers:
         facts.generations.add(entry.generation_id)
         facts.current = entry.generation_id
         facts.generation_began = now
+        facts.joined |= facts.joining
+        facts.joining.clear()
 
     def _journal(self, entry: JournalEntry, now: Millis) -> None:
         facts = self.facts(entry.group)

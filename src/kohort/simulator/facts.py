@@ -41,6 +41,10 @@ class GroupFacts:
     told: dict[int, Told] = field(default_factory=dict)
     members: dict[str, MemberFacts] = field(default_factory=dict)
     """Everybody who was told that it is a member, and is not gone."""
+    joining: set[str] = field(default_factory=set)
+    """Who joined the running rebalance, by the journal."""
+    joined: set[str] = field(default_factory=set)
+    """Who came into a generation, by the journal: a client that is gone is never told that it did."""
     gone: dict[str, str] = field(default_factory=dict)
     """Who is no member any more, and why. Nobody comes back from here."""
     instances: dict[str, str] = field(default_factory=dict)
@@ -92,6 +96,8 @@ class GroupFacts:
 
     def remove(self, member_id: str, why: str) -> None:
         self.members.pop(member_id, None)
+        self.joining.discard(member_id)
+        self.joined.discard(member_id)
         self.gone.setdefault(member_id, why)
         instance = self.instance_of.get(member_id)
         if instance is not None and self.instances.get(instance) == member_id:

@@ -191,7 +191,7 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
         raise Violation(
             "nobody commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
         )
-    if request.member_id not in facts.members:
+    if request.member_id not in facts.members and request.member_id not in facts.joined:
         raise Violation(
             "members commit, nobody else",
             f"{facts.name}: {request.member_id} was never told that it is one",
