@@ -206,7 +206,7 @@ BUGS = (
     # -- the rebalance
     Bug(
         "a rebalance completes without those that have been given an id and not used it yet",
-        ((REBALANCE, "not open_for_more and not group.pending and", "not open_for_more and"),),
+        ((REBALANCE, "== len(group.members) and not group.pending and", "== len(group.members) and"),),
         ("pending_expires.txt",),
     ),
     Bug(

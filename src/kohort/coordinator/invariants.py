@@ -66,7 +66,7 @@ def _check_phase(running: Running, group: Group) -> None:
             assert not group.members, f"{name}: empty, with members"
             assert group.protocol is None, f"{name}: empty, with a protocol"
         case Phase.PREPARING:
-            assert group.initial or group.members or group.pending, f"{name}: rebalances nobody"
+            assert group.initial or group.members, f"{name}: rebalances nobody"
             waits = (
                 group.initial or group.settling or group.pending or any(m.join is None for m in group.members.values())
             )

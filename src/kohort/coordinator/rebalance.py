@@ -91,8 +91,8 @@ class Rebalances:
     def complete_if_all_joined(self, group: Group, now: Millis) -> None:
         if group.phase is not Phase.PREPARING or group.initial:
             return
-        open_for_more = group.settling and group.members
-        if not open_for_more and not group.pending and group.parked_joins == len(group.members):
+        all_joined = group.parked_joins == len(group.members) and not group.pending and not group.settling
+        if all_joined or not group.members:  # with nobody left there is nothing to wait for, and no timeout either
             self._complete_join(group, now)
         elif ("join", group.group_id, str(group.generation_id)) not in self._running.deadlines:
             self._running.arm("join", group, now + group.rebalance_timeout_ms)

@@ -259,6 +259,7 @@ class Member(Actor):
         self._finder.close()
         self._finder = None
         coordinator = response.coordinators[0]
+        self._drop_coordinator()  # as clients do: what still travels there must not come behind what follows here
         self._link = self.connect(coordinator.node_id)
         if self.options.get("held"):
             self._link.ask(HELD_CLIENT, 3)
