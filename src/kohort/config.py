@@ -158,6 +158,27 @@ class Config:
     )
     group_new_member_join_timeout_ms: int = _setting(300_000, "A new member parked longer than this is removed", low=1)
 
+    # -- consumer groups (KIP-848)
+    group_coordinator_rebalance_protocols: str = _setting(
+        "classic",
+        "Protocols of groups that are served; classic,consumer adds the consumer groups of KIP-848, a preview",
+        one_of=("classic", "classic,consumer"),
+    )
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "A member that sends no heartbeat for this long is removed", low=1
+    )
+    group_consumer_heartbeat_interval_ms: int = _setting(5_000, "How often members are told to heartbeat", low=1)
+    group_consumer_max_size: int = _setting(INT_MAX, "Members of one consumer group", low=1, high=INT_MAX)
+    group_consumer_assignment_interval_ms: int = _setting(
+        1_000, "Least time between two target assignments of a group", low=0, high=15_000
+    )
+    group_consumer_heartbeat_hold_max_ms: int = _setting(
+        4_500,
+        "Longest time a consumer group heartbeat's answer is held; 0 never. The told interval less a tenth, at least "
+        "500 ms, is a bound too",
+        low=0,
+    )
+
     # -- offsets
     offsets_topic_num_partitions: int = _setting(
         50, "Shards of the coordinator; fixed at the first start", low=1, high=10_000

@@ -14,6 +14,7 @@ from typing import Any
 from kohort.broker.handlers import (
     cluster,
     configs,
+    consumer_groups,
     fetch,
     groups,
     metadata,
@@ -27,6 +28,8 @@ from kohort.broker.state import BrokerState, RequestContext
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest
 from kohort.wire.schemas.create_topics import CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
@@ -130,17 +133,25 @@ APIS: dict[int, Api] = {
         _api(IncrementalAlterConfigsRequest, configs.incremental_alter_configs, "0-1"),
         _group(OffsetDeleteRequest, offsets.offset_delete, "0-0"),
         _api(DescribeClusterRequest, cluster.describe_cluster, "0-2"),
+        _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1"),
+        _group(ConsumerGroupDescribeRequest, consumer_groups.describe, "0-1"),
         _api(DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, "0-0"),
     )
 }
 
 API_VERSIONS = APIS[18]
-HEARTBEAT = APIS[12]
+HEARTBEATS = frozenset((12, 68))
+"""The keys of the APIs whose answers may be held."""
 
 
-def advertised() -> tuple[ApiVersion, ...]:
+OF_CONSUMER_GROUPS = frozenset((68, 69))
+"""The keys of the APIs that are there only where consumer groups are served."""
+
+
+def advertised(*, consumer_groups: bool) -> tuple[ApiVersion, ...]:
     """What ApiVersions answers."""
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_first, max_version=api.last)
         for api in sorted(APIS.values(), key=lambda api: api.key)
+        if consumer_groups or api.key not in OF_CONSUMER_GROUPS
     )

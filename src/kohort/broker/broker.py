@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEAT, Api, advertised
+from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, Api, advertised
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
 from kohort.broker.journal_topic import write_journal
@@ -91,7 +91,7 @@ class Broker:
             for index, endpoint in enumerate(endpoints)
         ]
         self._state = BrokerState(config, storage, nodes, random, now)
-        self._state.advertised_apis = advertised()
+        self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
         self._upkeep = Upkeep(self._state, now)
         self._connections: dict[ConnectionId, _Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
@@ -141,6 +141,7 @@ class Broker:
             self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
+            state.tell_topics()
         if not self._stopping:
             self._serve_deadlines()
             self._upkeep.step(now)
@@ -185,7 +186,7 @@ class Broker:
     def _answer_held(self, connection: _Connection) -> None:
         """A heartbeat's answer is held only as long as nothing else comes on its connection."""
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
-        if parked is not None and parked.shard is not None and parked.context.api_key == HEARTBEAT.key:
+        if parked is not None and parked.shard is not None and parked.context.api_key in HEARTBEATS:
             self._state.ask(parked.shard, AnswerHeld(parked.context.request_id))
             self._settle()
 

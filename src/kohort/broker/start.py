@@ -114,6 +114,7 @@ def write_first_records(state: BrokerState) -> None:
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
     _replace_absent_leaders(state)
+    state.tell_topics()
     for index in range(len(state.shards)):
         state.ask(index, Loaded())
 

@@ -36,9 +36,11 @@ from kohort.broker.topics import (
 )
 from kohort.broker.turn import Complaint, ConnectionId, Millis
 from kohort.config import Config
-from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsDeleted
+from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsChanged, TopicsDeleted
 from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
+from kohort.coordinator.topics import Topics, topics_of
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -134,11 +136,13 @@ class BrokerState:
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
 
+        self.serves_consumer_groups = "consumer" in config.group_coordinator_rebalance_protocols.split(",")
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}
         """Topic id: its partitions, by index."""
         self.metadata = self._open_metadata(None)
         self.shards: list[Shard] = []
+        self._told_topics: Topics | None = None
         self.deadlines = ShardDeadlines()
         self.fetch_waits = FetchWaits()
         self.journal = Journal(config)
@@ -151,6 +155,7 @@ class BrokerState:
         self.replies: list[Reply] = []
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
+        self._topics_changed = True
         self._complaints: dict[Complaint, None] = {}
         self._shard_records: dict[int, dict[object, Record]] = {}
         """What the shards decided in this turn. Of a large group only its newest record: the turn is durable as a
@@ -230,6 +235,7 @@ class BrokerState:
 
     def decide(self, record: Record) -> None:
         self.catalog.apply(record)
+        self._topics_changed = True
         self._metadata_records.append(record)
 
     def create_topic(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
@@ -317,6 +323,29 @@ class BrokerState:
             else:
                 self.replies.append(reply)
         return found
+
+    def tell_topics(self) -> None:
+        """Tell the shards of the topics there are, if they are not what they were."""
+        if not self._topics_changed:
+            return
+        self._topics_changed = False
+        topics = topics_of(self._spec_of(topic) for topic in self.catalog.topics.values() if not topic.is_internal)
+        if topics == self._told_topics:
+            return
+        self._told_topics = topics
+        for shard in range(len(self.shards)):
+            self.ask(shard, TopicsChanged(topics))
+
+    def _spec_of(self, topic: Topic) -> TopicSpec:
+        racks = {node.id: node.rack for node in self.nodes}
+        known = any(racks.values())
+        return TopicSpec(
+            topic.topic_id,
+            topic.name,
+            len(topic.partitions),
+            tuple(frozenset(racks.get(r) or "" for r in p.replicas) - {""} for p in topic.partitions) if known else (),
+            tuple(racks.get(p.leader) for p in topic.partitions) if known else (),
+        )
 
     # -- producer ids
 

@@ -14,6 +14,8 @@ from typing import Any, Literal, NewType
 
 import msgspec
 
+from kohort.coordinator.topics import Topics
+
 Millis = int
 RequestId = NewType("RequestId", int)
 """Given by the broker, one a request, never reused."""
@@ -65,6 +67,12 @@ class TopicsDeleted(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
 
 
+class TopicsChanged(msgspec.Struct, frozen=True, gc=False):
+    """Topics were created, grew, moved or were deleted; `topics` is all that there are now. Comes before Loaded."""
+
+    topics: Topics
+
+
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
     """The periodic sweep: offsets and groups past their retention go (KIP-211)."""
 
@@ -78,7 +86,15 @@ class Unloaded(msgspec.Struct, frozen=True, gc=False):
 
 
 Event = (
-    GroupRequested | RequestAbandoned | AnswerHeld | DeadlineReached | TopicsDeleted | ExpireOffsets | Loaded | Unloaded
+    GroupRequested
+    | RequestAbandoned
+    | AnswerHeld
+    | DeadlineReached
+    | TopicsDeleted
+    | TopicsChanged
+    | ExpireOffsets
+    | Loaded
+    | Unloaded
 )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.protocols import candidates
+from kohort.coordinator.reconciliation import Reconciliation, TopicPartition
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Member, Phase
 
@@ -19,11 +21,20 @@ def check(running: Running, hard: HardState) -> None:
             _check_member(running, group, member)
         stored = hard.groups.get(group_id)
         assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
+    for group_id, consumers in hard.consumers.groups.items():
+        assert group_id not in running.groups, f"{group_id}: of both protocols"
+        _check_consumers(running, consumers)
     for request_id, (group_id, member_id) in running.parked.items():
+        if group_id in hard.consumers.groups:
+            assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds a heartbeat of nobody"
+            assert ("consumer hold", group_id, member_id) in running.deadlines, f"{group_id}: holds for ever"
+            continue
         parked = running.groups[group_id].members[member_id]
         held = (parked.join, parked.sync, parked.heartbeat)
         assert request_id in held, f"{group_id}: nobody will answer request {request_id}"
     for (kind, group_id, armed_for), _ in running.deadlines.items():
+        if kind.startswith("consumer "):
+            continue  # looked at with their groups; one that is out of date does nothing
         of = running.groups[group_id]
         match kind:
             case "pending":
@@ -32,6 +43,27 @@ def check(running: Running, hard: HardState) -> None:
                 assert armed_for in of.members, f"{group_id}: a {kind} deadline of nobody"
             case _:
                 assert armed_for == str(of.generation_id), f"{group_id}: a {kind} deadline of an old generation"
+
+
+def _check_consumers(running: Running, group: ConsumerGroup) -> None:
+    name = group.group_id
+    assert group.assignment_epoch <= group.epoch, f"{name}: a target of the future"
+    assert set(group.targets) <= set(group.members), f"{name}: a target of nobody"
+    assert set(group.current) <= set(group.members), f"{name}: partitions of nobody"
+    owned: dict[TopicPartition, str] = {}
+    for member_id, state in group.current.items():
+        assert state.member_epoch <= group.assignment_epoch, f"{name}: {member_id} is ahead of the target"
+        for partition in (*state.assigned, *state.revoking):
+            other = owned.setdefault(partition, member_id)
+            assert other == member_id, f"{name}: {partition} belongs to {other} and {member_id}"
+    assert owned == group.owners, f"{name}: owners {group.owners}, but {owned}"
+    targets = [partition for target in group.targets.values() for partition in target]
+    assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
+    for member_id in group.members:
+        assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
+        revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
+        armed = ("consumer revoke", name, member_id) in running.deadlines
+        assert revokes == armed, f"{name}: {member_id} and its revoke deadline"
 
 
 def _check_members(running: Running, group: Group) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
+from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import generation_record, offset_record
@@ -36,6 +37,8 @@ from kohort.wire.schemas.offset_fetch import (
 )
 
 NO_RETENTION = -1
+MEMBER_EPOCHS = 9
+"""The version of OffsetCommit and OffsetFetch from which on consumer groups' members use them."""
 
 
 class Offsets:
@@ -59,8 +62,10 @@ class Offsets:
             results = []
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                refused = ErrorCode.NONE
-                if len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
+                refused = self._stale(request, topic.topic_id, asked.partition_index)
+                if refused:
+                    pass
+                elif len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     value = OffsetCommitValue(
@@ -80,6 +85,9 @@ class Offsets:
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
         generation = request.generation_id_or_member_epoch
+        consumers = self._hard.consumers.groups.get(request.group_id)
+        if consumers is not None:
+            return _check_consumer_commit(consumers, request, version)
         group = self._running.groups.get(request.group_id)
         if group is None:
             if generation < 0:
@@ -102,9 +110,25 @@ class Offsets:
         self._running.arm_session(group, group.members[request.member_id], now)
         return ErrorCode.NONE
 
+    def _stale(self, request: OffsetCommitRequest, topic_id: bytes, index: int) -> int:
+        """A consumer with an epoch that is over may commit only what it has had at that epoch (KIP-1251)."""
+        group = self._hard.consumers.groups.get(request.group_id)
+        epoch = request.generation_id_or_member_epoch
+        if group is None or epoch < 0:
+            return ErrorCode.NONE
+        state = group.state_of(request.member_id)
+        if epoch == state.member_epoch:
+            return ErrorCode.NONE
+        partition = (topic_id, index)
+        since = state.assigned.get(partition, state.revoking.get(partition))
+        return ErrorCode.NONE if since is not None and since <= epoch else ErrorCode.STALE_MEMBER_EPOCH
+
     # -- fetch
 
-    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def fetch(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+        error = self._check_fetch(request, version)
+        if error:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error, topics=())
         offsets = self._hard.offsets.get(request.group_id, {})
         wanted: dict[tuple[str, bytes], list[int]] = {}
         if request.topics is None:
@@ -126,6 +150,16 @@ class Offsets:
             ),
         )
 
+    def _check_fetch(self, request: OffsetFetchRequestGroup, version: int) -> int:
+        """Whether the member that asks may ask (O20). Nobody in particular may, as an operator does."""
+        group = self._hard.consumers.groups.get(request.group_id)
+        if version < MEMBER_EPOCHS or group is None or (request.member_id is None and request.member_epoch < 0):
+            return ErrorCode.NONE
+        if request.member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        known = group.state_of(request.member_id).member_epoch
+        return ErrorCode.NONE if request.member_epoch == known else ErrorCode.STALE_MEMBER_EPOCH
+
     # -- delete
 
     def delete(self, event: GroupRequested) -> None:
@@ -135,7 +169,7 @@ class Offsets:
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
-        elif group is None and not offsets:
+        elif group is None and not offsets and request.group_id not in self._hard.consumers.groups:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and group.phase is not Phase.EMPTY and group.protocol_type != CONSUMER:
             error = ErrorCode.NON_EMPTY_GROUP
@@ -143,10 +177,13 @@ class Offsets:
             return self._reply(event, OffsetDeleteResponse(error_code=error, topics=()))
         live = group if group is not None and group.phase is not Phase.EMPTY else None
         subscribed = subscribed_topics(live) if live is not None else None
+        consumers = self._hard.consumers.groups.get(request.group_id)
         topics = []
         deleted = 0
         for asked in request.topics:
             kept = live is not None and is_subscribed(live, subscribed, asked.name)
+            if consumers is not None:
+                kept = asked.name in consumers.subscribed_topics
             results = []
             for index in dict.fromkeys(partition.partition_index for partition in asked.partitions):
                 if not kept and (asked.name, index) in offsets:
@@ -179,7 +216,16 @@ class Offsets:
         for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
             group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
-            expired = _expired(offsets, group, retention, now)
+            consumers = self._hard.consumers.groups.get(group_id)
+            if consumers is not None and consumers.members:
+                subscribed = consumers.subscribed_topics
+                expired = [
+                    place
+                    for place, value in offsets.items()
+                    if place[0] not in subscribed and now >= _expiry(value, None, retention)
+                ]
+            else:
+                expired = _expired(offsets, group, retention, now)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             self._note_deleted(group_id, len(expired), "past their retention")
@@ -190,7 +236,8 @@ class Offsets:
     def _forget_former_groups(self) -> None:
         """Of names that no group uses any more the oldest go; the highest of their generations stays for all of them,
         and new groups count on from there (docs/decisions/0002)."""
-        former = [name for name in self._hard.generations if name not in self._running.groups]
+        live = (self._running.groups, self._hard.consumers.groups)
+        former = [name for name in self._hard.generations if not any(name in groups for groups in live)]
         gone = former[: max(len(former) - self._config.group_max_former_groups, 0)]
         highest = max((self._hard.generations[name] for name in gone), default=0)
         if highest > self._hard.forgotten:
@@ -208,6 +255,19 @@ class Offsets:
 
     def _reply(self, event: GroupRequested, body: object) -> None:
         self._running.out.replies.append(Reply(event.request_id, body))
+
+
+def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
+    """O13. Epochs that are over are looked at partition by partition."""
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID if group.members else ErrorCode.NONE
+    if request.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if version < MEMBER_EPOCHS:
+        return ErrorCode.UNSUPPORTED_VERSION
+    known = group.state_of(request.member_id).member_epoch
+    return ErrorCode.STALE_MEMBER_EPOCH if epoch > known or epoch < 0 else ErrorCode.NONE
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:

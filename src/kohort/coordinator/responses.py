@@ -6,6 +6,10 @@ from typing import Any
 
 from kohort.coordinator.events import GroupRequested
 from kohort.coordinator.state import Group, Member
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -79,6 +83,10 @@ def refusal(event: GroupRequested, error: int) -> Any:
             return sync_error(error)
         case HeartbeatRequest():
             return HeartbeatResponse(error_code=error)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerGroupHeartbeatResponse(
+                throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
+            )
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=error)
         case OffsetCommitRequest():

@@ -10,10 +10,15 @@ coordinator is elsewhere (16).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kohort.config import Config
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic_group import ClassicGroups
+from kohort.coordinator.consumer_group import ConsumerGroups
+from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
     AnswerHeld,
     DeadlineReached,
@@ -26,6 +31,7 @@ from kohort.coordinator.events import (
     Record,
     Reply,
     RequestAbandoned,
+    TopicsChanged,
     TopicsDeleted,
     Unloaded,
 )
@@ -33,10 +39,12 @@ from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
-from kohort.coordinator.responses import refusal
+from kohort.coordinator.responses import join_error, refusal
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
@@ -74,12 +82,13 @@ def while_loading(body: Any) -> ErrorCode:
 
 
 class Shard:
-    def __init__(self, index: int, config: Config) -> None:
+    def __init__(self, index: int, config: Config, assignors: Mapping[str, Assignor] = BUILT_IN) -> None:
         self.index = index
         self.hard = HardState()
         self.running = Running(self.hard)
         """For reading: queries, checkers, tests."""
         self._groups = ClassicGroups(config, self.hard, self.running)
+        self.consumers = ConsumerGroups(config, self.hard, self.running, assignors)
         self._offsets = Offsets(config, self.hard, self.running)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
@@ -87,26 +96,37 @@ class Shard:
     # -- the contract
 
     def step(self, event: Event, now: Millis) -> Effects:
-        groups = self._groups
+        groups, consumers = self._groups, self.consumers
         self.running.out = Outbox()
         match event:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
                 while (key := self.running.deadlines.pop_due(now)) is not None:
-                    groups.deadline_reached(key, now)
+                    (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
             case RequestAbandoned():
-                groups.abandon(event.request_id, now)
+                if consumers.holds(event.request_id):
+                    consumers.abandon(event.request_id)
+                else:
+                    groups.abandon(event.request_id, now)
             case AnswerHeld():
-                groups.answer_held(event.request_id)
+                if consumers.holds(event.request_id):
+                    consumers.answer_held(event.request_id)
+                else:
+                    groups.answer_held(event.request_id)
+            case TopicsChanged():
+                consumers.topics_changed(event.topics, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
                 self._offsets.expire(now)
+                consumers.expire()
             case Loaded():
                 groups.load(now)
+                consumers.load(now)
                 self.unavailable = ErrorCode.NONE
             case Unloaded():
+                consumers.unload()
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
         out = self.running.out
@@ -132,6 +152,11 @@ class Shard:
                 self._groups.heartbeat(event, now)
             case OffsetCommitRequest():
                 self._offsets.commit(event, now)
+            case ConsumerGroupHeartbeatRequest():
+                self.consumers.heartbeat(event, now)
+            case JoinGroupRequest() if not self._makes_way(event.body.group_id):
+                refused = join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.version, "")
+                self.running.out.replies.append(Reply(event.request_id, refused))
             case JoinGroupRequest():
                 self._groups.join(event, now)
             case SyncGroupRequest():
@@ -145,19 +170,34 @@ class Shard:
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
 
+    def _makes_way(self, group_id: str) -> bool:
+        """Whether a classic group may have this name. A consumer group without members makes way (J34)."""
+        group = self.consumers.groups.get(group_id)
+        if group is None:
+            return True
+        if group.members:
+            return False
+        self.consumers.delete(group, "it becomes a classic group")
+        return True
+
     def _delete_groups(self, event: GroupRequested) -> None:
         results = []
         for group_id in dict.fromkeys(event.body.groups_names):
             group = self.running.groups.get(group_id)
-            if group is None and group_id not in self.hard.offsets:
+            consumers = self.consumers.groups.get(group_id)
+            if group is None and consumers is None and group_id not in self.hard.offsets:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group is not None and group.phase is not Phase.EMPTY:
+            elif (group is not None and group.phase is not Phase.EMPTY) or (
+                consumers is not None and consumers.members
+            ):
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
                 error = ErrorCode.NONE
                 self._offsets.delete_all(group_id)
                 if group is not None:
                     self.running.delete(group, "asked for")
+                if consumers is not None:
+                    self.consumers.delete(consumers, "asked for")
             results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         self.running.out.replies.append(Reply(event.request_id, DeleteGroupsResponse(results=tuple(results))))
 
@@ -166,7 +206,7 @@ class Shard:
     def fetch_offsets(self, request: OffsetFetchRequestGroup, version: int, now: Millis) -> OffsetFetchResponseGroup:
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable, topics=())
-        return self._offsets.fetch(request)
+        return self._offsets.fetch(request, version)
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         if self.unavailable:
@@ -179,7 +219,7 @@ class Shard:
                 members=(),
             )
         group = self.running.groups.get(group_id)
-        if group is None and group_id in self.hard.offsets:
+        if group is None and group_id in self.hard.offsets and group_id not in self.consumers.groups:
             group = Group(group_id)
         if group is None:
             unknown = version >= 6
@@ -212,6 +252,25 @@ class Shard:
             ),
         )
 
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        error, message = self.unavailable, None
+        group = self.consumers.groups.get(group_id)
+        if not error and group is not None:
+            return described(group, self.consumers.topics, self.consumers.assignor_name(group))
+        if not error:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+            message = f"There is no consumer group {group_id}." if group_id else "The group id is empty."
+        return DescribedConsumerGroup(
+            error_code=error,
+            error_message=message,
+            group_id=group_id,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=(),
+        )
+
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
         """Who is awaited, and for how long still; None for a group that is not there."""
         return status_of(self.running, group_id, now)
@@ -219,19 +278,22 @@ class Shard:
     def list_groups(self, states_filter: tuple[str, ...], types_filter: tuple[str, ...]) -> list[ListedGroup]:
         states = {state.lower() for state in states_filter}
         types = {kind.lower() for kind in types_filter}
-        if types and "classic" not in types:
-            return []
-        known = dict.fromkeys([*self.running.groups, *self.hard.offsets])
         listed = []
-        for group_id in known:
+        if not types or "consumer" in types:
+            for consumers in self.consumers.groups.values():
+                state = state_name(consumers)
+                if not states or state.lower() in states:
+                    listed.append(_listed(consumers.group_id, "consumer", state, "consumer"))
+        if types and "classic" not in types:
+            return listed
+        for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets]):
+            if group_id in self.consumers.groups:
+                continue
             group = self.running.groups.get(group_id) or Group(group_id)
             if not states or group.phase.value.lower() in states:
-                listed.append(
-                    ListedGroup(
-                        group_id=group_id,
-                        protocol_type=group.protocol_type or "",
-                        group_state=group.phase.value,
-                        group_type="classic",
-                    )
-                )
+                listed.append(_listed(group_id, group.protocol_type or "", group.phase.value, "classic"))
         return listed
+
+
+def _listed(group_id: str, protocol_type: str, state: str, group_type: str) -> ListedGroup:
+    return ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kohort.coordinator.consumer_state import ConsumerFold
 from kohort.coordinator.events import Client, Millis, Record, RequestId
 from kohort.coordinator.records import parse
 from kohort.wire.schemas.group_records import (
@@ -32,6 +33,7 @@ class HardState:
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
+        self.consumers = ConsumerFold()
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; outlives the group. The last one announced
         comes last."""
@@ -57,6 +59,8 @@ class HardState:
                 self.generations.pop(key.group, None)
                 if value is not None:
                     self.generations[key.group] = value.generation
+            case _:
+                self.consumers.apply(key, value)
 
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         place = (key.topic, key.partition)

@@ -7,7 +7,12 @@ import re
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kohort.wire.schemas.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -15,6 +20,8 @@ from kohort.wire.schemas.describe_cluster import (
 )
 from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
+GROUP_VERSION = "group.version"
+"""The feature whose level 1 is consumer groups (KIP-848)."""
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 
@@ -28,7 +35,15 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=state.advertised_apis)
+    if not state.serves_consumer_groups:
+        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=state.advertised_apis)
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=state.advertised_apis,
+        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=1, max_version=1),),
+        finalized_features_epoch=0,
+        finalized_features=(FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),),
+    )
 
 
 def find_coordinator(

@@ -1,0 +1,69 @@
+"""The APIs of consumer groups (KIP-848). The shard that owns a group decides."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.handlers.groups import ask_shard
+from kohort.broker.messages import changed
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
+    shard = state.shard_of(request.group_id)
+    error = ErrorCode.NONE
+    if not state.serves_consumer_groups:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif state.coordinator_of(shard) != context.broker_id:
+        error = ErrorCode.NOT_COORDINATOR
+    if error:
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
+        )
+    nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
+    config = state.config
+    may_hold = config.group_heartbeat_hold_enable and not context.more_behind
+    hold_ms = config.group_consumer_heartbeat_hold_max_ms if may_hold else 0
+    return ask_shard(state, shard, request, context, nonce, hold_ms)
+
+
+def describe(
+    state: BrokerState, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = []
+    for group_id in request.group_ids:
+        shard = state.shard_of(group_id)
+        if not state.serves_consumer_groups:
+            described.append(_refused(group_id, ErrorCode.UNSUPPORTED_VERSION))
+            continue
+        if state.coordinator_of(shard) != context.broker_id:
+            described.append(_refused(group_id, ErrorCode.NOT_COORDINATOR))
+            continue
+        group = state.shards[shard].describe_consumer_group(group_id)
+        described.append(group if group.error_code else changed(group, authorized_operations=operations))
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(described))
+
+
+def _refused(group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        error_code=error,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )

@@ -1,0 +1,74 @@
+"""Checks of a ConsumerGroupHeartbeat before anything changes: each returns an error and what to tell, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+
+from kohort.coordinator.checks import LONGEST_NAME
+from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE
+from kohort.coordinator.reconciliation import MemberState, TopicPartition
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+Refusal = tuple[ErrorCode, str]
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Container[str]) -> Refusal | None:
+    """What is wrong with the request, whatever the group (N2-N5)."""
+    wrong = _wrong_field(request, version) or _wrong_join(request)
+    if wrong:
+        return ErrorCode.INVALID_REQUEST, wrong
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        return ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is no assignor {request.server_assignor[:100]!r} here."
+    return None
+
+
+def _wrong_field(request: ConsumerGroupHeartbeatRequest, version: int) -> str:
+    if not request.group_id:
+        return "The group id is empty."
+    if request.instance_id == "" or request.rack_id == "":
+        return "An instance id or rack id that is given must not be empty."
+    if not request.member_id and (version >= 1 or request.member_epoch != 0):
+        return "The member id is empty."
+    if request.member_epoch < LEFT_FOR_A_WHILE:
+        return f"There is no member epoch {request.member_epoch}."
+    if request.member_epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
+        return "Only a static member leaves for a while."
+    if request.subscribed_topic_regex:
+        return "Subscriptions by regular expression are not served yet; subscribe to names."
+    names = (request.group_id, request.member_id, request.instance_id or "", request.rack_id or "")
+    if any(len(name) > LONGEST_NAME for name in names):
+        return f"A name of more than {LONGEST_NAME} characters."
+    return ""
+
+
+def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
+    if request.member_epoch != 0:
+        return ""
+    if request.rebalance_timeout_ms < 0:
+        return "A member that joins tells its rebalance timeout."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "A member that joins owns no partitions, and says so."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "A member that joins tells what it subscribes to."
+    return ""
+
+
+def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
+    """110 for an epoch that is not the member's, unless it missed the answer that told it the present one (N7)."""
+    if epoch == state.member_epoch:
+        return None
+    if epoch > state.member_epoch:
+        return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, not yet {epoch}."
+    missed = epoch == state.previous_member_epoch and owned is not None and all(p in state.assigned for p in owned)
+    if missed:
+        return None
+    return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, no longer {epoch}."
+
+
+def check_static(holder: str | None, member_id: str, instance_id: str) -> Refusal | None:
+    if holder is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, f"Instance {instance_id} is not in the group."
+    if holder != member_id:
+        return ErrorCode.FENCED_INSTANCE_ID, f"Instance {instance_id} is member {holder} now."
+    return None
