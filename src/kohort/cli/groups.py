@@ -23,6 +23,7 @@ from kohort.cli.connect import (
 )
 from kohort.cli.explain import explain, rebalance_lines
 from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.timeline import REBALANCING
 from kohort.client.cluster import Cluster
 from kohort.client.explanations import NoJournal
 from kohort.client.groups import DEAD, Committed, GroupDescription, GroupMember
@@ -37,8 +38,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-
-REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
 app.command("explain")(explain)
 

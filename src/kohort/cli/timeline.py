@@ -364,13 +364,19 @@ def _same(one: Document, other: Document) -> bool:
 # -- the running rebalance
 
 
+REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+"""States of groups, of both protocols, in which not everybody has what it should have."""
+VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to revoke": "to give partitions up"}
+"""States of members whom the others wait for."""
+
+
 def status_lines(status: Document, names: Names) -> list[Line]:
     """Who is awaited in the running rebalance, and for how long still. Nothing where nobody is."""
     now, phase = status["now_ms"], status["phase"]
     counts = status.get("counts", {})
-    awaited = [m for m in status.get("members", ()) if m["state"] in ("awaited to join", "awaited to sync")]
+    awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]
     given_out = [m for m in status.get("members", ()) if m["state"] == "id given out"]
-    if phase not in ("PreparingRebalance", "CompletingRebalance") and not awaited:
+    if phase not in REBALANCING and not awaited:
         return []
     why = f" ({status['why']})" if status.get("why") and phase != "Stable" else ""
     ends = status.get("ends_ms")
@@ -378,12 +384,17 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}", bold=True)]
     if status.get("window"):
         lines.append(Line("more members may come: the group is new, or many come and go", 4))
-    done = {"joined": "have joined", "synced": "have synced"}
+    done = {
+        "joined": "have joined",
+        "synced": "have synced",
+        "waits for partitions": "wait for partitions that others have still",
+        "on its way": "learn of it with their next heartbeat",
+    }
     lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
     for member in awaited[:SHOWN_MEMBERS]:
         leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
         lines.append(Line(f"awaited: {names.with_host(member)}{leader}; {_wait(member)}", 4))
-    total = sum(counts.get(state, 0) for state in ("awaited to join", "awaited to sync"))
+    total = sum(counts.get(state, 0) for state in VERBS)
     if total > len(awaited[:SHOWN_MEMBERS]):
         lines.append(Line(f"and {total - SHOWN_MEMBERS} more are awaited", 4))
     if given_out:
@@ -400,5 +411,4 @@ def _wait(member: Document) -> str:
     session = member.get("session_remaining_ms")
     by_session = session is not None and session == member.get("remaining_ms")
     end = "then its session ends" if by_session else "then it is removed"
-    verb = "to join" if member["state"] == "awaited to join" else "to sync"
-    return f"{verb}, {waited} so far, {remaining} more, {end}"
+    return f"{VERBS[member['state']]}, {waited} so far, {remaining} more, {end}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from kohort.client.connection import Connection
 from kohort.client.errors import BadAnswer, KafkaError
-from kohort.client.groups import GroupDescription, described
+from kohort.client.groups import GroupDescription, consumers_instead, described
 from kohort.client.routing import Router
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -56,7 +56,7 @@ def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
             raise NoJournal(connection.address)
         request = DescribeGroupsRequest(groups=(group_id,), explain_last=max(last, 0))
         row = connection.request(request, DescribeGroupsResponse).groups[0]
-        group = described(row, group_id, router.coordinator(group_id))
+        group = consumers_instead(connection, described(row, group_id, router.coordinator(group_id)))
         if not row.explanation:
             raise NoJournal(connection.address)
         try:

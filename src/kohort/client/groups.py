@@ -17,6 +17,7 @@ from kohort.client.metadata import TopicPartition
 from kohort.client.routing import Router
 from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, subscription_in
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -59,10 +60,11 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a classic group.
+    """A member of a group.
 
-    `metadata` and `assignment` are the member's own bytes. Where the group speaks the consumer protocol, `subscribed`
-    are the topics that it asked for, and `assigned` the partitions by topic that it has; empty otherwise.
+    `metadata` and `assignment` are the member's own bytes, of a classic group. Where the group speaks the consumer
+    protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
+    otherwise.
     """
 
     member_id: str
@@ -143,9 +145,37 @@ def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, Group
 def _describe_group(router: Router, group_id: str) -> GroupDescription:
     def ask(connection: Connection) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
-        return described(answer.groups[0], group_id, router.coordinator(group_id))
+        group = described(answer.groups[0], group_id, router.coordinator(group_id))
+        return consumers_instead(connection, group)
 
     return router.at_coordinator(group_id, ask)
+
+
+def consumers_instead(connection: Connection, group: GroupDescription) -> GroupDescription:
+    """DescribeGroups does not know consumer groups (KIP-848); where it knows none, they are asked for."""
+    if group.state != DEAD or not connection.serves(ConsumerGroupDescribeRequest):
+        return group
+    request = ConsumerGroupDescribeRequest(group_ids=(group.group_id,), include_authorized_operations=False)
+    row = connection.request(request, ConsumerGroupDescribeResponse).groups[0]
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not group.group_id:
+        return group
+    check(row.error_code, f"cannot describe group {group.group_id}", row.error_message)
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            b"",
+            b"",
+            member.subscribed_topic_names,
+            {topic.topic_name: topic.partitions for topic in member.assignment.topic_partitions},
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator
+    )
 
 
 def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDescription:

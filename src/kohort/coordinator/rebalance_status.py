@@ -3,6 +3,7 @@
     PreparingRebalance    joined | awaited to join | id given out
     CompletingRebalance   synced | awaited to sync
     Stable                member | awaited to sync (it has not fetched its assignment; its time runs all the same)
+    of a consumer group   member | awaited to revoke | waits for partitions | on its way (its next heartbeat tells it)
 
 Instants are milliseconds since the epoch. Members are those whom the others wait for first, at most `MAX_MEMBERS`; the
 counts tell of all.
@@ -14,7 +15,9 @@ from collections import Counter
 
 import msgspec
 
+from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import Millis
+from kohort.coordinator.reconciliation import Reconciliation
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, Member, Phase
 from kohort.coordinator.stories import cut
@@ -23,6 +26,9 @@ MAX_MEMBERS = 200
 
 AWAITED_TO_JOIN = "awaited to join"
 AWAITED_TO_SYNC = "awaited to sync"
+AWAITED_TO_REVOKE = "awaited to revoke"
+WAITS_FOR_PARTITIONS = "waits for partitions"
+ON_ITS_WAY = "on its way"
 ID_GIVEN_OUT = "id given out"
 
 
@@ -84,6 +90,47 @@ def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus |
         counts=dict(counts),
         members=members,
     )
+
+
+def consumer_status_of(running: Running, group: ConsumerGroup, phase: str, now: Millis) -> RebalanceStatus:
+    states = {member_id: _consumer_state(group, member_id) for member_id in sorted(group.members)}
+    members = []
+    for member_id, state in sorted(states.items(), key=lambda item: item[1] != AWAITED_TO_REVOKE):
+        member = group.members[member_id]
+        session = running.deadlines.get(("consumer session", group.group_id, member_id))
+        status = MemberStatus(
+            member_id=cut(member_id),
+            state=state,
+            instance_id=None if member.instance_id is None else cut(member.instance_id),
+            client_id=cut(member.client_id),
+            host=cut(member.client_host),
+            session_remaining_ms=_until(session, now),
+        )
+        if state == AWAITED_TO_REVOKE:
+            due = running.deadlines.get(("consumer revoke", group.group_id, member_id))
+            status.remaining_ms = _until(due, now)
+            status.waited_ms = None if due is None else max(now - (due - member.rebalance_timeout_ms), 0)
+        members.append(status)
+    return RebalanceStatus(
+        phase=phase,
+        since_ms=group.assigned_ms,
+        generation=group.epoch,
+        now_ms=now,
+        counts=dict(Counter(states.values())),
+        members=members[:MAX_MEMBERS],
+    )
+
+
+def _consumer_state(group: ConsumerGroup, member_id: str) -> str:
+    if group.is_reconciled(member_id):
+        return "member"
+    match group.state_of(member_id).state:
+        case Reconciliation.UNREVOKED_PARTITIONS:
+            return AWAITED_TO_REVOKE
+        case Reconciliation.UNRELEASED_PARTITIONS:
+            return WAITS_FOR_PARTITIONS
+        case _:
+            return ON_ITS_WAY
 
 
 def _ends(running: Running, group: Group) -> Millis | None:
