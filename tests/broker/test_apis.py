@@ -12,10 +12,12 @@ from test_groups import commit_request, join_request
 from wire_driver import RESPONSES, Wire, batch, create_topic, fetch_request, produce_request
 
 from kohort.broker import handlers
-from kohort.broker.apis import APIS, advertised
+from kohort.broker.apis import APIS, OF_CONSUMER_GROUPS, advertised
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
@@ -120,6 +122,15 @@ def requests(topic: str) -> list[Any]:
             topics=(OffsetDeleteRequestTopic(name=topic, partitions=(OffsetDeleteRequestPartition(**partition),)),),
         ),
         DescribeClusterRequest(),
+        ConsumerGroupHeartbeatRequest(
+            group_id="n",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=(topic,),
+            topic_partitions=(),
+        ),
+        ConsumerGroupDescribeRequest(group_ids=("n",)),
         DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)),
         DeleteTopicsRequest(topic_names=(topic,), topics=(DeleteTopicState(name=topic),), timeout_ms=1),
     ]
@@ -141,7 +152,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("api", "version"), list(cases()))
 def test_every_version_is_answered(api: Any, version: int) -> None:
-    wire = Wire(auto_create_topics_enable=False)
+    wire = Wire(auto_create_topics_enable=False, group_coordinator_rebalance_protocols="classic,consumer")
     client = wire.connect()
     create_topic(client, "t")
     client.ask(commit_request(1, topic="t"), 7)
@@ -155,7 +166,8 @@ def test_every_version_is_answered(api: Any, version: int) -> None:
 def test_the_driver_and_the_table_agree() -> None:
     assert {api.request for api in APIS.values()} == set(RESPONSES)
     assert all(APIS[key].key == key for key in APIS)
-    assert [entry.api_key for entry in advertised()] == sorted(APIS)
+    assert [entry.api_key for entry in advertised(consumer_groups=True)] == sorted(APIS)
+    assert [entry.api_key for entry in advertised(consumer_groups=False)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
 
 
 def test_versions_lie_within_the_schemas() -> None:

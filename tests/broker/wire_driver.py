@@ -26,6 +26,8 @@ from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -66,6 +68,8 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 RESPONSES: dict[type, type] = {
     AlterConfigsRequest: AlterConfigsResponse,
     ApiVersionsRequest: ApiVersionsResponse,
+    ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
     CreatePartitionsRequest: CreatePartitionsResponse,
     CreateTopicsRequest: CreateTopicsResponse,
     DeleteGroupsRequest: DeleteGroupsResponse,
