@@ -14,11 +14,28 @@ nonce a counter. Requests go in their newest version unless `v=` says otherwise.
     loading                                      first: the shard is not loaded until `load`
     vanish NAME                                  the connection of its parked request is gone
     advance 3s    expire    topics-deleted TOPIC    unload    load    restart
+
+Of the consumer protocol (consumer_world.py). A heartbeat says what a client would say: all of it with epoch 0, later
+what has changed. It knows the epoch and the partitions of its last answer, unless that was lost.
+
+    topics t=3 u=2                               all topics that there are
+    beat GROUP NAME [epoch=N] [topics=t+u] [owned=t:0+1|none|null] [assignor=A] [instance=I] [rack=R] [rebalance=30s]
+         [hold=2s] [id=X] [regex=R] [lost=yes]
+    describe-consumer GROUP                      commit and fetch take the member's epoch: fetch GROUP all as=NAME
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from consumer_world import (
+    Consumer,
+    TopicNames,
+    describe_answer,
+    describe_consumer_group,
+    describe_consumer_record,
+    describe_description,
+)
 
 from kohort.config import Config
 from kohort.coordinator.events import (
@@ -34,15 +51,21 @@ from kohort.coordinator.events import (
     Reply,
     RequestAbandoned,
     RequestId,
+    TopicsChanged,
     TopicsDeleted,
     Unloaded,
 )
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
+from kohort.coordinator.topics import Topics
 from kohort.wire.codec import decode, encode
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, OffsetCommitKey
@@ -96,6 +119,8 @@ class Name:
         self.last_join: dict[str, str] = {}
         """Options of its last JoinGroup that was accepted; the next one has them too."""
         self.parked: RequestId | None = None
+        self.consumer = Consumer()
+        self.loses_answer = False
 
 
 class ShardWorld:
@@ -110,6 +135,8 @@ class ShardWorld:
         self.printed: list[str] = []
         self.quiet = False
         self.loading = False
+        self.topics = TopicNames()
+        self.catalog = Topics()
         self._shard: Shard | None = None
 
     @property
@@ -225,6 +252,24 @@ class ShardWorld:
             self.do_sync(group, name, assign=",".join(f"{member}:{member}!" for member in names))
         self.quiet = False
 
+    def do_topics(self, **partitions: str) -> None:
+        self.catalog = self.topics.put({name: int(count) for name, count in partitions.items()})
+        self._step(TopicsChanged(self.catalog))
+
+    def do_beat(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        who.loses_answer = "lost" in options
+        request = who.consumer.request(group, name, self.topics, options)
+        self._ask(who, int(options.get("v", 1)), request, hold_ms=duration(options.get("hold", "0s")))
+
+    def do_describe_consumer(self, group: str) -> None:
+        found = self.shard.describe_consumer_group(_text(group))
+        text = f"described {group}{_error(found.error_code)} {found.group_state!r}"
+        self._print(text + (f" message={found.error_message!r}" if found.error_message else ""))
+        if not found.error_code:
+            for line in describe_description(found, self.topics):
+                self._print(line)
+
     def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
         who = Name("-") if name == "-" else self._name(group, name)
         version = int(options.get("v", 9))
@@ -253,7 +298,7 @@ class ShardWorld:
         )
         self._ask(who, version, request)
 
-    def do_fetch(self, group: str, *places: str) -> None:
+    def do_fetch(self, group: str, *places: str, **options: str) -> None:
         topics: dict[str, list[int]] | None = {}
         for place in places:
             if place == "all":
@@ -264,7 +309,16 @@ class ShardWorld:
         wanted = None
         if topics is not None:
             wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
-        found = self.shard.fetch_offsets(OffsetFetchRequestGroup(group_id=_text(group), topics=wanted), 8, self.now)
+        request = OffsetFetchRequestGroup(group_id=_text(group), topics=wanted)
+        if "as" in options or "id" in options:
+            consumer = self._name(group, options.get("as", "-")).consumer
+            request = OffsetFetchRequestGroup(
+                group_id=_text(group),
+                member_id=options.get("id", consumer.member_id),
+                member_epoch=int(options.get("epoch", consumer.epoch)),
+                topics=wanted,
+            )
+        found = self.shard.fetch_offsets(request, int(options.get("v", 9 if "as" in options else 8)), self.now)
         parts = [
             f"{t.name}-{p.partition_index}={p.committed_offset}"
             + (f" epoch={p.committed_leader_epoch}" if p.committed_leader_epoch != -1 else "")
@@ -339,6 +393,8 @@ class ShardWorld:
         self._shard = Shard(0, Config(**self.settings))
         for record in self.log:
             self._shard.apply(record, self.now)
+        if self.catalog.by_name:
+            self._step(TopicsChanged(self.catalog))
         self._step(Loaded())
 
     # -- machinery
@@ -361,7 +417,7 @@ class ShardWorld:
         request_id = RequestId(self.last_request)
         self.asked[request_id] = (who, api, version)
         nonce = ""
-        if isinstance(body, JoinGroupRequest):
+        if isinstance(body, JoinGroupRequest) or (isinstance(body, ConsumerGroupHeartbeatRequest) and not version):
             self.nonces += 1
             nonce = str(self.nonces)
         who.parked = request_id
@@ -378,7 +434,7 @@ class ShardWorld:
         for entry in effects.journal:
             self._print(describe_entry(entry))
         for record in effects.records:
-            self._print(f"record {describe_record(record)}")
+            self._print(f"record {self._describe_record(record)}")
         for reply in effects.replies:
             self._reply(reply)
 
@@ -404,7 +460,22 @@ class ShardWorld:
                 who.generation = body.generation_id
                 who.protocol = body.protocol_name
                 who.protocol_type = body.protocol_type or who.last_join["type"]
+        if isinstance(body, ConsumerGroupHeartbeatResponse):
+            lost = " (lost)" if who.loses_answer else ""
+            if not who.loses_answer:
+                who.consumer.learn(body)
+                who.generation, who.member_id = who.consumer.epoch, who.consumer.member_id
+            what = describe_answer(body, self.topics)
+            if body.error_code:
+                what = f"{_error(body.error_code)}" + (f": {body.error_message}" if body.error_message else "")
+            self._print(f"reply {who.name} beat{lost}{what}")
+            return
         self._print(f"reply {who.name} {api}{describe_response(body)}")
+
+    def _describe_record(self, record: Record) -> str:
+        parsed = parse(record)
+        assert parsed is not None
+        return describe_consumer_record(*parsed, self.topics) or describe_record(record)
 
     def _print(self, text: str) -> None:
         if not self.quiet:
@@ -431,6 +502,16 @@ class ShardWorld:
                 f"{kind}{' ' + armed_for if kind in OF_MEMBERS else ''} {due / 1000:.3f}"
                 for (kind, of, armed_for), due in groups.deadlines.items()
                 if of == group_id
+            ]
+            if deadlines:
+                lines.append(f"    deadlines: {', '.join(deadlines)}")
+        for group_id, consumers in sorted(self.shard.consumers.groups.items()):
+            held = [member_id for of, member_id in self.shard.consumers.held if of == group_id]
+            lines += describe_consumer_group(consumers, held, self.topics)
+            deadlines = [
+                f"{kind.removeprefix('consumer ')}{f' {armed_for}' if armed_for else ''} {due / 1000:.3f}"
+                for (kind, of, armed_for), due in sorted(groups.deadlines.items(), key=lambda item: (item[1], item[0]))
+                if of == group_id and kind.startswith("consumer ")
             ]
             if deadlines:
                 lines.append(f"    deadlines: {', '.join(deadlines)}")

@@ -1,0 +1,222 @@
+"""Consumer groups in scenarios: what a client of the consumer protocol sends and learns, and how it all is printed.
+
+Partitions are written `t:0+1,u:2`. Topics have an id of their name and a number, so that one that is deleted and
+created again is another one, printed `t'`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.coordinator.consumer_responses import state_name
+from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.reconciliation import MemberState, Reconciliation, TopicPartition
+from kohort.coordinator.stored_assignment import by_topic, member_state, target_partitions
+from kohort.coordinator.topics import Topics, topics_of
+from kohort.wire.schemas.consumer_group_describe import DescribedAssignment, DescribedConsumerGroup
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+
+Partitions = frozenset[TopicPartition]
+
+REJOIN = (25, 110)
+"""The errors after which clients begin again, with epoch 0 and no partitions (N22)."""
+
+
+class TopicNames:
+    """All topics that there are, and the names under which partitions are printed."""
+
+    def __init__(self) -> None:
+        self.present: dict[str, TopicSpec] = {}
+        self.printed: dict[bytes, str] = {}
+        self._created: dict[str, int] = {}
+
+    def put(self, partitions: Mapping[str, int]) -> Topics:
+        """The catalog is this from now on. A topic that was not there before is a new one, whatever its name."""
+        specs = {}
+        for name, count in partitions.items():
+            spec = self.present.get(name)
+            topic_id = spec.topic_id if spec is not None else self._new_id(name)
+            specs[name] = TopicSpec(topic_id, name, count)
+        self.present = specs
+        return topics_of(specs.values())
+
+    def _new_id(self, name: str) -> bytes:
+        number = self._created[name] = self._created.get(name, 0) + 1
+        topic_id = f"{name}{number}".encode().ljust(16, b"\0")
+        self.printed[topic_id] = name + "'" * (number - 1)
+        return topic_id
+
+    def read(self, text: str) -> Partitions:
+        """`t:0+1,u:2`, or `none`."""
+        found = set()
+        for part in filter(None, text.replace("none", "").split(",")):
+            name, _, indexes = part.partition(":")
+            spec = self.present.get(name)
+            topic_id = spec.topic_id if spec is not None else name.encode().ljust(16, b"\0")
+            found.update((topic_id, int(index)) for index in indexes.split("+"))
+        return frozenset(found)
+
+    def text(self, partitions: Iterable[TopicPartition]) -> str:
+        parts = [
+            f"{self.printed[topic_id]}:{'+'.join(map(str, indexes))}" for topic_id, indexes in by_topic(partitions)
+        ]
+        return ",".join(parts) or "none"
+
+    def with_epochs(self, partitions: Mapping[TopicPartition, int]) -> str:
+        """Partitions by the epoch since which they are had: `t:0+1@3`."""
+        epochs = sorted(set(partitions.values()))
+        return " ".join(f"{self.text(p for p in partitions if partitions[p] == e)}@{e}" for e in epochs) or "none"
+
+
+class Consumer:
+    """What a client of the consumer protocol knows."""
+
+    def __init__(self) -> None:
+        self.member_id = ""
+        self.epoch = 0
+        self.owned: Partitions = frozenset()
+        self.told: Partitions | None = None
+        """What it last said that it owns."""
+        self.topics = "t"
+        self.instance: str | None = None
+        self.joins = True
+
+    def request(self, group: str, name: str, topics: TopicNames, options: dict[str, str]) -> Any:
+        """A heartbeat as a client would send it; options override. Returns None for a field that it leaves out."""
+        version = int(options.get("v", 1))
+        epoch = int(options.get("epoch", self.epoch))
+        full = epoch == 0
+        if "instance" in options:
+            self.instance = options["instance"] if options["instance"] != "null" else None
+        if "topics" in options:
+            self.topics = options["topics"]
+        self.member_id = options.get("id", self.member_id or (name if version >= 1 else ""))
+        owned = None if epoch < 0 or self.owned == self.told else self.owned
+        if full:
+            self.owned = owned = frozenset()
+        if "owned" in options:
+            owned = None if options["owned"] == "null" else topics.read(options["owned"])
+        self.told = owned if owned is not None else self.told
+        names: tuple[str, ...] | None = None
+        if (full or "topics" in options) and epoch >= 0 and self.topics != "null":
+            names = tuple(topic for topic in self.topics.split("+") if topic != "none")
+        timeout = options.get("rebalance", "30000" if full else "-1")
+        return ConsumerGroupHeartbeatRequest(
+            group_id=_empty(group),
+            member_id=_empty(self.member_id),
+            member_epoch=epoch,
+            instance_id=_empty(self.instance) if self.instance is not None else None,
+            rack_id=_empty(options["rack"]) if "rack" in options else None,
+            rebalance_timeout_ms=int(timeout.removesuffix("s")) * (1000 if timeout.endswith("s") else 1),
+            subscribed_topic_names=names,
+            subscribed_topic_regex=options.get("regex"),
+            server_assignor=options.get("assignor"),
+            topic_partitions=None
+            if owned is None
+            else tuple(HeartbeatTopicPartitions(topic_id=t, partitions=indexes) for t, indexes in by_topic(owned)),
+        )
+
+    def learn(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+        if answer.error_code in REJOIN:
+            self.epoch, self.owned, self.told = 0, frozenset(), None
+        if answer.error_code:
+            return
+        self.member_id = answer.member_id or self.member_id
+        self.epoch = max(answer.member_epoch, 0)
+        if answer.member_epoch < 0:
+            self.owned, self.told = frozenset(), None
+        elif answer.assignment is not None:
+            self.owned = partitions_of(answer.assignment.topic_partitions)
+            self.told = None
+
+
+def partitions_of(topics: Iterable[Any]) -> Partitions:
+    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
+
+
+def _empty(text: str) -> str:
+    return "" if text == "''" else text
+
+
+# -- printing
+
+
+def describe_answer(answer: ConsumerGroupHeartbeatResponse, topics: TopicNames) -> str:
+    text = f" id={answer.member_id} epoch={answer.member_epoch} interval={answer.heartbeat_interval_ms / 1000:g}s"
+    if answer.assignment is None:
+        return f"{text} unchanged"
+    return f"{text} assignment={topics.text(partitions_of(answer.assignment.topic_partitions))}"
+
+
+def describe_state(state: MemberState, topics: TopicNames) -> str:
+    text = f"epoch={state.member_epoch} previous={state.previous_member_epoch} {state.state.name.split('_')[0]}"
+    text += f" {topics.with_epochs(state.assigned)}"
+    return text + (f" revoking {topics.with_epochs(state.revoking)}" if state.revoking else "")
+
+
+def describe_consumer_record(key: Any, value: Any, topics: TopicNames) -> str | None:
+    """None for a record of another kind."""
+    match key:
+        case ConsumerGroupMetadataKey():
+            return f"consumer group {key.group_id} {f'epoch={value.epoch}' if value is not None else 'deleted'}"
+        case ConsumerGroupTargetAssignmentMetadataKey():
+            return f"target {key.group_id} {f'epoch={value.assignment_epoch}' if value is not None else 'deleted'}"
+        case ConsumerGroupMemberMetadataKey():
+            text = f"member {key.group_id} {key.member_id}"
+            if value is None:
+                return f"{text} deleted"
+            text += f" topics={'+'.join(value.subscribed_topic_names) or 'none'}"
+            text += f" rebalance={value.rebalance_timeout_ms / 1000:g}s"
+            others = {"instance": value.instance_id, "assignor": value.server_assignor, "rack": value.rack_id}
+            return text + "".join(f" {name}={told}" for name, told in others.items() if told is not None)
+        case ConsumerGroupTargetAssignmentMemberKey():
+            what = topics.text(target_partitions(value)) if value is not None else "deleted"
+            return f"target {key.group_id} {key.member_id} {what}"
+        case ConsumerGroupCurrentMemberAssignmentKey():
+            what = describe_state(member_state(value), topics) if value is not None else "deleted"
+            return f"current {key.group_id} {key.member_id} {what}"
+    return None
+
+
+def describe_consumer_group(group: ConsumerGroup, held: Iterable[str], topics: TopicNames) -> list[str]:
+    """The group epoch, the target's epoch, and each member; the target of one only where it is not what it has."""
+    lines = [f"{group.group_id} {state_name(group)}({group.epoch}) target={group.assignment_epoch}"]
+    for member_id in sorted(group.members):
+        state, target = group.state_of(member_id), group.targets.get(member_id, frozenset())
+        text = f"    {member_id} {state.member_epoch} {state.state.name.split('_')[0]} {topics.text(state.assigned)}"
+        if state.state is Reconciliation.UNREVOKED_PARTITIONS:
+            text += f" revoking {topics.text(state.revoking)}"
+        if target != state.assigned.keys():
+            text += f" target {topics.text(target)}"
+        lines.append(text + (" held" if member_id in held else ""))
+    return lines
+
+
+def describe_description(found: DescribedConsumerGroup, topics: TopicNames) -> list[str]:
+    """What ConsumerGroupDescribe tells of a group that is there."""
+
+    def text(assignment: DescribedAssignment) -> str:
+        return topics.text(partitions_of(assignment.topic_partitions))
+
+    lines = [f"    epoch={found.group_epoch} target={found.assignment_epoch} assignor={found.assignor_name!r}"]
+    for member in found.members:
+        lines.append(
+            f"    {member.member_id} instance={member.instance_id} rack={member.rack_id} epoch={member.member_epoch}"
+            f" client={member.client_id} host={member.client_host} type={member.member_type}"
+            f" topics={'+'.join(member.subscribed_topic_names)} has {text(member.assignment)}"
+            f" target {text(member.target_assignment)}"
+        )
+    return lines
