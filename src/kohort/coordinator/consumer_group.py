@@ -337,10 +337,9 @@ class ConsumerGroups:
             )
         return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in sorted(subscribed)})
 
-    def topics_changed(self, topics: Topics, now: Millis) -> None:
+    def topics_changed(self, now: Millis) -> None:
         """Groups whose topics are not what they were get a new target (N19)."""
-        self.topics = topics
-        for group in list(self.groups.values()):
+        for group in self.groups.values():
             if group.members and self._hash(group) != group.metadata_hash:
                 self._bump(group, now, "its topics changed")
                 self._wake(group, now)
@@ -482,6 +481,7 @@ class ConsumerGroups:
                 self._note(group, "group loaded")
             if group.epoch > group.assignment_epoch:
                 self._retarget(group, now)
+        self.topics_changed(now)
 
     def unload(self) -> None:
         for (group_id, member_id), request_id in list(self.held.items()):

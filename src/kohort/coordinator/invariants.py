@@ -11,8 +11,8 @@ from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Member, Phase
 
 
-def check(running: Running, hard: HardState) -> None:
-    """Raises AssertionError, which names the group."""
+def check(running: Running, hard: HardState, *, serving: bool) -> None:
+    """Raises AssertionError, which names the group. Deadlines are there only while the shard serves requests."""
     for group_id, group in running.groups.items():
         assert group_id == group.group_id, group_id
         _check_members(running, group)
@@ -23,7 +23,9 @@ def check(running: Running, hard: HardState) -> None:
         assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
     for group_id, consumers in hard.consumers.groups.items():
         assert group_id not in running.groups, f"{group_id}: of both protocols"
-        _check_consumers(running, consumers)
+        _check_consumers(consumers)
+        if serving:
+            _check_consumer_deadlines(running, consumers)
     for request_id, (group_id, member_id) in running.parked.items():
         if group_id in hard.consumers.groups:
             assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds a heartbeat of nobody"
@@ -45,7 +47,7 @@ def check(running: Running, hard: HardState) -> None:
                 assert armed_for == str(of.generation_id), f"{group_id}: a {kind} deadline of an old generation"
 
 
-def _check_consumers(running: Running, group: ConsumerGroup) -> None:
+def _check_consumers(group: ConsumerGroup) -> None:
     name = group.group_id
     assert group.assignment_epoch <= group.epoch, f"{name}: a target of the future"
     assert set(group.targets) <= set(group.members), f"{name}: a target of nobody"
@@ -59,6 +61,11 @@ def _check_consumers(running: Running, group: ConsumerGroup) -> None:
     assert owned == group.owners, f"{name}: owners {group.owners}, but {owned}"
     targets = [partition for target in group.targets.values() for partition in target]
     assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
+
+
+def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
+    name = group.group_id
+    assert group.epoch == group.assignment_epoch or ("consumer assign", name, "") in running.deadlines, name
     for member_id in group.members:
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
         revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS

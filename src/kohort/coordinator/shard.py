@@ -115,7 +115,9 @@ class Shard:
                 else:
                     groups.answer_held(event.request_id)
             case TopicsChanged():
-                consumers.topics_changed(event.topics, now)
+                consumers.topics = event.topics
+                if not self.unavailable:
+                    consumers.topics_changed(now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
@@ -140,7 +142,7 @@ class Shard:
 
     def validate(self) -> None:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
-        check(self.running, self.hard)
+        check(self.running, self.hard, serving=not self.unavailable)
 
     def _request(self, event: GroupRequested, now: Millis) -> None:
         if self.unavailable:
