@@ -175,20 +175,23 @@ class ConsumerGroups:
         if request.member_epoch != 0:
             refused = check_static(holder, member_id, request.instance_id)
             return refused or check_epoch(group.state_of(member_id), request.member_epoch, owned)
-        if holder is None or holder == member_id:
+        if holder is None:
             return None
-        if group.state_of(holder).member_epoch != LEFT_FOR_A_WHILE:
+        if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE:
+            self._take_over(group, holder, member_id)
+        elif holder != member_id:
             text = f"Instance {request.instance_id} is still in use by member {holder}."
             return ErrorCode.UNRELEASED_INSTANCE_ID, text
-        self._take_over(group, holder, member_id)
         return None
 
     def _take_over(self, group: ConsumerGroup, former_id: str, member_id: str) -> None:
+        """A static member is back, under a new id or its own. What it had is kept for it, but it uses nothing yet."""
         value, target, state = group.members[former_id], group.targets.get(former_id), group.state_of(former_id)
-        self._forget(group, former_id)
-        self.emit(member_record(group.group_id, member_id, value))
-        if target is not None:
-            self.emit(target_record(group.group_id, member_id, target_value(target)))
+        if former_id != member_id:
+            self._forget(group, former_id)
+            self.emit(member_record(group.group_id, member_id, value))
+            if target is not None:
+                self.emit(target_record(group.group_id, member_id, target_value(target)))
         state = MemberState(0, 0, Reconciliation.STABLE, state.assigned, {})
         self.emit(current_record(group.group_id, member_id, current_value(state)))
         self._note(group, "static member returned", "", member_id)
@@ -216,9 +219,11 @@ class ConsumerGroups:
     def _acknowledged(
         self, request: ConsumerGroupHeartbeatRequest, state: MemberState
     ) -> frozenset[TopicPartition] | None:
-        """What the member says it owns, if it says so at its present epoch: then it has seen what it was told."""
-        owned = _owned(request)
-        return owned if request.member_epoch == state.member_epoch and request.member_epoch > 0 else None
+        """What the member says it owns, if it says so at its present epoch: then it has seen what it was told.
+
+        With a join that is so only as long as it was not told any: a static member that is back.
+        """
+        return _owned(request) if request.member_epoch == state.member_epoch else None
 
     # -- leaving
 
