@@ -11,8 +11,9 @@ step builds on it; the caller applies the step's records again, which changes no
 heartbeats that are held: an answer with nothing to say waits until something changes for its member, its time is up,
 or another request stands behind it. Rules: a member that owes a revocation, joins or leaves is never held.
 
-Fencing: a member epoch above the known one is fenced (110); one below only when it is not the previous epoch of a
-member that owns nothing beyond its assignment, because then an answer was lost. A static member that leaves for a while
+Fencing: a member epoch above the known one is fenced (110); one below only when it is not the one that the member said
+last, or when it owns what is not its own: otherwise an answer was lost, or a heartbeat came twice. So a member that
+behaves is never fenced, however many answers it misses, and however far the group went on meanwhile. A static member that leaves for a while
 (-2) keeps its partitions until its session ends; its successor inherits them without a rebalance.
 
 Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance list.
@@ -21,6 +22,7 @@ Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kohort.config import Config
 from kohort.coordinator.assignors.check import checked
@@ -76,6 +78,8 @@ class ConsumerGroups:
         """Held heartbeats: group and member."""
         self._told: dict[tuple[str, str], Millis] = {}
         """The interval that each member was told last."""
+        self._said: dict[tuple[str, str], int] = {}
+        """The epoch that each member said last."""
         self._moving: dict[str, dict[str, None]] = {}
         """Groups that are not stable: their members that have not come to the target yet."""
         self._began: dict[str, Millis] = {}
@@ -108,6 +112,7 @@ class ConsumerGroups:
             return self._refuse(event, *refused)
         self._update(group, request, member_id, event, now)
         before = group.state_of(member_id)
+        self._said[group.group_id, member_id] = request.member_epoch
         state = self._reconcile(group, member_id, now, self._acknowledged(request, before), changed=True)
         self._arm_session(group, member_id, now)
         is_full = request.member_epoch == 0 or (
@@ -115,7 +120,8 @@ class ConsumerGroups:
             and request.subscribed_topic_names is not None
             and request.topic_partitions is not None
         )
-        tell = is_full or state.assigned.keys() != before.assigned.keys()
+        missed = request.member_epoch != before.member_epoch
+        tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
         hold_ms = 0 if tell else self._hold_ms(group, member_id, state, event)
         if hold_ms > 0:
             self._hold(group, member_id, event.request_id, now + hold_ms)
@@ -259,6 +265,7 @@ class ConsumerGroups:
             self._running.deadlines.clear((kind, group.group_id, member_id))
         self._moving.get(group.group_id, {}).pop(member_id, None)
         self._told.pop((group.group_id, member_id), None)
+        self._said.pop((group.group_id, member_id), None)
 
     def _expire(self, group: ConsumerGroup, member_id: str, now: Millis, what: What, why: str, ms: Millis) -> None:
         held = self.held.get((group.group_id, member_id))
@@ -373,6 +380,9 @@ class ConsumerGroups:
             subscription_changed=changed,
         )
         if after is not before:
+            # It may miss this answer as it missed the last one, so the epoch it may come back with is what it said.
+            said = self._said.get((group.group_id, member_id), before.member_epoch)
+            after = replace(after, previous_member_epoch=said)
             self.emit(current_record(group.group_id, member_id, current_value(after)))
             key = (REVOKE, group.group_id, member_id)
             if after.state is not Reconciliation.UNREVOKED_PARTITIONS:
@@ -496,6 +506,7 @@ class ConsumerGroups:
             if group.members:
                 self._note(group, "group unloaded")
         self._told.clear()
+        self._said.clear()
         self._moving.clear()
         self._began.clear()
 
