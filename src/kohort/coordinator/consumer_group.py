@@ -13,8 +13,9 @@ or another request stands behind it. Rules: a member that owes a revocation, joi
 
 Fencing: a member epoch above the known one is fenced (110); one below only when it is not the one that the member said
 last, or when it owns what is not its own: otherwise an answer was lost, or a heartbeat came twice. So a member that
-behaves is never fenced, however many answers it misses, and however far the group went on meanwhile. A static member that leaves for a while
-(-2) keeps its partitions until its session ends; its successor inherits them without a rebalance.
+behaves is never fenced, however many answers it misses, and however far the group went on meanwhile. A static member
+that leaves for a while (-2) keeps its partitions until its session ends; its successor inherits them without a
+rebalance.
 
 Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance list.
 """
