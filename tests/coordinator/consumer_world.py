@@ -100,7 +100,7 @@ class Consumer:
         epoch = int(options.get("epoch", self.epoch))
         full = epoch == 0
         if "instance" in options:
-            self.instance = options["instance"] if options["instance"] != "null" else None
+            self.instance = options["instance"] if options["instance"] not in ("null", "''") else None
         if "topics" in options:
             self.topics = options["topics"]
         self.member_id = options.get("id", self.member_id or (name if version >= 1 else ""))
@@ -118,11 +118,11 @@ class Consumer:
             group_id=_empty(group),
             member_id=_empty(self.member_id),
             member_epoch=epoch,
-            instance_id=_empty(self.instance) if self.instance is not None else None,
+            instance_id="" if options.get("instance") == "''" else self.instance,
             rack_id=_empty(options["rack"]) if "rack" in options else None,
             rebalance_timeout_ms=int(timeout.removesuffix("s")) * (1000 if timeout.endswith("s") else 1),
             subscribed_topic_names=names,
-            subscribed_topic_regex=options.get("regex"),
+            subscribed_topic_regex=_empty(options["regex"]) if "regex" in options else None,
             server_assignor=options.get("assignor"),
             topic_partitions=None
             if owned is None

@@ -139,6 +139,8 @@ class ConsumerGroups:
             if classic is not None and (classic.phase is not Phase.EMPTY or classic.pending):
                 return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is a classic group with members."
             return None
+        if request.member_epoch != 0:
+            return None
         is_known = request.member_id in group.members or request.instance_id in group.instances
         if not is_known and len(group.members) >= self._config.group_consumer_max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full: group.consumer.max.size."
