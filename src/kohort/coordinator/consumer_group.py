@@ -390,7 +390,7 @@ class ConsumerGroups:
             key = (REVOKE, group.group_id, member_id)
             if after.state is not Reconciliation.UNREVOKED_PARTITIONS:
                 self._running.deadlines.clear(key)
-            elif before.state is not Reconciliation.UNREVOKED_PARTITIONS or key not in self._running.deadlines:
+            elif after.revoking.keys() != before.revoking.keys():
                 timeout = group.members[member_id].rebalance_timeout_ms
                 self._running.deadlines.set(key, now + timeout)
         if group.is_reconciled(member_id) and self._moving.get(group.group_id, {}).pop(member_id, self) is None:
