@@ -497,6 +497,10 @@ class ConsumerGroups:
                     self._running.deadlines.set((REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)
             if group.members:
                 self._note(group, "group loaded")
+            moving = [member_id for member_id in group.members if not group.is_reconciled(member_id)]
+            if moving:
+                self._moving[group.group_id] = dict.fromkeys(moving)
+                self._began[group.group_id] = now
             if group.epoch > group.assignment_epoch:
                 self._retarget(group, now)
         self.topics_changed(now)
