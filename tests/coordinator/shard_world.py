@@ -37,6 +37,7 @@ from consumer_world import (
     describe_description,
 )
 
+from kohort.broker.messages import changed
 from kohort.config import Config
 from kohort.coordinator.events import (
     AnswerHeld,
@@ -413,6 +414,8 @@ class ShardWorld:
         api = schema.name.removesuffix("Request")
         # What a client cannot put on the wire, the shard never sees.
         body = decode(type(body), version, encode(body, version))
+        if isinstance(body, OffsetCommitRequest):
+            body = self._with_topic_ids(body)
         self.last_request += 1
         request_id = RequestId(self.last_request)
         self.asked[request_id] = (who, api, version)
@@ -422,6 +425,16 @@ class ShardWorld:
             nonce = str(self.nonces)
         who.parked = request_id
         self._step(GroupRequested(request_id, version, Client(who.name, "/10.0.0.1"), body, nonce, hold_ms))
+
+    def _with_topic_ids(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
+        """As the broker hands commits on: each topic that there is with its name and its id."""
+        topics = []
+        for topic in request.topics:
+            spec = self.topics.present.get(topic.name)
+            if spec is not None:
+                topic = OffsetCommitRequestTopic(name=topic.name, topic_id=spec.topic_id, partitions=topic.partitions)
+            topics.append(topic)
+        return changed(request, topics=tuple(topics))
 
     def _step(self, event: Event) -> None:
         shard = self.shard

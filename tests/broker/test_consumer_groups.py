@@ -1,0 +1,177 @@
+"""Consumer groups through the broker: what it adds to the shards (finding them, topics, ids in commits, being off)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from wire_driver import Connection, Wire, create_topic
+
+from kohort.broker.turn import MoveGroup
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
+from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+ON = {"group_coordinator_rebalance_protocols": "classic,consumer"}
+
+
+def join(group: str = "g", member: str = "m", *topics: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        **(
+            {
+                "group_id": group,
+                "member_id": member,
+                "member_epoch": 0,
+                "rebalance_timeout_ms": 30_000,
+                "subscribed_topic_names": topics or ("t",),
+                "topic_partitions": (),
+            }
+            | fields
+        )
+    )
+
+
+def later(member: str, epoch: int, owned: Any = None) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch, topic_partitions=owned)
+
+
+def parts(response: Any) -> list[tuple[bytes, tuple[int, ...]]]:
+    return [(topic.topic_id, topic.partitions) for topic in response.assignment.topic_partitions]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(**ON)
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    return wire.connect()
+
+
+@pytest.mark.conformance("N1")
+def test_n1_the_protocol_is_off_unless_it_is_turned_on() -> None:
+    client = Wire().connect()
+    assert client.ask(join(), 1).error_code == 35
+    [described] = client.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
+    assert described.error_code == 35
+    versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+    assert {68, 69}.isdisjoint(api.api_key for api in versions.api_keys)
+    assert not versions.finalized_features
+
+
+def test_turned_on_it_is_advertised_as_a_feature(client: Connection) -> None:
+    versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+    assert {68, 69} <= {api.api_key for api in versions.api_keys}
+    assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("group.version", 1)]
+
+
+@pytest.mark.conformance("N4")
+def test_a_member_of_version_0_gets_an_id(client: Connection) -> None:
+    create_topic(client, "t")
+    first, second = (client.ask(join(member=""), 0) for _ in range(2))
+    assert first.error_code == second.error_code == 0
+    assert len(first.member_id) == 36
+    assert first.member_id != second.member_id
+
+
+@pytest.mark.conformance("N19")
+def test_topics_reach_the_group_when_they_are_created_grow_and_go(wire: Wire, client: Connection) -> None:
+    assert parts(client.ask(join(), 1)) == []
+    topic_id = create_topic(client, "t", 2)
+    wire.advance(1000)
+    found = client.ask(later("m", 1), 1)
+    assert parts(found) == [(topic_id, (0, 1))]
+    client.ask(CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=3),), timeout_ms=1), 3)
+    wire.advance(1000)
+    found = client.ask(later("m", found.member_epoch), 1)
+    assert parts(found) == [(topic_id, (0, 1, 2))]
+    client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1), 6)
+    wire.advance(1000)
+    assert parts(client.ask(later("m", found.member_epoch), 1)) == []
+
+
+@pytest.mark.conformance("O13")
+@pytest.mark.parametrize("version", [9, 10])
+def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: int) -> None:
+    wire = Wire(**ON, group_heartbeat_hold_enable=False)
+    client = wire.connect()
+    topic_id = create_topic(client, "t", 2)
+    assert client.ask(join(member="a"), 1).member_epoch == 1
+    wire.advance(1000)
+    client.ask(join(member="b"), 1)
+    epoch = client.ask(later("a", 1), 1).member_epoch
+    assert epoch == 1
+    owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0,)),)
+    assert client.ask(later("a", 1, owned), 1).member_epoch == 2
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=1,
+        member_id="a",
+        topics=(
+            OffsetCommitRequestTopic(
+                name="t",
+                topic_id=topic_id,
+                partitions=tuple(OffsetCommitRequestPartition(partition_index=i, committed_offset=5) for i in (0, 1)),
+            ),
+        ),
+    )
+    [topic] = client.ask(request, version).topics
+    assert [partition.error_code for partition in topic.partitions] == [0, 113]
+
+
+@pytest.mark.conformance("R3")
+def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection) -> None:
+    topic_id = create_topic(client, "t", 2)
+    joined = client.ask(join(), 1)
+    client = wire.restarted(**ON).connect()
+    owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0, 1)),)
+    found = client.ask(later("m", joined.member_epoch, owned), 1)
+    assert (found.error_code, found.member_epoch, found.assignment) == (0, joined.member_epoch, None)
+
+
+@pytest.mark.conformance("R1", "R2")
+def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
+    wire = Wire(brokers=2, **ON)
+    first, second = wire.connect(1), wire.connect(2)
+    create_topic(first, "t", 2)
+    answers = [client.ask(join(), 1).error_code for client in (first, second)]
+    assert sorted(answers) == [0, 16]
+    coordinator, other = (first, second) if answers[0] == 0 else (second, first)
+    coordinator.send(later("m", 1), 1)
+    assert coordinator.responses == []
+    wire.step(MoveGroup("g", 2 if coordinator is first else 1))
+    assert coordinator.take().error_code == 16
+    found = other.ask(join(), 1)
+    assert (found.error_code, found.member_epoch) == (0, 1)
+    [described] = coordinator.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
+    assert described.error_code == 16
+
+
+@pytest.mark.conformance("N23")
+def test_a_description_has_authorized_operations_when_asked_for(client: Connection) -> None:
+    create_topic(client, "t")
+    client.ask(join(), 1)
+    for asked in (False, True):
+        request = ConsumerGroupDescribeRequest(group_ids=("g", "none"), include_authorized_operations=asked)
+        found, unknown = client.ask(request, 1).groups
+        assert (found.authorized_operations != -2147483648) == asked
+        assert (found.group_state, unknown.error_code) == ("Stable", 69)
+
+
+def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t")
+    client.ask(join(), 1)
+    client.send(later("m", 1), 1)
+    assert client.responses == []
+    client.send(ApiVersionsRequest(), 0)
+    heartbeat, versions = client.take(), client.take()
+    assert (heartbeat.error_code, heartbeat.member_epoch, heartbeat.assignment) == (0, 1, None)
+    assert versions.api_keys
