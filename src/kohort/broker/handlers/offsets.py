@@ -53,7 +53,8 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
     known, refused = _known_topics(state, request, context.api_version)
     if not known:
         return OffsetCommitResponse(topics=tuple(refused))
-    if refused or context.api_version >= TOPIC_IDS:
+    if refused or context.api_version >= TOPIC_IDS or state.serves_consumer_groups:
+        # Consumer groups look up partitions by their topic's id, also in commits by name.
         request = changed(request, topics=tuple(known))
     response = ask_shard(state, shard, request, context)
     if not refused and context.api_version < TOPIC_IDS:
