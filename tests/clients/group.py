@@ -21,6 +21,8 @@ class Worker:
     def __init__(self, changed: threading.Condition, **options: Any) -> None:
         self.name: str = options["name"]
         self.assigned: list[int] = []
+        self.assignments: list[list[int]] = []
+        """All that it ever had, in order."""
         self.records: list[tuple[int, int, str]] = []
         self.rebalances: list[str] = []
         self.commits = 0
@@ -44,6 +46,7 @@ class Worker:
             with self._changed:
                 if "assigned" in said:
                     self.assigned = said["assigned"]
+                    self.assignments.append(self.assigned)
                 if "rebalanced" in said:
                     self.rebalances.append(said["rebalanced"])
                 if "records" in said:

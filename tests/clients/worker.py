@@ -59,6 +59,13 @@ def telling(listener: type) -> Any:
 def run_confluent(options: dict[str, Any]) -> None:
     from confluent_kafka import Consumer
 
+    of_protocol: dict[str, Any] = {"group.protocol": "consumer"}
+    if options.get("protocol") != "consumer":
+        of_protocol = {
+            "session.timeout.ms": options["session_timeout_ms"],
+            "heartbeat.interval.ms": options["heartbeat_interval_ms"],
+            "partition.assignment.strategy": "cooperative-sticky" if options["cooperative"] else "range",
+        }
     consumer = Consumer(
         {
             "bootstrap.servers": options["bootstrap"],
@@ -66,10 +73,9 @@ def run_confluent(options: dict[str, Any]) -> None:
             "client.id": options["name"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": options["session_timeout_ms"],
-            "heartbeat.interval.ms": options["heartbeat_interval_ms"],
             "max.poll.interval.ms": max(20_000, options["session_timeout_ms"]),
-            "partition.assignment.strategy": "cooperative-sticky" if options["cooperative"] else "range",
+            "topic.metadata.refresh.interval.ms": 1000,
+            **of_protocol,
             **({"group.instance.id": options["instance"]} if options["instance"] else {}),
         }
     )
