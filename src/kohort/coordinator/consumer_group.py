@@ -439,7 +439,8 @@ class ConsumerGroups:
             self._answer(request_id, group, member_id, group.state_of(member_id), tell=False)
 
     def _wake(self, group: ConsumerGroup, now: Millis) -> None:
-        """Answer the held heartbeats of members for which something has changed; that may free partitions for more."""
+        """Answer the held heartbeats of members that have something to give up or to take; that may free partitions for
+        more. Who only gets another epoch is held on: answered, it could not be reached until its next heartbeat."""
         again = bool(self.held)
         while again:
             again = False
@@ -449,11 +450,10 @@ class ConsumerGroups:
                     continue
                 before = group.state_of(member_id)
                 state = self._reconcile(group, member_id, now, None)
-                if state is not before:
+                if state.assigned.keys() != before.assigned.keys():
                     again = True
                     if self._release(group.group_id, member_id, request_id):
-                        tell = state.assigned.keys() != before.assigned.keys()
-                        self._answer(request_id, group, member_id, state, tell)
+                        self._answer(request_id, group, member_id, state, tell=True)
 
     def holds(self, request_id: RequestId) -> bool:
         found = self._running.parked.get(request_id)
