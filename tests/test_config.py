@@ -95,11 +95,8 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=5
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-group.consumer.session.timeout.ms=6000
-group.consumer.heartbeat.interval.ms=500
 group.consumer.min.session.timeout.ms=1000
 group.consumer.assignors=uniform
-group.coordinator.rebalance.protocols=classic,consumer
 group.streams.heartbeat.interval.ms=500
 offsets.topic.segment.bytes=1048576
 offsets.commit.timeout.ms=5000
@@ -122,6 +119,9 @@ log.retention.check.interval.ms=300000
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=100
 group.max.session.timeout.ms=60000
+group.consumer.session.timeout.ms=6000
+group.consumer.heartbeat.interval.ms=500
+group.coordinator.rebalance.protocols=classic,consumer
 """
     file.write_text(without_effect + with_effect)
     config = load(file=file, environ={})

@@ -161,8 +161,8 @@ class Config:
     # -- consumer groups (KIP-848)
     group_coordinator_rebalance_protocols: str = _setting(
         "classic",
-        "Protocols of groups that are served; classic,consumer adds the consumer groups of KIP-848, a preview",
-        one_of=("classic", "classic,consumer"),
+        "Protocols of groups that are served; classic,consumer adds the consumer groups of KIP-848, a preview. share "
+        "and streams are accepted without effect",
     )
     group_consumer_session_timeout_ms: int = _setting(
         45_000, "A member that sends no heartbeat for this long is removed", low=1
@@ -304,6 +304,10 @@ def check(config: Config) -> Config:
         _check_bounds(name, getattr(config, setting.name))
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+    protocols = {name.strip() for name in config.group_coordinator_rebalance_protocols.split(",")}
+    if "classic" not in protocols or not protocols <= GROUP_PROTOCOLS:
+        given = config.group_coordinator_rebalance_protocols
+        raise ConfigError(f"group.coordinator.rebalance.protocols is {given!r}; it takes classic, or classic,consumer")
     if config.default_replication_factor > config.brokers:
         raise ConfigError(
             f"default.replication.factor is {config.default_replication_factor}, larger than brokers ({config.brokers})"
@@ -317,6 +321,9 @@ def check(config: Config) -> Config:
         listeners=",".join(map(str, listeners)),
         advertised_listeners=",".join(map(str, advertised)),
     )
+
+
+GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
 
 
 class Address(NamedTuple):

@@ -136,7 +136,8 @@ class BrokerState:
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
 
-        self.serves_consumer_groups = "consumer" in config.group_coordinator_rebalance_protocols.split(",")
+        protocols = config.group_coordinator_rebalance_protocols.split(",")
+        self.serves_consumer_groups = "consumer" in (name.strip() for name in protocols)
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}
         """Topic id: its partitions, by index."""
