@@ -291,8 +291,8 @@ BUGS = (
         (
             (
                 SHARD,
-                "group is not None and group.phase is not Phase.EMPTY:",
-                "group is not None and group.phase is Phase.STABLE:",
+                "has_members = group is not None and group.phase is not Phase.EMPTY",
+                "has_members = group is not None and group.phase is Phase.STABLE",
             ),
         ),
         ("delete_groups_by_state.txt",),

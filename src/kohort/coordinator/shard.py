@@ -187,11 +187,10 @@ class Shard:
         for group_id in dict.fromkeys(event.body.groups_names):
             group = self.running.groups.get(group_id)
             consumers = self.consumers.groups.get(group_id)
+            has_members = group is not None and group.phase is not Phase.EMPTY
             if group is None and consumers is None and group_id not in self.hard.offsets:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif (group is not None and group.phase is not Phase.EMPTY) or (
-                consumers is not None and consumers.members
-            ):
+            elif has_members or (consumers is not None and consumers.members):
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
                 error = ErrorCode.NONE
