@@ -425,3 +425,20 @@ def test_r1_a_group_moves_to_another_broker() -> None:
 def test_a_retention_beyond_all_time_is_for_ever(client: Connection) -> None:
     assert commit(client, 3, 2, retention_time_ms=2**63 - 1) == 0
     assert committed(client) == 3
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["leave sent", "no leave"])
+def test_w5_a_leave_behind_a_parked_join_counts_although_the_client_closes(left: bool) -> None:
+    """Clients that close while they join send LeaveGroup behind it, and wait for neither answer."""
+    wire = Wire()
+    client, other, closing = wire.connect(), wire.connect(), wire.connect()
+    create_topic(client, "t", 3)
+    member = stable(client).member_id
+    client_id = closing.ask(join_request(), 4).member_id
+    closing.send(join_request(member=client_id), 4)
+    assert not closing.responses
+    if left:
+        closing.send(LeaveGroupRequest(group_id="g", member_id=client_id), 1)
+    closing.close()
+    described = other.ask(DescribeGroupsRequest(groups=("g",)), 0).groups[0]
+    assert {found.member_id for found in described.members} == ({member} if left else {member, client_id})

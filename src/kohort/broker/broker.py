@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, Api, advertised
+from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, LEAVE_GROUP, Api, advertised
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
 from kohort.broker.journal_topic import write_journal
@@ -195,15 +195,26 @@ class Broker:
         if connection is None:
             return
         connection.closing = True
+        waiting = list(connection.backlog)
         connection.backlog.clear()
         if connection.parked is None:
             return
         parked = self._parked.pop(connection.parked)
+        connection.parked = None
         if parked.shard is None:
-            self._state.fetch_waits.remove(connection.parked)
+            self._state.fetch_waits.remove(parked.context.request_id)
         else:
-            self._state.ask(parked.shard, RequestAbandoned(connection.parked))
+            self._state.ask(parked.shard, RequestAbandoned(parked.context.request_id))
+            self._serve_last_leaves(connection, waiting)
             self._settle()
+
+    def _serve_last_leaves(self, connection: _Connection, waiting: list[bytes]) -> None:
+        """Who closes while joining has sent a leave behind the join; without it the member would stay, and hold up
+        the others, until its session ends. The answers go nowhere.
+        """
+        for frame in waiting:
+            if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:
+                self._handle(connection, frame)
 
     def _shut_down(self) -> None:
         """Parked requests are answered; nothing is taken any more."""
@@ -304,6 +315,8 @@ class Broker:
     # -- what leaves
 
     def _send(self, connection: _Connection, context: RequestContext, response: Any) -> None:
+        if connection.closing:
+            return
         data = encode_response(response, context.api_version, context.correlation_id, api_key=context.api_key)
         self._releases.append(Send(connection.id, data))
 
