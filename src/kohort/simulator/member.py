@@ -144,7 +144,8 @@ class Member(Actor):
             tuple(protocols if options.get("ranged", True) else protocols[::-1]),
             instance_id=self.instance,
             session_timeout_ms=options["session_ms"],
-            rebalance_timeout_ms=options["rebalance_ms"],
+            # Version 0 of JoinGroup has none of its own, and its clients wait as long as their session.
+            rebalance_timeout_ms=options["session_ms" if self._versions[JoinGroupRequest] == 0 else "rebalance_ms"],
             heartbeat_interval_ms=options["heartbeat_ms"],
             request_timeout_ms=options.get("patience_ms", 3_000),
         )
