@@ -219,7 +219,7 @@ class ClassicGroups:
     ) -> None:
         self._update(group, member, event, protocols)
         self._running.park_join(group, member, event, now)
-        self._rebalances.start(group, now, why, member)
+        self._rebalances.start(group, now, why, member, same_members=True)
 
     def _replace_static(
         self, group: Group, former_id: str, member_id: str, event: GroupRequested, protocols: Protocols, now: Millis
@@ -238,11 +238,12 @@ class ClassicGroups:
         self._running.out.note(group, "static member returned", event.body.reason or "", member)
         if group.phase is not Phase.STABLE:
             self._running.park_join(group, member, event, now)
-            return self._rebalances.start(group, now, "a static member returned", member)
+            return self._rebalances.start(group, now, "a static member returned", member, same_members=True)
         record = group_record(group.group_id, value_of(group))
         if vote(group) != group.protocol or self._rebalances.is_too_large(record):
             self._running.park_join(group, member, event, now)
-            return self._rebalances.start(group, now, "a static member returned with other protocols", member)
+            why = "a static member returned with other protocols"
+            return self._rebalances.start(group, now, why, member, same_members=True)
         self._running.out.records.append(record)
         # Below version 9 a leader would compute an assignment that nobody takes: it is told of its old id.
         skip = was_leader and event.version >= 9

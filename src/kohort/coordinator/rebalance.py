@@ -7,7 +7,8 @@ any other ends as soon as all have joined. Whoever does not join or sync in time
 generation is ever completed without assignments.
 
 Storms: members that come and go all the time would cause one rebalance after the other. From the third on that begins
-soon after the one before, the join phase stays open for a while, so that one rebalance serves many of them.
+soon after the one before, because somebody came or went, the join phase stays open for a while, so that one rebalance
+serves many of them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ class Rebalances:
         self._hard = hard
         self._running = running
 
-    def start(self, group: Group, now: Millis, why: str, member: Member | None = None) -> None:
-        """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined."""
+    def start(
+        self, group: Group, now: Millis, why: str, member: Member | None = None, *, same_members: bool = False
+    ) -> None:
+        """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined.
+
+        `same_members`: nobody came or went. The second step of a cooperative rebalance is no sign of a storm.
+        """
         if group.phase is Phase.PREPARING:
             return self.complete_if_all_joined(group, now)
         self._call_off(group, now)
@@ -52,7 +58,8 @@ class Rebalances:
             group.window_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
             self._running.arm("initial", group, now + delay)
             return None
-        self._look_out_for_storm(group, now)
+        if not same_members:
+            self._look_out_for_storm(group, now)
         return self.complete_if_all_joined(group, now)
 
     def _call_off(self, group: Group, now: Millis) -> None:
