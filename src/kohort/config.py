@@ -136,8 +136,8 @@ class Config:
     )
     group_storm_rebalance_delay_ms: int = _setting(
         3_000,
-        "From the third rebalance on that begins this soon after the one before, each waits this long for more "
-        "members to come and go; 0 never",
+        "From the third rebalance on that begins this soon after the one before, because somebody came or went, each "
+        "waits this long for more to come and go; 0 never",
         low=0,
     )
     group_heartbeat_hold_enable: bool = _setting(
