@@ -326,7 +326,8 @@ class BrokerState:
         return found
 
     def tell_topics(self) -> None:
-        """Tell the shards of the topics there are, if they are not what they were."""
+        """Tell the shards of the topics there are, if they are not what they were. Looks at all of them, so it is done
+        once a turn, and before a heartbeat that may need it."""
         if not self._topics_changed:
             return
         self._topics_changed = False

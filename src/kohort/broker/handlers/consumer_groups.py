@@ -32,6 +32,7 @@ def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, contex
         return ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
         )
+    state.tell_topics()
     nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
     config = state.config
     may_hold = config.group_heartbeat_hold_enable and not context.more_behind
