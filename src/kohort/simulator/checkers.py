@@ -410,7 +410,8 @@ class Checkers:
             facts = self.facts(entry.group)
             if facts.unsettled or not facts.pending:
                 continue
-            awaited = [member_id for member_id, until in facts.pending.items() if now < until]
+            used = {told.member_id for told in self._told if told.what == "member joined"}
+            awaited = [m for m, until in facts.pending.items() if now < until and m not in used]
             if entry.what == "group deleted" and awaited and not self._deleting:
                 raise Violation("a group with pending members stays", f"{facts.name}: {awaited}", facts.name)
             if entry.what != "generation began" or facts.initial or facts.phase != "PreparingRebalance":
