@@ -27,6 +27,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 CHUNK = 500
 POLL_S = 0.2
 COMMIT_INTERVAL_S = 0.5
+STOP_S = 15.0
+"""An orderly end takes no longer. Without a server, a last commit would wait for it for a minute."""
 HEARTBEAT_INTERVAL_MS = 1_000
 
 
@@ -78,6 +80,7 @@ class Worker:
         self._options = options
         self._progress = Progress()
         self._stop = threading.Event()
+        self._stopped = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": options.bootstrap_servers,
@@ -103,12 +106,15 @@ class Worker:
             self._stop.wait(max(0.0, began + count / self._options.records_per_second - time.monotonic()))
         self._commit()
         self._consumer.close()
+        self._stopped.set()
         say("stopped")
 
     def _watch_stdin(self) -> None:
         while os.read(sys.stdin.fileno(), 4096):
             pass
         self._stop.set()
+        if not self._stopped.wait(STOP_S):
+            os._exit(1)
 
     def _process(self, messages: list[Message]) -> int:
         records = []
