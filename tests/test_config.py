@@ -51,6 +51,20 @@ def test_toml(tmp_path: Path) -> None:
         (["listeners=a:65535", "brokers=2"], ["consecutive ports"]),
         (["advertised.listeners=0.0.0.0:9092"], ["advertised.listeners", "leads to this machine"]),
         (["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"], ["is larger than"]),
+        (
+            ["group.consumer.session.timeout.ms=9000"],
+            ["group.consumer.min.session.timeout.ms is 45000", "set them both"],
+        ),
+        (["group.consumer.heartbeat.interval.ms=20000"], ["group.consumer.max.heartbeat.interval.ms is 15000"]),
+        (["group.consumer.assignment.interval.ms=15001"], ["group.consumer.max.assignment.interval.ms is 15000"]),
+        (
+            ["group.consumer.min.session.timeout.ms=9", "group.consumer.max.session.timeout.ms=8"],
+            ["group.consumer.min.session.timeout.ms is 9", "larger than", "(8)"],
+        ),
+        (
+            ["group.consumer.session.timeout.ms=5000", "group.consumer.min.session.timeout.ms=5000"],
+            ["must be more than group.consumer.heartbeat.interval.ms (5000)"],
+        ),
         (["default.replication.factor=2"], ["larger than brokers (1)"]),
         (["brokers=3", "broker.rack=a,b"], ["broker.rack names 2 racks"]),
         (["ssl.keystore.location=/k"], ["ssl.keystore.location", "not served by kohort yet"]),
@@ -95,8 +109,7 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=5
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-group.consumer.min.session.timeout.ms=1000
-group.consumer.assignors=uniform
+group.consumer.assignor.offload.enable=true
 group.streams.heartbeat.interval.ms=500
 offsets.topic.segment.bytes=1048576
 offsets.commit.timeout.ms=5000
@@ -120,7 +133,9 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=100
 group.max.session.timeout.ms=60000
 group.consumer.session.timeout.ms=6000
+group.consumer.min.session.timeout.ms=1000
 group.consumer.heartbeat.interval.ms=500
+group.consumer.min.heartbeat.interval.ms=100
 group.coordinator.rebalance.protocols=classic,consumer
 """
     file.write_text(without_effect + with_effect)

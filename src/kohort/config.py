@@ -167,10 +167,20 @@ class Config:
     group_consumer_session_timeout_ms: int = _setting(
         45_000, "A member that sends no heartbeat for this long is removed", low=1
     )
+    group_consumer_min_session_timeout_ms: int = _setting(45_000, "Least session timeout, also of a group", low=1)
+    group_consumer_max_session_timeout_ms: int = _setting(60_000, "Largest session timeout, also of a group", low=1)
     group_consumer_heartbeat_interval_ms: int = _setting(5_000, "How often members are told to heartbeat", low=1)
+    group_consumer_min_heartbeat_interval_ms: int = _setting(5_000, "Least heartbeat interval, also of a group", low=1)
+    group_consumer_max_heartbeat_interval_ms: int = _setting(
+        15_000, "Largest heartbeat interval, also of a group", low=1
+    )
     group_consumer_max_size: int = _setting(INT_MAX, "Members of one consumer group", low=1, high=INT_MAX)
     group_consumer_assignment_interval_ms: int = _setting(
-        1_000, "Least time between two target assignments of a group", low=0, high=15_000
+        1_000, "Least time between two target assignments of a group", low=0
+    )
+    group_consumer_min_assignment_interval_ms: int = _setting(0, "Least assignment interval, also of a group", low=0)
+    group_consumer_max_assignment_interval_ms: int = _setting(
+        15_000, "Largest assignment interval, also of a group", low=0
     )
     group_consumer_heartbeat_hold_max_ms: int = _setting(
         4_500,
@@ -304,6 +314,7 @@ def check(config: Config) -> Config:
         _check_bounds(name, getattr(config, setting.name))
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+    _check_consumer_groups(config)
     protocols = {name.strip() for name in config.group_coordinator_rebalance_protocols.split(",")}
     if "classic" not in protocols or not protocols <= GROUP_PROTOCOLS:
         given = config.group_coordinator_rebalance_protocols
@@ -321,6 +332,37 @@ def check(config: Config) -> Config:
         listeners=",".join(map(str, listeners)),
         advertised_listeners=",".join(map(str, advertised)),
     )
+
+
+BOUNDED = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+"""Settings of consumer groups, without their "group.consumer.", whose bounds are settings themselves."""
+
+
+def consumer_bounds(config: Config, name: str) -> tuple[int, int]:
+    """The least and the largest value of one of BOUNDED, for the server and for single groups."""
+    attribute = name.replace(".", "_")
+    return getattr(config, f"group_consumer_min_{attribute}"), getattr(config, f"group_consumer_max_{attribute}")
+
+
+def _check_consumer_groups(config: Config) -> None:
+    for name in BOUNDED:
+        low, high = consumer_bounds(config, name)
+        if low > high:
+            raise ConfigError(f"group.consumer.min.{name} is {low}, larger than group.consumer.max.{name} ({high})")
+        value = getattr(config, f"group_consumer_{name.replace('.', '_')}")
+        for bound, passed in ((f"min.{name}", value < low), (f"max.{name}", value > high)):
+            if passed:
+                limit = low if value < low else high
+                raise ConfigError(
+                    f"group.consumer.{name} is {value}, beyond its bound: group.consumer.{bound} is {limit}; "
+                    "set them both"
+                )
+    session, interval = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+    if session <= interval:
+        raise ConfigError(
+            f"group.consumer.session.timeout.ms is {session}; it must be more than "
+            f"group.consumer.heartbeat.interval.ms ({interval}), or no member would live to its next heartbeat"
+        )
 
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))

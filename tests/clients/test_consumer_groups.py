@@ -24,7 +24,9 @@ def server() -> Iterator[KohortServer]:
     with KohortServer(
         group_coordinator_rebalance_protocols="classic,consumer",
         group_consumer_session_timeout_ms=3_000,
+        group_consumer_min_session_timeout_ms=1_000,
         group_consumer_heartbeat_interval_ms=1_000,
+        group_consumer_min_heartbeat_interval_ms=100,
         group_consumer_assignment_interval_ms=0,
     ) as running:
         yield running
