@@ -96,7 +96,7 @@ def _phase(explanation: GroupExplanation) -> tuple[Any, Any]:
 
 
 def _print(explanation: GroupExplanation, asked: int) -> None:
-    names = Names([*people_of(explanation.stories), *map(_as_document, explanation.group.members)])
+    names = Names([*people_of(explanation.stories), *map(as_document, explanation.group.members)])
     lines = [_summary(explanation, asked)]
     for story in explanation.stories:
         if story.get("outcome"):
@@ -157,7 +157,7 @@ def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
         return []
     lines = [Line("Who owns what", bold=True)]
     for member in sorted(members, key=lambda member: (member.client_id, member.member_id))[:MOST_OWNERS]:
-        document = _as_document(member)
+        document = as_document(member)
         lines.append(Line(names.with_host(document), 2))
         lines += [Line(_owned(row), 6) for row in owned_since(document, member.assigned, explanation.stories)]
     if len(members) > MOST_OWNERS:
@@ -192,7 +192,7 @@ def _print_offenders(stories: Iterable[Document]) -> None:
     )
 
 
-def _as_document(member: GroupMember) -> dict[str, Any]:
+def as_document(member: GroupMember) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "instance_id": member.group_instance_id,
@@ -213,14 +213,14 @@ def _document(explanation: GroupExplanation) -> dict[str, Any]:
         "stories": list(explanation.stories),
         "owners": [
             {
-                **_as_document(member),
+                **as_document(member),
                 "partitions": [
                     {
                         "topic": row.topic,
                         "partitions": row.partitions,
                         "story": row.story["number"] if row.story is not None else None,
                     }
-                    for row in owned_since(_as_document(member), member.assigned, explanation.stories)
+                    for row in owned_since(as_document(member), member.assigned, explanation.stories)
                 ],
             }
             for member in group.members

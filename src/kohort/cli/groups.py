@@ -1,4 +1,4 @@
-"""`kohort groups`: list, describe and explain groups, over the public protocol.
+"""`kohort groups`: list, describe and explain groups, and try assignors on them, over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
 Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it.
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.assign import assign
 from kohort.cli.connect import (
     DEFAULT_BOOTSTRAP,
     EXIT_CODES,
@@ -40,6 +41,7 @@ app = typer.Typer(
 
 
 app.command("explain")(explain)
+app.command("assign")(assign)
 
 
 @dataclass(frozen=True, slots=True)

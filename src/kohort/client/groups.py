@@ -15,9 +15,13 @@ from kohort.client.errors import check, server_error
 from kohort.client.leaders import by_topic
 from kohort.client.metadata import TopicPartition
 from kohort.client.routing import Router
-from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, subscription_in
+from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, rack_in, subscription_in
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+)
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -64,7 +68,8 @@ class GroupMember:
 
     `metadata` and `assignment` are the member's own bytes, of a classic group. Where the group speaks the consumer
     protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
-    otherwise.
+    otherwise. Only members of consumer groups (KIP-848) have a `target`, the partitions that they are on the way to,
+    and may have subscribed by a `pattern` besides.
     """
 
     member_id: str
@@ -75,6 +80,9 @@ class GroupMember:
     assignment: bytes
     subscribed: tuple[str, ...]
     assigned: Mapping[str, tuple[int, ...]]
+    rack: str | None = None
+    target: Mapping[str, tuple[int, ...]] | None = None
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +177,20 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
             b"",
             b"",
             member.subscribed_topic_names,
-            {topic.topic_name: topic.partitions for topic in member.assignment.topic_partitions},
+            _partitions(member.assignment),
+            member.rack_id,
+            _partitions(member.target_assignment),
+            member.subscribed_topic_regex or "",
         )
         for member in row.members
     )
     return GroupDescription(
         row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator
     )
+
+
+def _partitions(assignment: DescribedAssignment) -> dict[str, tuple[int, ...]]:
+    return {topic.topic_name: topic.partitions for topic in assignment.topic_partitions}
 
 
 def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDescription:
@@ -194,6 +209,7 @@ def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDesc
             member.member_assignment,
             decode_subscription(member.member_metadata) if consumers else (),
             decode_assignment(member.member_assignment) if consumers else {},
+            rack_in(member.member_metadata) if consumers else None,
         )
         for member in row.members
     )

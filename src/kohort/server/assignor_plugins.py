@@ -18,6 +18,11 @@ from importlib.metadata import EntryPoint, entry_points
 GROUP = "kohort.assignors"
 
 
+def names() -> list[str]:
+    """Of what is installed; nothing is imported."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
 def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The objects behind the entry points by name, those installed unless given; and what went wrong with the others.
 

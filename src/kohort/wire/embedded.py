@@ -33,6 +33,12 @@ def subscription_in(data: bytes) -> tuple[str, ...] | None:
     return None if subscription is None else tuple(sorted(subscription.topics))
 
 
+def rack_in(data: bytes) -> str | None:
+    """Where a consumer says that it is; None where it does not, or where the bytes are not the consumer protocol's."""
+    subscription = _decode_versioned(ConsumerProtocolSubscription, data)
+    return None if subscription is None else subscription.rack_id
+
+
 def _decode_versioned(cls: type[_M], data: bytes) -> _M | None:
     """A newer version is read as the newest known: fields are only added."""
     versions = schema_of(cls).versions

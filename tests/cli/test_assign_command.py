@@ -1,0 +1,140 @@
+"""`kohort groups assign --dry-run`: of both protocols, by lag, with plug-ins, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from consumer_member import ConsumerMember
+from group_member import GroupMember
+from run_command import Kohort
+
+from kohort.client.cluster import Cluster
+from kohort.server import assignor_plugins
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kohort-assignor-example"
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with KohortServer(
+        brokers=2,
+        group_initial_rebalance_delay_ms=0,
+        group_coordinator_rebalance_protocols="classic,consumer",
+        group_consumer_assignment_interval_ms=0,
+    ) as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture
+def topic(kohort: Kohort, unique: str) -> str:
+    kohort("topics", "create", unique, "--partitions", "4")
+    return unique
+
+
+def with_two(bootstrap: str, group: str) -> tuple[ConsumerMember, ConsumerMember]:
+    """Two members of a consumer group with two partitions each."""
+    first = ConsumerMember(bootstrap, group, "worker-1", group, instance_id="first")
+    second = ConsumerMember(bootstrap, group, "worker-2", group, instance_id="second-standby")
+    first.heartbeat(acknowledges=False)
+    first.heartbeat()
+    second.heartbeat()
+    assert (first.count(), second.count()) == (2, 2)
+    return first, second
+
+
+@pytest.fixture
+def pair(bootstrap: str, topic: str) -> Iterator[tuple[ConsumerMember, ConsumerMember]]:
+    first, second = with_two(bootstrap, topic)
+    yield first, second
+    first.leave()
+    second.leave()
+
+
+def dry(kohort: Kohort, group: str, assignor: str, *more: str, code: int = 0) -> str:
+    ran = kohort("groups", "assign", "--dry-run", group, "--assignor", assignor, *more, code=code)
+    return ran.err if code else ran.out
+
+
+def test_a_group_that_would_stay_as_it_is(kohort: Kohort, topic: str, pair: tuple[ConsumerMember, ...]) -> None:
+    lines = dry(kohort, topic, "uniform").splitlines()
+    assert lines[0].split() == ["MEMBER", "HOST", "NOW", "THEN", "GETS", "GIVES-UP"]
+    assert lines[1].split() == ["first", "127.0.0.1", "2", "2", "-", "-"]
+    assert lines[3] == f"{topic}: Stable, 2 members; with uniform (now uniform), of 4 partitions: none moved"
+    assert lines[4] == "partitions a member: 2 now, 2 then"
+    assert lines[5].startswith("nothing was changed; computed here in ")
+
+
+def test_lag_is_looked_up(kohort: Kohort, topic: str, bootstrap: str) -> None:
+    """One member has all that waits: with `lag` the other takes half of it."""
+    with Cluster(bootstrap) as cluster:
+        cluster.commit(topic, {(topic, partition): 0 for partition in range(4)})
+        first, second = with_two(bootstrap, topic)
+        (mine,) = first.owned.values()
+        for partition in mine:
+            cluster.produce(topic, partition, [NewRecord(None, b"x", 0)] * 3000)
+    told = json.loads(dry(kohort, topic, "lag", "-o", "json"))
+    by_id = {member["instance_id"]: member for member in told["members"]}
+    assert (by_id["first"]["lag_now"], by_id["first"]["lag_then"]) == (6000, 3000)
+    assert (by_id["second-standby"]["lag_now"], by_id["second-standby"]["lag_then"]) == (0, 3000)
+    assert told["moved"] == sum(len(p) for m in told["members"] for p in m["gets"].values()) > 0
+    assert "lag of a member: 0 to 6000 now, 3000 then" in dry(kohort, topic, "lag")
+    assert json.loads(dry(kohort, topic, "uniform", "-o", "json"))["moved"] == 0
+    first.leave()
+    second.leave()
+
+
+def test_an_installed_assignor_is_tried(
+    kohort: Kohort, topic: str, pair: tuple[ConsumerMember, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
+    entry = EntryPoint("standby", "kohort_assignor_example.standby:StandbyAssignor", assignor_plugins.GROUP)
+    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: [entry])
+    lines = dry(kohort, topic, "standby").splitlines()
+    assert lines[1].split()[:4] == ["first", "127.0.0.1", "2", "4"]
+    assert lines[2].split()[:4] == ["second-standby", "127.0.0.1", "2", "0"]
+    assert "of 4 partitions: 2 moved" in lines[3]
+    assert lines[4] == "partitions a member: 2 now, 0 to 4 then"
+
+
+def test_what_is_refused_is_told_with_its_reason(
+    kohort: Kohort, topic: str, pair: tuple[ConsumerMember, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "twice_assignor.py").write_text(
+        "class Twice:\n    name = 'twice'\n    def assign(self, group):\n"
+        "        [topic] = group.topics\n        return {member: {topic: [0]} for member in group.members}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entries = [
+        EntryPoint("twice", "twice_assignor:Twice", assignor_plugins.GROUP),
+        EntryPoint("absent", "twice_assignor:Absent", assignor_plugins.GROUP),
+    ]
+    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)
+    told = dry(kohort, topic, "twice", code=1)
+    assert "assignor absent: twice_assignor:Absent cannot be loaded" in told
+    assert f"what assignor twice answers for group {topic} would be refused: partition 0 of {topic} goes to " in told
+    assert "there is no assignor thrice here; there are uniform, range, rack, lag, twice" in dry(
+        kohort, topic, "thrice", code=1
+    )
+
+
+def test_a_classic_group_of_consumers(kohort: Kohort, topic: str, bootstrap: str) -> None:
+    member = GroupMember(bootstrap, topic, {topic: (0, 3)})
+    lines = dry(kohort, topic, "uniform").splitlines()
+    assert lines[1].split()[1:] == ["127.0.0.1", "2", "4", f"{topic}[1-2]", "-"]
+    assert "with uniform (now range), of 4 partitions: 2 newly assigned" in lines[2]
+    member.leave()
+    assert dry(kohort, topic, "uniform", code=1).endswith("has no members: there is nobody to assign to\n")
+
+
+def test_what_cannot_be_tried(kohort: Kohort, topic: str) -> None:
+    assert dry(kohort, "nobody", "uniform", code=1) == "kohort: group nobody does not exist\n"
+    told = kohort("groups", "assign", topic, "--assignor", "lag", code=2).err
+    assert "there is only the dry run" in told
+    assert "consumer.assignor=lag" in told

@@ -1,0 +1,56 @@
+"""A member of a consumer group (KIP-848), driven by hand: each heartbeat is the test's, and so is what it owns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.client.connection import Connection
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+
+class ConsumerMember:
+    """Joins when it is made. It owns what it was told, until `heartbeat` says otherwise."""
+
+    def __init__(self, bootstrap: str, group_id: str, member_id: str, *topics: str, **fields: Any) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: dict[bytes, tuple[int, ...]] = {}
+        host, _, port = bootstrap.split(",")[0].rpartition(":")
+        with_any = Connection(host, int(port), client_id=member_id)
+        found = with_any.request(FindCoordinatorRequest(coordinator_keys=(group_id,)), FindCoordinatorResponse)
+        with_any.close()
+        self.connection = Connection(found.coordinators[0].host, found.coordinators[0].port, client_id=member_id)
+        self._fields = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": topics, **fields}
+        self._send(topic_partitions=(), **self._fields)
+
+    def heartbeat(self, *, acknowledges: bool = True) -> None:
+        """Say all, what it owns included; that is answered at once. Or say nothing, which may be held."""
+        owned = tuple(HeartbeatTopicPartitions(topic_id=topic, partitions=p) for topic, p in self.owned.items())
+        if acknowledges:
+            self._send(topic_partitions=owned, **self._fields)
+        else:
+            self._send()
+
+    def leave(self) -> None:
+        self.epoch = -1
+        self._send()
+        self.connection.close()
+
+    def count(self) -> int:
+        return sum(map(len, self.owned.values()))
+
+    def _send(self, **fields: Any) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch, **fields
+        )
+        answer = self.connection.request(request, ConsumerGroupHeartbeatResponse)
+        assert answer.error_code == 0, answer
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = {topic.topic_id: topic.partitions for topic in answer.assignment.topic_partitions}
