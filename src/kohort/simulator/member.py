@@ -24,19 +24,16 @@ from kohort.client.membership import (
     Protocol,
     Settings,
 )
-from kohort.simulator.actor import Actor
-from kohort.simulator.network import Link
+from kohort.simulator.participant import Participant
 from kohort.simulator.plan import NOBODYS, TOPICS, Faults
 from kohort.simulator.process import Process
 from kohort.simulator.world import Millis, Violation, World
 from kohort.wire.codec import decode, encode
-from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentResponseTopicPartition,
     ConsumerProtocolSubscription,
 )
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponseMember
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
@@ -61,9 +58,6 @@ OLD = (
     {JoinGroupRequest: 5, SyncGroupRequest: 3, HeartbeatRequest: 3, LeaveGroupRequest: 3, OffsetCommitRequest: 7},
 )
 """Versions of older clients; the last one is the oldest that knows static members."""
-
-HELD_CLIENT = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0")
-"""Tells the server that this client's heartbeats may be held."""
 
 SUBSCRIPTION = b"\0\1" + encode(ConsumerProtocolSubscription(topics=tuple(TOPICS)), 1)
 
@@ -96,45 +90,29 @@ class Owners:
                 del self._owners[member.group, generation, place]
 
 
-class Member(Actor):
+class Member(Participant):
+    membership: Membership
+
     def __init__(
         self, world: World, process: Process, faults: Faults, name: str, owners: Owners, options: dict[str, Any]
     ) -> None:
-        super().__init__(world, process, faults, name)
-        self.options = options
-        self.group: str = options["group"]
-        self.instance: str | None = options.get("instance")
-        self.life: str = options.get("life", "stays")
-        self.membership: Membership
+        super().__init__(world, process, faults, name, options)
         self.generation = -1
         self.owned: list[Place] = []
-        self.lives = 0
         self._owners = owners
         self._positions: dict[Place, int] = {}
-        self._link: Link | None = None
-        self._finder: Link | None = None
         self._round = 0
         """Of its work: what was planned in an earlier one is void."""
-        self._wake_at: Millis | None = None
         self._versions = NEWEST
         if options.get("old"):
             self._versions = OLD[2] if self.instance is not None else self.random.choice(OLD)
 
     # -- its life
 
-    def start(self) -> None:
-        """A new process; a static member keeps its instance id."""
-        self.lives += 1
-        self.running = True
+    def begin(self) -> None:
         self.membership = Membership(self._settings())
-        self._wake_at = None
         self.membership.join(self.world.now, "it starts")
-        self.tell("starts")
-        self._act()
-        if not self.world.healed:
-            plan = {"restarts": self._restart, "leaves": self.leave, "dies": self.die}.get(self.life)
-            if plan is not None:
-                self.soon(self.random.randrange(1_000, self.options.get("lasts_ms", 15_000)), plan)
+        self.act()
 
     def _settings(self) -> Settings:
         options = self.options
@@ -150,41 +128,14 @@ class Member(Actor):
             request_timeout_ms=options.get("patience_ms", 3_000),
         )
 
-    def _restart(self) -> None:
-        if self.world.healed:
-            return
-        if self.random.random() < 0.5:
-            self.die()
-        else:
-            self.leave()
-        self.world.after(self.random.choice((10, 1_000, 8_000)), self.revive)
+    def say_goodbye(self, *, static_too: bool) -> None:
+        self.membership.leave(self.world.now, "it is done", static_too=static_too)
 
-    def revive(self) -> None:
-        if not self.running:
-            self.start()
-
-    def leave(self) -> None:
-        """An orderly end; a static member only goes."""
-        if self.running and not self.paused:
-            self.tell("leaves")
-            self.membership.leave(self.world.now, "it is done", static_too=self.random.random() < 0.3)
-            self._act()
-
-    def die(self) -> None:
-        """SIGKILL: the system closes its connections, as a rule."""
-        if not self.running:
-            return
-        self.tell("is killed")
-        for link in (self._link, self._finder):
-            if link is not None:
-                link.close()
-        self._stop()
-
-    def _stop(self) -> None:
-        self._forget_assignment()
-        self._link = self._finder = None
+    def forget(self) -> None:
+        self._owners.give_up(self, self.generation, self.owned)
+        self.owned = []
+        self._positions.clear()
         self._round += 1
-        self.end()
 
     @property
     def content(self) -> bool:
@@ -193,14 +144,14 @@ class Member(Actor):
 
     # -- the membership's actions
 
-    def _act(self) -> None:
+    def act(self) -> None:
         for action in self.membership.take():
             match action:
                 case Ask():
                     self._send(action.request, action.number)
                 case FindCoordinator():
-                    self._drop_coordinator()
-                    self._find()
+                    self.drop_coordinator()
+                    self.find()
                 case LetGo():
                     self._let_go(action)
                 case Assign():
@@ -209,90 +160,14 @@ class Member(Actor):
                     self._assigned(action)
                 case Lost():
                     self.tell(f"has lost its assignment: {action.reason}")
-                    self._forget_assignment()
+                    self.forget()
                 case Ended():
-                    self._ended(action)
+                    self.over(action.error)
                     return
-        self._plan_wake()
-
-    def _plan_wake(self) -> None:
-        deadline = self.membership.next_deadline()
-        if deadline is not None and (self._wake_at is None or deadline < self._wake_at):
-            self._wake_at = deadline
-            self.soon(max(deadline - self.world.now, 0), self._wake, self.membership, deadline)
-
-    def _wake(self, membership: Membership, planned: Millis) -> None:
-        if membership is not self.membership or self._wake_at != planned:
-            return
-        self._wake_at = None
-        membership.wake(self.world.now, self.random.random())
-        self._act()
-
-    def _ended(self, action: Ended) -> None:
-        self.tell(f"its membership ends, error {action.error}")
-        for link in (self._link, self._finder):
-            if link is not None:
-                self.world.after(5, link.close)
-        self._stop()
-        if self.life in ("stays", "restarts"):
-            self.world.after(self.random.choice((500, 2_000)), self.revive)
-
-    # -- the coordinator
-
-    def _drop_coordinator(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    def _find(self) -> None:
-        if self._finder is not None:
-            self._finder.close()
-        self._finder = self.connect(self.any_broker())
-        self._finder.ask(FindCoordinatorRequest(key=self.group, coordinator_keys=(self.group,)), 4, "found")
-        self.soon(2_000, self._find_again, self._finder)
-
-    def _find_again(self, finder: Link) -> None:
-        if finder is self._finder:
-            self._find()
-
-    def _found(self, response: FindCoordinatorResponse) -> None:
-        assert self._finder is not None
-        self._finder.close()
-        self._finder = None
-        coordinator = response.coordinators[0]
-        self._drop_coordinator()  # as clients do: what still travels there must not come behind what follows here
-        self._link = self.connect(coordinator.node_id)
-        if self.options.get("held"):
-            self._link.ask(HELD_CLIENT, 3)
-        self.membership.coordinator_found(self.world.now)
-        self._act()
-
-    def on_cut(self, link: Link) -> None:
-        if link is self._finder:
-            self._finder = None
-            self.soon(self.random.randrange(50, 300), self._look_again)
-        elif link is self._link:
-            self._link = None
-            self.membership.failed(self.world.now, self.random.random())
-            self._act()
-
-    def _look_again(self) -> None:
-        if self._finder is None and self._link is None:
-            self._find()
+        self.plan_wake()
 
     def _send(self, request: Any, tag: Any) -> None:
-        if self._link is not None:
-            self._link.ask(request, self._versions[type(request)], tag)
-
-    def on_answer(self, link: Link, tag: Any, response: Any) -> None:
-        if link is self._finder:
-            self._found(response)
-        elif link is self._link:
-            if isinstance(tag, int):
-                self.membership.received(tag, response, self.world.now, self.random.random())
-                self._act()
-            else:
-                tag(response)
+        self.send(request, self._versions[type(request)], tag)
 
     # -- the assignment
 
@@ -307,7 +182,7 @@ class Member(Actor):
     def _assign(self, membership: Membership, action: Assign) -> None:
         if membership is self.membership:
             membership.assign(action.generation_id, divide(self.world.topics, action.members), self.world.now)
-            self._act()
+            self.act()
 
     def _assigned(self, action: Assigned) -> None:
         assignment = decode(ConsumerProtocolAssignment, 0, action.assignment, 2) if action.assignment else None
@@ -320,12 +195,6 @@ class Member(Actor):
         if self.owned:
             self._read_positions(self._round)
 
-    def _forget_assignment(self) -> None:
-        self._owners.give_up(self, self.generation, self.owned)
-        self.owned = []
-        self._positions.clear()
-        self._round += 1
-
     def _let_go(self, action: LetGo) -> None:
         self._round += 1
         slow = self.options.get("slow") and self.random.random() < 0.3
@@ -336,15 +205,15 @@ class Member(Actor):
 
     def _gone(self, membership: Membership, generation: int) -> None:
         if membership is self.membership and membership.phase is Phase.LETTING_GO and generation == self.generation:
-            self._forget_assignment()
+            self.forget()
             membership.let_go(self.world.now)
-            self._act()
+            self.act()
 
     def topics_changed(self) -> None:
         """Somebody created or deleted a topic: the leader rejoins, for a new assignment."""
         if self.content:
             self.membership.subscribe(self.membership.settings.protocols, self.world.now)
-            self._act()
+            self.act()
 
     # -- work
 
@@ -354,8 +223,7 @@ class Member(Actor):
             topics.setdefault(topic, []).append(index)
         asked = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
         request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=self.group, topics=asked),))
-        if self._link is not None:
-            self._link.ask(request, 8, partial(self._positions_read, work))
+        self.send(request, 8, partial(self._positions_read, work))
         self.soon(3_000, self._read_again, work)
 
     def _read_again(self, work: int) -> None:
@@ -401,7 +269,7 @@ class Member(Actor):
         errors = {p.error_code for t in response.topics for p in t.partitions} - {0, 3}
         if errors:
             self.membership.commit_answered(min(errors), generation, self.world.now)
-            self._act()
+            self.act()
 
 
 def divide(topics: dict[str, int], members: tuple[JoinGroupResponseMember, ...]) -> dict[str, bytes]:

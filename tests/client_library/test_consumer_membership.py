@@ -1,0 +1,368 @@
+"""The member of a consumer group without IO: what it says and when, what it owns, what each error code makes it do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from kohort.client.consumer_membership import (
+    Added,
+    Assured,
+    ConsumerMembership,
+    ConsumerSettings,
+    Doubtful,
+    Lost,
+    Phase,
+    Revoke,
+    Subscription,
+    Waits,
+)
+from kohort.client.membership import Ask, Ended, FindCoordinator
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+
+SETTINGS = ConsumerSettings(
+    "orders", "m", rebalance_timeout_ms=30_000, session_timeout_ms=10_000, request_timeout_ms=4_000
+)
+T = b"t" * 16
+
+
+def partitions(*numbers: int) -> frozenset[tuple[bytes, int]]:
+    return frozenset((T, number) for number in numbers)
+
+
+def owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
+    """The numbers of T that the request says are owned."""
+    if request.topic_partitions is None:
+        return None
+    return [number for topic in request.topic_partitions for number in topic.partitions]
+
+
+def answer(
+    epoch: int = 1, assigned: Iterable[int] | None = None, *, interval: int = 3_000, error: int = 0
+) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if assigned is not None:
+        only = HeartbeatTopicPartitions(topic_id=T, partitions=tuple(assigned))
+        assignment = HeartbeatAssignment(topic_partitions=(only,))
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=error,
+        member_id="m",
+        member_epoch=epoch,
+        heartbeat_interval_ms=interval,
+        assignment=assignment,
+    )
+
+
+class Driver:
+    def __init__(self, topics: tuple[str, ...] = ("t",), regex: str | None = None, **settings: Any) -> None:
+        self.member = ConsumerMembership(dataclasses.replace(SETTINGS, **settings), Subscription(topics, regex))
+        self.now = 0
+        self.number = 0
+
+    def take(self, *kinds: type) -> list[Any]:
+        """The actions, which must be of these kinds."""
+        actions = self.member.take()
+        assert [type(action) for action in actions] == list(kinds), actions
+        for action in actions:
+            if isinstance(action, Ask):
+                self.number = action.number
+        return [action.request if isinstance(action, Ask) else action for action in actions]
+
+    def answer(self, *arguments: Any, **named: Any) -> None:
+        self.member.received(self.number, answer(*arguments, **named), self.now)
+
+    def until_due(self) -> None:
+        deadline = self.member.next_deadline()
+        assert deadline is not None
+        self.now = max(self.now, deadline)
+        self.member.wake(self.now)
+
+    def start(self) -> ConsumerGroupHeartbeatRequest:
+        self.member.join(self.now)
+        self.take(FindCoordinator)
+        self.member.coordinator_found(self.now)
+        [request] = self.take(Ask)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        return request
+
+    def owning(self, *numbers: int) -> None:
+        """A member of epoch 1 that has said what it owns; no request is under way."""
+        self.start()
+        self.answer(1, numbers)
+        added, request = self.take(Added, Ask)
+        assert added == Added(1, partitions(*numbers))
+        assert owned(request) == list(numbers)
+        self.answer(1)
+        self.take()
+
+    def beat(self) -> ConsumerGroupHeartbeatRequest:
+        self.until_due()
+        [request] = self.take(Ask)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        return request
+
+
+def test_it_joins_with_all_that_it_wants_and_owns_nothing() -> None:
+    driver = Driver(rack_id="r", server_assignor="range")
+    request = driver.start()
+    assert (request.member_id, request.member_epoch, request.rebalance_timeout_ms) == ("m", 0, 30_000)
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (("t",), None)
+    assert (request.rack_id, request.server_assignor, owned(request)) == ("r", "range", [])
+    with pytest.raises(ValueError, match="joining"):
+        driver.member.join(0)
+
+
+def test_a_heartbeat_with_nothing_to_say_says_nothing_and_comes_at_the_told_interval() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    request = driver.beat()
+    assert driver.now == 3_000
+    assert (request.member_epoch, request.rebalance_timeout_ms) == (1, -1)
+    assert (request.subscribed_topic_names, request.topic_partitions, request.server_assignor) == (None, None, None)
+    driver.now += 500
+    driver.answer(1, interval=250)
+    assert driver.member.next_deadline() == 3_250
+    driver.beat()
+    driver.answer(2, interval=3_000)
+    assert driver.member.epoch == 2
+    assert driver.member.next_deadline() == driver.now + 3_000
+
+
+def test_it_gives_up_says_so_at_once_and_then_gets_more() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    driver.answer(1, (0,))
+    assert driver.take(Revoke) == [Revoke(1, partitions(1))]
+    assert driver.member.owned == partitions(0, 1)
+    assert owned(driver.beat()) is None, "it has not given up yet, and says nothing"
+    driver.answer(1)
+    driver.member.revoked(driver.now)
+    [request] = driver.take(Ask)
+    assert owned(request) == [0]
+    driver.answer(2, (0, 2))
+    added, request = driver.take(Added, Ask)
+    assert added == Added(2, partitions(2))
+    assert owned(request) == [0, 2]
+    driver.member.revoked(driver.now)
+    driver.take()
+
+
+def test_what_is_to_be_given_up_is_said_when_the_answer_under_way_has_come() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    driver.answer(1, (0,))
+    driver.take(Revoke)
+    driver.beat()
+    driver.member.revoked(driver.now)
+    driver.take()
+    driver.answer(1)
+    assert owned(driver.take(Ask)[0]) == [0]
+
+
+def test_after_an_answer_that_did_not_come_everything_is_said_again() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    lost = driver.number
+    driver.until_due()
+    assert driver.now == 7_000
+    driver.take(FindCoordinator)
+    driver.member.coordinator_found(driver.now)
+    request = driver.beat()
+    assert 7_080 <= driver.now <= 7_120
+    assert (request.member_epoch, request.rebalance_timeout_ms) == (1, 30_000)
+    assert (request.subscribed_topic_names, owned(request)) == (("t",), [0, 1])
+    driver.member.received(lost, answer(5, ()), driver.now)
+    driver.take()
+    assert driver.member.epoch == 1
+
+
+def test_a_full_report_while_it_gives_up_still_has_what_it_gives_up() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    driver.answer(1, (0,))
+    driver.take(Revoke)
+    driver.member.failed(driver.now)
+    driver.take(FindCoordinator)
+    driver.member.coordinator_found(driver.now)
+    assert owned(driver.beat()) == [0, 1]
+
+
+def test_another_subscription_does_not_wait_for_an_answer_that_may_be_held() -> None:
+    driver = Driver()
+    driver.owning(0)
+    driver.member.subscribe(Subscription(("t", "u")), driver.now)
+    [request] = driver.take(Ask)
+    assert (request.subscribed_topic_names, owned(request)) == (("t", "u"), None)
+    held = driver.number
+    driver.member.subscribe(Subscription((), "t.*"), driver.now)
+    [request] = driver.take(Ask)
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == ((), "t.*")
+    assert owned(request) == [0], "the answer under way is ignored, so everything is said"
+    driver.member.received(held, answer(7, ()), driver.now)
+    driver.take()
+    driver.answer(2)
+    driver.member.subscribe(Subscription(("u",)), driver.now)
+    [request] = driver.take(Ask)
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (("u",), ""), "the regex is taken back"
+
+
+@pytest.mark.parametrize("error", [25, 110, 69])
+def test_fenced_it_loses_everything_and_joins_again(error: int) -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    driver.answer(0, error=error)
+    lost, request = driver.take(Lost, Ask)
+    assert lost.partitions == partitions(0, 1)
+    assert (driver.member.owned, driver.member.phase) == (frozenset(), Phase.JOINING)
+    assert (request.member_id, request.member_epoch, owned(request)) == ("m", 0, [])
+    assert request.subscribed_topic_names == ("t",)
+
+
+def test_fenced_while_it_gives_up() -> None:
+    driver = Driver()
+    driver.owning(0, 1)
+    driver.beat()
+    driver.answer(1, (0,))
+    driver.take(Revoke)
+    driver.beat()
+    driver.answer(0, error=25)
+    assert driver.take(Lost, Ask)[0].partitions == partitions(0, 1)
+    driver.member.revoked(driver.now)
+    driver.take()
+    driver.answer(3, (0,))
+    assert driver.take(Added, Ask)[0] == Added(3, partitions(0))
+
+
+def test_an_answer_with_error_14_is_asked_again_and_with_15_or_16_elsewhere() -> None:
+    driver = Driver()
+    driver.owning(0)
+    driver.beat()
+    driver.answer(0, error=14)
+    driver.take()
+    assert owned(driver.beat()) == [0], "who knows what was heard"
+    for error in (15, 16):
+        driver.answer(0, error=error)
+        driver.take(FindCoordinator)
+        driver.member.coordinator_found(driver.now)
+        driver.beat()
+    assert driver.member.owned == partitions(0)
+
+
+def test_an_instance_id_in_use_is_waited_for_and_told_once() -> None:
+    driver = Driver(instance_id="i")
+    assert driver.start().instance_id == "i"
+    driver.answer(0, error=111)
+    assert driver.take(Waits) == [Waits(111)]
+    driver.beat()
+    driver.answer(0, error=111)
+    driver.take()
+    driver.beat()
+    driver.answer(4, (0,))
+    driver.take(Added, Ask)
+
+
+@pytest.mark.parametrize("error", [24, 30, 35, 42, 69, 81, 82, 112, 128])
+def test_any_other_error_ends_the_membership(error: int) -> None:
+    driver = Driver()
+    driver.start()
+    driver.answer(0, error=error)
+    assert driver.take(Ended) == [Ended(error)]
+    assert driver.member.next_deadline() is None
+    driver.member.leave(0)
+    driver.take()
+
+
+@pytest.mark.parametrize(("settings", "static_too", "epoch"), [({}, False, -1), ({"instance_id": "i"}, False, -2),
+                                                             ({"instance_id": "i"}, True, -1)])  # fmt: skip
+def test_it_leaves_with_an_answer_under_way(settings: dict[str, Any], static_too: bool, epoch: int) -> None:
+    driver = Driver(**settings)
+    driver.owning(0)
+    driver.beat()
+    held = driver.number
+    driver.member.leave(driver.now, static_too=static_too)
+    lost, request = driver.take(Lost, Ask)
+    assert (lost.partitions, request.member_epoch, request.topic_partitions) == (partitions(0), epoch, None)
+    driver.member.received(held, answer(1), driver.now)
+    driver.take()
+    driver.answer(epoch)
+    assert driver.take(Ended) == [Ended(0)]
+
+
+def test_who_cannot_say_that_it_leaves_is_gone_all_the_same() -> None:
+    driver = Driver()
+    driver.owning(0)
+    driver.beat()
+    driver.member.failed(driver.now)
+    driver.take(FindCoordinator)
+    driver.member.leave(driver.now)
+    driver.take(Lost, Ended)
+    driver = Driver()
+    driver.owning(0)
+    driver.member.leave(driver.now)
+    driver.take(Lost, Ask)
+    driver.member.failed(driver.now)
+    driver.take(Ended)
+
+
+def test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered() -> None:
+    driver = Driver()
+    driver.owning(0)
+    driver.beat()
+    driver.answer(1)
+    assert driver.member.trusted_until() == 13_000
+    driver.member.failed(driver.now)
+    driver.take(FindCoordinator)
+    while not (actions := driver.member.take()):
+        driver.until_due()
+    assert (driver.now, actions) == (13_000, [Doubtful(partitions(0))])
+    driver.member.coordinator_found(driver.now)
+    driver.take(Ask)
+    driver.answer(1)
+    driver.take(Assured)
+    assert driver.member.trusted_until() == 23_000
+    assert driver.member.owned == partitions(0)
+
+
+def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None:
+    """The coordinator may have decided right after the first heartbeat whose answer did not come."""
+    driver = Driver(rebalance_timeout_ms=2_000, session_timeout_ms=60_000)
+    driver.owning(0, 1)
+    driver.beat()
+    assert driver.member.trusted_until() == 5_000
+    driver.member.failed(driver.now)
+    driver.take(FindCoordinator)
+    driver.member.coordinator_found(driver.now)
+    driver.beat()
+    driver.answer(1, (0,))
+    driver.take(Revoke)
+    assert driver.member.trusted_until() == 5_000
+    driver.member.revoked(driver.now)
+    driver.take(Ask)
+    driver.answer(2)
+    assert driver.member.trusted_until() == driver.now + 60_000
+
+
+def test_a_commit_that_is_refused_asks_at_once_whether_it_is_a_member() -> None:
+    driver = Driver()
+    driver.owning(0)
+    driver.member.commit_answered(113, 1, driver.now)
+    driver.member.commit_answered(25, 0, driver.now)
+    driver.take()
+    driver.member.commit_answered(25, 1, driver.now)
+    driver.take(Ask)
+    driver.member.commit_answered(25, 1, driver.now)
+    driver.take()
