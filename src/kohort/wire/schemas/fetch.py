@@ -1,6 +1,6 @@
-"""Fetch (API key 1)."""
+"""Fetch (API key 1), with tagged fields of our own that fence readers by ownership: see docs/wire-extensions.md."""
 
-from kohort.wire.schema import NO_UUID, Uuid, field, message
+from kohort.wire.schema import NO_UUID, OWN_TAGS, Uuid, field, message
 
 
 @message()
@@ -35,6 +35,18 @@ class ForgottenTopic:
     partitions: tuple[int, ...] = field(["int32"], "7+", default=())
 
 
+@message()
+class FetchingMember:
+    """Who reads, as a member of a consumer group."""
+
+    group_id: str = field("string", default="")
+    member_id: str = field("string", default="")
+    member_epoch: int = field("int32", default=-1)
+
+
+NOBODY = FetchingMember()
+
+
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchRequest:
     cluster_id: str | None = field("string", "12+", nullable="12+", tag=0, default=None)
@@ -49,6 +61,8 @@ class FetchRequest:
     topics: tuple[FetchTopic, ...] = field([FetchTopic])
     forgotten_topics_data: tuple[ForgottenTopic, ...] = field([ForgottenTopic], "7+", default=())
     rack_id: str = field("string", "11+", default="")
+    as_member: FetchingMember = field(FetchingMember, "12+", tag=OWN_TAGS + 3, default=NOBODY)
+    """Partitions that it does not own at this epoch are refused. NOBODY in particular may read them all."""
 
 
 @message()
@@ -114,3 +128,5 @@ class FetchResponse:
     session_id: int = field("int32", "7+", default=0)
     responses: tuple[FetchableTopicResponse, ...] = field([FetchableTopicResponse])
     node_endpoints: tuple[NodeEndpoint, ...] = field([NodeEndpoint], "16+", tag=0, default=())
+    fenced: bool = field("bool", "12+", tag=OWN_TAGS + 3, default=False)
+    """Whether ownership was looked at, as the request asked for."""
