@@ -9,6 +9,7 @@ from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
+from kohort.coordinator.fencing import Fence, commit_fence, every
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import generation_record, offset_record
 from kohort.coordinator.responses import commit_error
@@ -57,12 +58,13 @@ class Offsets:
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
             expire = min(now + request.retention_time_ms, LONG_MAX)
+        fence = self._fence(request)
         topics = []
         for topic in request.topics:
             results = []
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                refused = self._stale(request, topic.topic_id, asked.partition_index)
+                refused = fence((topic.topic_id, asked.partition_index))
                 if refused:
                     pass
                 elif len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
@@ -110,18 +112,12 @@ class Offsets:
         self._running.arm_session(group, group.members[request.member_id], now)
         return ErrorCode.NONE
 
-    def _stale(self, request: OffsetCommitRequest, topic_id: bytes, index: int) -> int:
-        """A consumer with an epoch that is over may commit only what it has had at that epoch (KIP-1251)."""
+    def _fence(self, request: OffsetCommitRequest) -> Fence:
         group = self._hard.consumers.groups.get(request.group_id)
+        if group is None:
+            return every(ErrorCode.NONE)  # a generation is all that a classic group is fenced by
         epoch = request.generation_id_or_member_epoch
-        if group is None or epoch < 0:
-            return ErrorCode.NONE
-        state = group.state_of(request.member_id)
-        if epoch == state.member_epoch:
-            return ErrorCode.NONE
-        partition = (topic_id, index)
-        since = state.assigned.get(partition, state.revoking.get(partition))
-        return ErrorCode.NONE if since is not None and since <= epoch else ErrorCode.STALE_MEMBER_EPOCH
+        return commit_fence(group, request.member_id, epoch, by_ownership=False)
 
     # -- fetch
 

@@ -35,6 +35,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.fencing import Fence, every, fetch_fence
 from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
@@ -208,6 +209,12 @@ class Shard:
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable, topics=())
         return self._offsets.fetch(request, version)
+
+    def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
+        """What this member of a consumer group may fetch now."""
+        if self.unavailable:
+            return every(self.unavailable)
+        return fetch_fence(self.consumers.groups.get(group_id), member_id, epoch)
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         if self.unavailable:

@@ -7,6 +7,10 @@ gets what fits into its own limit and into what is left of the request's.
 Fetches of one turn share a limit as well (fetch.turn.max.bytes), so that many clients that ask at once do not make as
 many answers of the largest size. Those beyond it get one batch: they ask again when they have read it.
 
+A fetch may say which member of a consumer group reads (docs/wire-extensions.md). Then the group's shard is asked, each
+time that the fetch is looked at, and what the member does not own is refused: it may have lost a partition while it
+waited for data. All brokers of the process have all shards at hand, so the leader need not be the coordinator.
+
 Sessions are declined: every answer says session 0, so clients send the full list each time. Nothing here writes, and
 an answer holds only what an earlier turn made durable.
 """
@@ -21,9 +25,11 @@ from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
 from kohort.broker.turn import Complaint
+from kohort.coordinator.fencing import Fence
 from kohort.storage.protocol import DamagedBatch, LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
+    NOBODY,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -48,6 +54,8 @@ class _Reading:
     request: FetchRequest
     context: RequestContext
     leaders: CurrentLeaders
+    fence: Fence | None
+    """Of the member that reads, if the request names one."""
     left_bytes: int
     """Of the request's limit and the turn's."""
     size: int = 0
@@ -66,7 +74,8 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
     """Answer a fetch, or park it (again) when there is too little for it and it may still wait."""
     request, context = wait.request, wait.context
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
-    reading = _Reading(state, request, context, CurrentLeaders(state), min(limit, state.fetch_left_bytes))
+    fence = _fence(state, request)
+    reading = _Reading(state, request, context, CurrentLeaders(state), fence, min(limit, state.fetch_left_bytes))
     topics = tuple(
         FetchableTopicResponse(
             topic=topic.topic,
@@ -90,7 +99,16 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
             NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in reading.leaders.nodes()
         ),
+        fenced=fence is not None,
     )
+
+
+def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
+    member = request.as_member
+    if member == NOBODY:
+        return None
+    shard = state.shards[state.shard_of(member.group_id)]
+    return shard.fetch_fence(member.group_id, member.member_id, member.member_epoch)
 
 
 def _find(state: BrokerState, name: str, topic_id: bytes, context: RequestContext) -> Topic | None:
@@ -130,6 +148,9 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         reading.leaders.add(assignment.leader)
         current = LeaderIdAndEpoch(leader_id=assignment.leader, leader_epoch=assignment.leader_epoch)
         return _error(reading, asked, error, current)
+    refused = reading.fence((topic.topic_id, asked.partition)) if reading.fence is not None else ErrorCode.NONE
+    if refused:
+        return _error(reading, asked, refused)
     diverging = _diverging(partition, asked)
     if diverging is not None:
         reading.answer_now = True

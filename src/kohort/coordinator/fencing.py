@@ -1,0 +1,70 @@
+"""Fencing by ownership: what a member of a consumer group may do with a partition (docs/wire-extensions.md).
+
+A member owns what it is assigned, and what it is to give up until it acknowledges that it has. It says who it is and
+at which epoch; an epoch that is over is good for what the member has had ever since (KIP-1251).
+
+     25 UNKNOWN_MEMBER_ID     it is not in the group: it left, or its session ended
+    110 FENCED_MEMBER_EPOCH   it does not own the partition
+    113 STALE_MEMBER_EPOCH    it owns the partition, but not since that epoch: there is an answer it has not seen
+
+110 says "not yours", 113 "ask again with your present epoch", because that is what clients make of them. Java's,
+librdkafka and franz-go repeat a commit that got 113 for seconds to minutes; 110 they hand on at once, a partition each
+where their interface has it, and stay in the group. 22 would make classic members give up everything and rejoin.
+
+A fence is made once a request and asked once a partition. It is of the moment: a fetch that waits needs a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.reconciliation import MemberState, TopicPartition
+from kohort.wire.errors import ErrorCode
+
+Fence = Callable[[TopicPartition], ErrorCode]
+"""What a partition is refused with; NONE if it is not."""
+
+
+def every(error: ErrorCode) -> Fence:
+    """The same for all partitions."""
+    return lambda partition: error
+
+
+def commit_fence(group: ConsumerGroup, member_id: str, epoch: int, *, by_ownership: bool) -> Fence:
+    """For a commit that is right for the group as a whole. Kafka looks at partitions only where an epoch is over."""
+    state = group.state_of(member_id)
+    if epoch < 0:
+        return every(ErrorCode.NONE)  # nobody's, into a group without members
+    if by_ownership:
+        return _by_ownership(state, epoch)
+    if epoch == state.member_epoch:
+        return every(ErrorCode.NONE)
+    return lambda partition: ErrorCode.NONE if _had_since(state, epoch, partition) else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def fetch_fence(group: ConsumerGroup | None, member_id: str, epoch: int) -> Fence:
+    """For a fetch that says who reads. In what is no consumer group, or none any more, nobody owns anything."""
+    if group is None:
+        return every(ErrorCode.GROUP_ID_NOT_FOUND)
+    if member_id not in group.members:
+        return every(ErrorCode.UNKNOWN_MEMBER_ID)
+    state = group.state_of(member_id)
+    if state.member_epoch < 0:
+        return every(ErrorCode.FENCED_MEMBER_EPOCH)  # a static member that has left for a while
+    return _by_ownership(state, epoch)
+
+
+def _by_ownership(state: MemberState, epoch: int) -> Fence:
+    def fence(partition: TopicPartition) -> ErrorCode:
+        if partition not in state.assigned and partition not in state.revoking:
+            return ErrorCode.FENCED_MEMBER_EPOCH
+        return ErrorCode.NONE if _had_since(state, epoch, partition) else ErrorCode.STALE_MEMBER_EPOCH
+
+    return fence
+
+
+def _had_since(state: MemberState, epoch: int, partition: TopicPartition) -> bool:
+    """Whether the member has owned the partition from that epoch until now."""
+    since = state.assigned.get(partition, state.revoking.get(partition))
+    return since is not None and since <= epoch <= state.member_epoch

@@ -1,0 +1,235 @@
+"""Fetches that say which member reads: what the member does not own is refused (docs/wire-extensions.md).
+
+In a `Group`, `a` has both partitions of `t` at epoch 1; `move` lets `b` join, to which partition 1 goes at epoch 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_consumer_groups import join, later
+from test_groups import stable
+from wire_driver import Wire, create_topic, fetch_request, produce, values_of
+
+from kohort.broker.messages import changed
+from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
+from kohort.wire.schemas.consumer_group_heartbeat import HeartbeatTopicPartitions
+from kohort.wire.schemas.fetch import FetchingMember, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+UNKNOWN_MEMBER, NO_GROUP, FENCED, STALE = 25, 69, 110, 113
+CONFIG = {
+    "group_coordinator_rebalance_protocols": "classic,consumer",
+    "group_heartbeat_hold_enable": False,
+    "group_consumer_assignment_interval_ms": 0,
+}
+SESSION_MS = 45_000
+
+
+def reads(member: str, epoch: int, partition: int = 1, group: str = "g", **options: Any) -> FetchRequest:
+    member_of = FetchingMember(group_id=group, member_id=member, member_epoch=epoch)
+    return fetch_request("t", partition=partition, as_member=member_of, **options)
+
+
+def errors(response: FetchResponse) -> list[int]:
+    return [partition.error_code for topic in response.responses for partition in topic.partitions]
+
+
+class Group:
+    def __init__(self, **config: Any) -> None:
+        self.wire = Wire(**CONFIG, **config)
+        self.client = self.wire.connect()
+        self.topic_id = create_topic(self.client, "t", 2)
+        for partition in (0, 1):
+            self.wire.step(MovePartition("t", partition, 1), MoveGroup("g", 1))
+            produce(self.client, "t", f"value {partition}", partition=partition)
+        assert self.beat(join(member="a")) == 1
+
+    def beat(self, request: Any) -> int:
+        answer = self.client.ask(request, 1)
+        assert answer.error_code == 0, answer
+        epoch: int = answer.member_epoch
+        return epoch
+
+    def owned(self, *partitions: int) -> Any:
+        return (HeartbeatTopicPartitions(topic_id=self.topic_id, partitions=partitions),)
+
+    def acknowledge(self) -> None:
+        """`a` gives partition 1 up, and `b` takes it."""
+        assert self.beat(later("a", 1, self.owned(0))) == 2
+        assert self.beat(later("b", 2)) == 2
+
+    def move(self) -> None:
+        self.beat(join(member="b"))
+        assert self.beat(later("a", 1)) == 1
+        self.acknowledge()
+
+    def error(self, member: str, epoch: int, partition: int = 1, **options: Any) -> int:
+        response = self.client.ask(reads(member, epoch, partition, **options), 12)
+        assert response.fenced
+        [error] = errors(response)
+        assert bool(values_of(response)) == (error == 0)
+        return error
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def test_who_owns_a_partition_reads_it_and_nobody_else(group: Group) -> None:
+    assert [group.error("a", 1, partition) for partition in (0, 1)] == [0, 0]
+    assert group.error("b", 1) == UNKNOWN_MEMBER
+    group.move()
+    assert [group.error("a", 2, partition) for partition in (0, 1)] == [0, FENCED]
+    assert [group.error("b", 2, partition) for partition in (0, 1)] == [FENCED, 0]
+
+
+def test_each_partition_of_a_request_is_judged_by_itself(group: Group) -> None:
+    group.move()
+    asked = tuple(FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000) for index in (0, 1))
+    request = FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1_000,
+        topics=(FetchTopic(topic_id=group.topic_id, partitions=asked),),
+        as_member=FetchingMember(group_id="g", member_id="a", member_epoch=2),
+    )
+    response = group.client.ask(request, 16)
+    assert errors(response) == [0, FENCED]
+    assert values_of(response) == [b"value 0"]
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+def test_the_field_is_there_in_every_flexible_version(group: Group, version: int) -> None:
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    for member, error in (("a", 0), ("x", UNKNOWN_MEMBER)):
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=(FetchTopic(topic="t", topic_id=group.topic_id, partitions=(asked,)),),
+            as_member=FetchingMember(group_id="g", member_id=member, member_epoch=1),
+        )
+        response = group.client.ask(request, version)
+        assert (errors(response), response.fenced) == ([error], True)
+
+
+def test_without_the_field_everybody_reads_everything(group: Group) -> None:
+    for version in (11, 12):
+        response = group.client.ask(fetch_request("t", partition=1), version)
+        assert (values_of(response), response.fenced) == ([b"value 1"], False)
+
+
+def test_versions_that_have_no_tagged_fields_leave_it_out(group: Group) -> None:
+    response = group.client.ask(reads("x", 1), 11)
+    assert (errors(response), response.fenced) == ([0], False)
+
+
+def test_a_member_reads_on_until_it_has_acknowledged(group: Group) -> None:
+    group.beat(join(member="b"))
+    assert group.beat(later("a", 1)) == 1
+    assert group.error("a", 1) == 0
+    assert group.error("b", 1) == FENCED
+    group.acknowledge()
+    assert group.error("a", 1) == FENCED
+    assert group.error("b", 2) == 0
+
+
+def test_an_epoch_that_is_over_is_good_for_what_was_had_ever_since(group: Group) -> None:
+    group.move()
+    assert group.error("a", 1, partition=0) == 0
+    assert group.error("b", 1) == STALE, "it has the partition since epoch 2"
+    assert group.error("b", 3) == STALE, "it was never told such an epoch"
+    assert group.error("b", -1) == STALE
+
+
+def test_a_partition_that_comes_back_is_another_tenure(group: Group) -> None:
+    group.move()
+    group.beat(later("b", -1))
+    assert group.beat(later("a", 2)) == 3
+    assert group.error("a", 2) == STALE
+    assert group.error("a", 3) == 0
+
+
+def test_a_fetch_that_waits_is_judged_when_it_is_answered(group: Group) -> None:
+    zombie = group.wire.connect()
+    zombie.send(reads("a", 1, offset=1, max_wait_ms=60_000), 12)
+    group.move()
+    assert zombie.responses == []
+    produce(group.client, "t", "for b", partition=1)
+    response = zombie.take()
+    assert (errors(response), values_of(response)) == ([FENCED], [])
+    assert values_of(group.client.ask(reads("b", 2, offset=1), 12)) == [b"for b"]
+
+
+def test_a_fetch_that_has_waited_in_vain_tells_what_was_lost(group: Group) -> None:
+    zombie = group.wire.connect()
+    zombie.send(reads("a", 1, offset=1, max_wait_ms=1_000), 12)
+    group.move()
+    group.wire.advance(1_000)
+    assert errors(zombie.take()) == [FENCED]
+
+
+def test_a_zombie_whose_session_has_ended_reads_nothing_more(group: Group) -> None:
+    zombie = group.wire.connect()
+    zombie.send(reads("a", 1, offset=1, max_wait_ms=SESSION_MS + 60_000), 12)
+    group.wire.advance(SESSION_MS)
+    assert group.beat(join(member="b")) == 3
+    produce(group.client, "t", "for b", partition=1)
+    response = zombie.take()
+    assert (errors(response), values_of(response)) == ([UNKNOWN_MEMBER], [])
+    assert values_of(group.client.ask(reads("b", 3, offset=1), 12)) == [b"for b"]
+
+
+def test_what_is_no_consumer_group_has_no_owners(group: Group) -> None:
+    assert group.error("a", 1, group="none") == NO_GROUP
+    assert group.error("a", 1, group="") == NO_GROUP
+    member = stable(group.wire.connect(), "classic")
+    assert group.error(member.member_id, member.generation_id, group="classic") == NO_GROUP
+
+
+def test_a_static_member_that_is_away_reads_nothing_and_its_successor_does(group: Group) -> None:
+    group.beat(later("a", -1))
+    epoch = group.beat(join(member="s1", instance_id="s"))
+    assert group.error("s1", epoch) == 0
+    group.beat(changed(later("s1", -2), instance_id="s"))
+    assert group.error("s1", epoch) == FENCED
+    epoch = group.beat(join(member="s2", instance_id="s"))
+    assert [group.error("s1", epoch), group.error("s2", epoch)] == [UNKNOWN_MEMBER, 0]
+
+
+def test_a_late_report_that_gives_a_partition_up_gives_it_up_for_fetches_too(group: Group) -> None:
+    """`a` never said so: an old heartbeat of it, from before it had partition 1, came a second time."""
+    group.beat(join(member="b"))
+    assert group.beat(later("a", 1)) == 1
+    group.acknowledge()
+    assert [group.error("a", 1), group.error("b", 2)] == [FENCED, 0]
+
+
+def test_ownership_outlives_a_restart(group: Group) -> None:
+    group.move()
+    group.wire = group.wire.restarted(**CONFIG)
+    group.client = group.wire.connect()
+    assert [group.error("a", 2), group.error("b", 2)] == [FENCED, 0]
+
+
+def test_the_leader_of_a_partition_need_not_coordinate_the_group() -> None:
+    group = Group(brokers=2)
+    group.move()
+    connections = {broker: group.wire.connect(broker) for broker in (1, 2)}
+    for coordinator in (1, 2):
+        group.wire.step(MoveGroup("g", coordinator))
+        for leader in (1, 2):
+            group.wire.step(MovePartition("t", 1, leader))
+            group.client = connections[leader]
+            assert [group.error("a", 2), group.error("b", 2)] == [FENCED, 0]
+
+
+def test_who_asks_the_wrong_broker_is_told_the_leader_first() -> None:
+    group = Group(brokers=2)
+    assert errors(group.wire.connect(2).ask(reads("x", 1), 12)) == [6]
+
+
+def test_a_stop_answers_that_the_coordinator_is_gone(group: Group) -> None:
+    group.client.send(reads("a", 1, offset=1, max_wait_ms=60_000), 12)
+    group.wire.step(Shutdown())
+    assert errors(group.client.take()) == [16]
