@@ -18,7 +18,7 @@ from kohort.client import explanations, groups, leaders, topics
 from kohort.client.connection import Connection
 from kohort.client.explanations import GroupExplanation
 from kohort.client.groups import Committed, GroupDescription, ListedGroup
-from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits
+from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.client.routing import Router, Timing
 from kohort.client.topics import ConfigEntry
@@ -184,6 +184,7 @@ class Cluster:
         max_bytes: int = 52_428_800,
         partition_max_bytes: int = 1_048_576,
         isolation: Isolation = "read_uncommitted",
+        as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
         """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
 
@@ -191,9 +192,13 @@ class Cluster:
         and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition
         whose leader is moving is left out of the list, and raises once that has lasted for the api timeout; one with
         an `error` (OFFSET_OUT_OF_RANGE: the position is not in the log) is in it. Raises KafkaError.
+
+        `as_member` reads as a member of a consumer group. kohort then refuses partitions that it does not own at its
+        epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or
+        GROUP_ID_NOT_FOUND in their `error`. Other brokers do not look, and `fenced` of what they answer is False.
         """
         limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
-        return self._fetching.fetch(positions, limits, isolation == "read_committed")
+        return self._fetching.fetch(positions, limits, isolation == "read_committed", as_member)
 
     # -- groups
 

@@ -21,6 +21,8 @@ from kohort.client.metadata import TopicPartition
 from kohort.client.routing import LEADER_MOVED, Router
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
+    NOBODY,
+    FetchingMember,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -72,6 +74,17 @@ class FetchedPartition:
     log_start_offset: int
     records: bytes
     aborted: tuple[tuple[int, int], ...] = ()
+    fenced: bool = False
+    """Whether the broker has looked at who owns the partition, as `as_member` asks; only kohort does."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group (KIP-848), at the epoch that it was told last."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
 
 
 def list_offsets(
@@ -173,7 +186,11 @@ class Fetching:
         self._turn = 0
 
     def fetch(
-        self, positions: Mapping[TopicPartition, int], limits: FetchLimits, read_committed: bool
+        self,
+        positions: Mapping[TopicPartition, int],
+        limits: FetchLimits,
+        read_committed: bool,
+        as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
         """Fetch from each position, retried while nothing at all can be answered."""
         if not positions:
@@ -187,10 +204,10 @@ class Fetching:
         def attempt() -> list[FetchedPartition]:
             grouped, _ = self._router.by_leader(order, "Fetch")
             if len(grouped) > 1:
-                fetched = self._round(order, positions, limits, read_committed, max_wait_ms=0)
+                fetched = self._round(order, positions, limits, read_committed, as_member, max_wait_ms=0)
                 if limits.max_wait_ms == 0 or any(one.records or one.error for one in fetched):
                     return fetched
-            return self._round(order, positions, limits, read_committed, limits.max_wait_ms)
+            return self._round(order, positions, limits, read_committed, as_member, limits.max_wait_ms)
 
         return self._router.retrying(attempt)
 
@@ -200,21 +217,22 @@ class Fetching:
         positions: Mapping[TopicPartition, int],
         limits: FetchLimits,
         read_committed: bool,
+        as_member: GroupMember | None,
         max_wait_ms: int,
     ) -> list[FetchedPartition]:
         def request(partitions: Sequence[TopicPartition]) -> FetchRequest:
-            return _fetch_request(partitions, positions, limits, read_committed, max_wait_ms)
+            return _fetch_request(partitions, positions, limits, read_committed, as_member, max_wait_ms)
 
         answered, failed = ask_leaders(
             self._router, order, "Fetch", request, FetchResponse, _fetch_rows, extra_ms=max_wait_ms
         )
         fetched = []
-        for partition, row in answered.items():
+        for partition, (row, fenced) in answered.items():
             if row.error_code and (failure := _failure("Fetch", partition, row.error_code)).retriable:
                 failed[partition] = failure
             else:
                 self._failing_since.pop(partition, None)
-                fetched.append(_fetched(partition, row))
+                fetched.append(_fetched(partition, row, fenced))
         self._judge(failed, some_answered=bool(fetched))
         return fetched
 
@@ -238,9 +256,16 @@ def _fetch_request(
     positions: Mapping[TopicPartition, int],
     limits: FetchLimits,
     read_committed: bool,
+    as_member: GroupMember | None,
     max_wait_ms: int,
 ) -> FetchRequest:
+    member = NOBODY
+    if as_member is not None:
+        member = FetchingMember(
+            group_id=as_member.group_id, member_id=as_member.member_id, member_epoch=as_member.member_epoch
+        )
     return FetchRequest(
+        as_member=member,
         max_wait_ms=max_wait_ms,
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
@@ -262,13 +287,17 @@ def _fetch_request(
     )
 
 
-def _fetch_rows(answer: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
+def _fetch_rows(answer: FetchResponse) -> Iterator[tuple[TopicPartition, tuple[PartitionData, bool]]]:
     if answer.error_code:
         raise server_error(answer.error_code, "Fetch")
-    return (((topic.topic, row.partition_index), row) for topic in answer.responses for row in topic.partitions)
+    return (
+        ((topic.topic, row.partition_index), (row, answer.fenced))
+        for topic in answer.responses
+        for row in topic.partitions
+    )
 
 
-def _fetched(partition: TopicPartition, row: PartitionData) -> FetchedPartition:
+def _fetched(partition: TopicPartition, row: PartitionData, fenced: bool) -> FetchedPartition:
     return FetchedPartition(
         partition[0],
         partition[1],
@@ -278,6 +307,7 @@ def _fetched(partition: TopicPartition, row: PartitionData) -> FetchedPartition:
         row.log_start_offset,
         row.records or b"",
         tuple((aborted.producer_id, aborted.first_offset) for aborted in row.aborted_transactions or ()),
+        fenced,
     )
 
 
