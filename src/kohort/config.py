@@ -160,9 +160,9 @@ class Config:
 
     # -- consumer groups (KIP-848)
     group_coordinator_rebalance_protocols: str = _setting(
-        "classic",
-        "Protocols of groups that are served; classic,consumer adds the consumer groups of KIP-848, a preview. share "
-        "and streams are accepted without effect",
+        "classic,consumer",
+        "Protocols of groups that are served; classic alone turns the consumer groups of KIP-848 off. share and "
+        "streams are accepted without effect",
     )
     group_consumer_session_timeout_ms: int = _setting(
         45_000, "A member that sends no heartbeat for this long is removed", low=1

@@ -152,7 +152,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("api", "version"), list(cases()))
 def test_every_version_is_answered(api: Any, version: int) -> None:
-    wire = Wire(auto_create_topics_enable=False, group_coordinator_rebalance_protocols="classic,consumer")
+    wire = Wire(auto_create_topics_enable=False)
     client = wire.connect()
     create_topic(client, "t")
     client.ask(commit_request(1, topic="t"), 7)

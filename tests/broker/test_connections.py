@@ -17,7 +17,7 @@ from wire_driver import (
     values_of,
 )
 
-from kohort.broker.apis import APIS, OF_CONSUMER_GROUPS
+from kohort.broker.apis import APIS
 from kohort.broker.turn import Disconnect, Frame, Send, Shutdown
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode
@@ -69,7 +69,7 @@ def test_w2_the_response_header_of_api_versions_has_no_tags(client: Connection, 
     assert isinstance(release, Send)
     response = decode(ApiVersionsResponse, version, release.data, 8)
     assert response.error_code == 0
-    assert {api.api_key for api in response.api_keys} == set(APIS) - OF_CONSUMER_GROUPS
+    assert {api.api_key for api in response.api_keys} == set(APIS)
 
 
 @pytest.mark.conformance("W6")

@@ -19,8 +19,6 @@ from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-ON = {"group_coordinator_rebalance_protocols": "classic,consumer"}
-
 
 def join(group: str = "g", member: str = "m", *topics: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(
@@ -48,7 +46,7 @@ def parts(response: Any) -> list[tuple[bytes, tuple[int, ...]]]:
 
 @pytest.fixture
 def wire() -> Wire:
-    return Wire(**ON)
+    return Wire()
 
 
 @pytest.fixture
@@ -57,8 +55,8 @@ def client(wire: Wire) -> Connection:
 
 
 @pytest.mark.conformance("N1")
-def test_n1_the_protocol_is_off_unless_it_is_turned_on() -> None:
-    client = Wire().connect()
+def test_n1_the_protocol_can_be_turned_off() -> None:
+    client = Wire(group_coordinator_rebalance_protocols="classic").connect()
     assert client.ask(join(), 1).error_code == 35
     [described] = client.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
     assert described.error_code == 35
@@ -67,9 +65,14 @@ def test_n1_the_protocol_is_off_unless_it_is_turned_on() -> None:
     assert not versions.finalized_features
 
 
-def test_turned_on_it_is_advertised_as_a_feature(client: Connection) -> None:
-    versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+@pytest.mark.parametrize(("version", "lowest"), [(3, 1), (4, 0)])
+def test_it_is_advertised_as_a_feature(client: Connection, version: int, lowest: int) -> None:
+    """Clients before version 4 take a lowest version of 0 for an error."""
+    versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
     assert {68, 69} <= {api.api_key for api in versions.api_keys}
+    assert [(f.name, f.min_version, f.max_version) for f in versions.supported_features] == [
+        ("group.version", lowest, 1)
+    ]
     assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("group.version", 1)]
 
 
@@ -101,7 +104,7 @@ def test_topics_reach_the_group_when_they_are_created_grow_and_go(wire: Wire, cl
 @pytest.mark.conformance("O13")
 @pytest.mark.parametrize("version", [9, 10])
 def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: int) -> None:
-    wire = Wire(**ON, group_heartbeat_hold_enable=False)
+    wire = Wire(group_heartbeat_hold_enable=False)
     client = wire.connect()
     topic_id = create_topic(client, "t", 2)
     assert client.ask(join(member="a"), 1).member_epoch == 1
@@ -131,7 +134,7 @@ def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: 
 def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection) -> None:
     topic_id = create_topic(client, "t", 2)
     joined = client.ask(join(), 1)
-    client = wire.restarted(**ON).connect()
+    client = wire.restarted().connect()
     owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0, 1)),)
     found = client.ask(later("m", joined.member_epoch, owned), 1)
     assert (found.error_code, found.member_epoch, found.assignment) == (0, joined.member_epoch, None)
@@ -139,7 +142,7 @@ def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection
 
 @pytest.mark.conformance("R1", "R2")
 def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
-    wire = Wire(brokers=2, **ON)
+    wire = Wire(brokers=2)
     first, second = wire.connect(1), wire.connect(2)
     create_topic(first, "t", 2)
     answers = [client.ask(join(), 1).error_code for client in (first, second)]

@@ -22,7 +22,6 @@ PARTITIONS = 6
 @pytest.fixture(scope="module")
 def server() -> Iterator[KohortServer]:
     with KohortServer(
-        group_coordinator_rebalance_protocols="classic,consumer",
         group_consumer_session_timeout_ms=3_000,
         group_consumer_min_session_timeout_ms=1_000,
         group_consumer_heartbeat_interval_ms=1_000,

@@ -38,6 +38,9 @@ from kohort.wire.schemas.offset_fetch import (
 )
 
 NO_RETENTION = -1
+TOPIC_IDS = 10
+"""The version of OffsetCommit and OffsetFetch from which on topics are named by their ids. What was committed by name
+is kept without one: it is of whatever topic has that name."""
 MEMBER_EPOCHS = 9
 """The version of OffsetCommit and OffsetFetch from which on consumer groups' members use them."""
 
@@ -76,7 +79,7 @@ class Offsets:
                         metadata=metadata,
                         commit_timestamp=now,
                         expire_timestamp=expire,
-                        topic_id=topic.topic_id,
+                        topic_id=topic.topic_id if event.version >= TOPIC_IDS else NO_UUID,
                     )
                     self._emit(offset_record(request.group_id, topic.name, asked.partition_index, value))
                 results.append(OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=refused))

@@ -21,7 +21,8 @@ from kohort.wire.schemas.describe_cluster import (
 from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP_VERSION = "group.version"
-"""The feature whose level 1 is consumer groups (KIP-848)."""
+"""The feature whose level 1 is consumer groups (KIP-848); at level 0 it is not among the finalized ones."""
+FINALIZED = (FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),)
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 
@@ -35,14 +36,14 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
-    if not state.serves_consumer_groups:
-        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=state.advertised_apis)
+    # Before version 4 clients take a lowest version of 0 for an error (KAFKA-17011).
+    lowest = 0 if context.api_version >= 4 else 1
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=state.advertised_apis,
-        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=1, max_version=1),),
+        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),),
         finalized_features_epoch=0,
-        finalized_features=(FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),),
+        finalized_features=FINALIZED if state.serves_consumer_groups else (),
     )
 
 

@@ -12,6 +12,7 @@ from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
+from kohort.coordinator.offsets import MEMBER_EPOCHS, TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -38,8 +39,6 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-TOPIC_IDS = 10
-"""The version of OffsetCommit and OffsetFetch from which on topics are named by their ids."""
 GROUPS = 8
 """The version of OffsetFetch from which on several groups are asked for at once."""
 
@@ -53,7 +52,7 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
     known, refused = _known_topics(state, request, context.api_version)
     if not known:
         return OffsetCommitResponse(topics=tuple(refused))
-    if refused or context.api_version >= TOPIC_IDS or state.serves_consumer_groups:
+    if refused or context.api_version >= MEMBER_EPOCHS:
         # Consumer groups look up partitions by their topic's id, also in commits by name.
         request = changed(request, topics=tuple(known))
     response = ask_shard(state, shard, request, context)
