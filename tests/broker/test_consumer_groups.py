@@ -12,6 +12,7 @@ from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -99,6 +100,22 @@ def test_topics_reach_the_group_when_they_are_created_grow_and_go(wire: Wire, cl
     client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1), 6)
     wire.advance(1000)
     assert parts(client.ask(later("m", found.member_epoch), 1)) == []
+
+
+def test_only_groups_that_are_subscribed_look_at_a_changed_topic(wire: Wire, client: Connection) -> None:
+    """A turn costs what changes in it, however many topics and groups there are."""
+
+    def cost(name: str) -> int:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        return wire.operations(wire.connect().frame(CreateTopicsRequest(topics=(topic,)), 7))
+
+    create_topic(client, "t")
+    first = cost("a")
+    for number in range(500):
+        create_topic(client, f"t{number}")
+        client.ask(join(f"g{number}", "m", f"t{number}"), 1)
+    assert first > 500, "the count counts"
+    assert cost("b") < 1.1 * first
 
 
 @pytest.mark.conformance("O13")

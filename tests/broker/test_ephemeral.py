@@ -6,8 +6,6 @@ moves in steps, and at each step the workers look at what they were answered.
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 from wire_driver import Wire, create_topic
@@ -163,21 +161,7 @@ def stored_records(wire: Wire) -> int:
 def operations(wire: Wire, worker: Worker) -> int:
     """How many bytecode instructions the server runs to take one JoinGroup of a member that is known to it."""
     frame = worker.client.frame(join_request(worker.group, worker.member_id), 9)
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        wire.broker.step([frame], wire.now)
-    finally:
-        sys.settrace(before)
-    return count
+    return wire.operations(frame)
 
 
 class Asked(Worker):

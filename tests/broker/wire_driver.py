@@ -11,12 +11,14 @@ committed, as in the server.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.turn import Arrived, Closed, Complaint, ConnectionId, Disconnect, Frame, Opened, Release
+from kohort.broker.turn import Arrived, Closed, Complaint, ConnectionId, Disconnect, Frame, Opened, Release, Turn
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
@@ -188,12 +190,33 @@ class Wire:
             self._turn(())
 
     def _turn(self, arrived: Iterable[Arrived]) -> None:
-        turn = self.broker.step(arrived, self.now)
+        self._end(self.broker.step(arrived, self.now))
+
+    def _end(self, turn: Turn) -> None:
         self.complaints.extend(turn.complaints)
         if turn.operations:
             self.storage.commit(turn.operations)
         for release in turn.releases:
             self.connections[release.connection].received(release)
+
+    def operations(self, frame: Frame) -> int:
+        """How many bytecode instructions the broker runs in the turn of this frame."""
+        count = 0
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal count
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            count += event == "opcode"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            turn = self.broker.step([frame], self.now)
+        finally:
+            sys.settrace(before)
+        self._end(turn)
+        return count
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass; every deadline on the way gets its turn at its moment."""

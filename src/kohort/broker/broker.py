@@ -141,8 +141,7 @@ class Broker:
             self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
-        if state.serves_consumer_groups:
-            state.tell_topics()
+        state.tell_topics()
         if not self._stopping:
             self._serve_deadlines()
             self._upkeep.step(now)

@@ -40,7 +40,7 @@ from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsChanged, TopicsDeleted
 from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
-from kohort.coordinator.topics import Topics, topics_of
+from kohort.coordinator.topics import Topics
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -143,7 +143,10 @@ class BrokerState:
         """Topic id: its partitions, by index."""
         self.metadata = self._open_metadata(None)
         self.shards: list[Shard] = []
-        self._told_topics: Topics | None = None
+        self._topics = Topics()
+        """What the shards were told."""
+        self._untold: dict[str, None] = {}
+        """The topics that may have changed since."""
         self.deadlines = ShardDeadlines()
         self.fetch_waits = FetchWaits()
         self.journal = Journal(config)
@@ -156,7 +159,6 @@ class BrokerState:
         self.replies: list[Reply] = []
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
-        self._topics_changed = True
         self._complaints: dict[Complaint, None] = {}
         self._shard_records: dict[int, dict[object, Record]] = {}
         """What the shards decided in this turn. Of a large group only its newest record: the turn is durable as a
@@ -236,12 +238,12 @@ class BrokerState:
 
     def decide(self, record: Record) -> None:
         self.catalog.apply(record)
-        self._topics_changed = True
         self._metadata_records.append(record)
 
     def create_topic(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
         topic_id = self.new_topic_id()
         self.decide(topic_record(name, topic_id, assignments, configs))
+        self._topic_changed(name)
         self.partitions[topic_id] = []
         topic = self.catalog.topics[name]
         self._open_new_partitions(topic)
@@ -263,6 +265,7 @@ class BrokerState:
                 topic.configs if configs is None else configs,
             )
         )
+        self._topic_changed(topic.name)
         changed = self.catalog.topics[topic.name]
         for partition, assignment in zip(self.partitions[topic.topic_id], changed.partitions, strict=False):
             partition.configure(changed.settings, assignment.leader_epoch)
@@ -273,6 +276,7 @@ class BrokerState:
         """The shards are told once: each looks at all offsets that it has."""
         for topic in topics:
             self.decide(topic_deleted_record(topic.name))
+            self._topic_changed(topic.name)
             for partition in self.partitions.pop(topic.topic_id):
                 self.operations.append(DeleteLog(partition.log))
                 self.fetch_waits.wake((partition.log,))
@@ -326,17 +330,25 @@ class BrokerState:
         return found
 
     def tell_topics(self) -> None:
-        """Tell the shards of the topics there are, if they are not what they were. Looks at all of them, so it is done
-        once a turn, and before a heartbeat that may need it."""
-        if not self._topics_changed:
+        """Tell the shards of the topics there are, if they are not what they were: once a turn, and before a heartbeat
+        that may need it."""
+        names = {}
+        for name in self._untold:
+            topic = self.catalog.topics.get(name)
+            spec = self._spec_of(topic) if topic is not None and not topic.is_internal else None
+            if spec != self._topics.by_name.get(name):
+                names[name] = spec
+        self._untold.clear()
+        if not names:
             return
-        self._topics_changed = False
-        topics = topics_of(self._spec_of(topic) for topic in self.catalog.topics.values() if not topic.is_internal)
-        if topics == self._told_topics:
-            return
-        self._told_topics = topics
+        present = (spec for spec in names.values() if spec is not None)
+        self._topics = self._topics.with_changed(names, present)
         for shard in range(len(self.shards)):
-            self.ask(shard, TopicsChanged(topics))
+            self.ask(shard, TopicsChanged(self._topics, tuple(names)))
+
+    def _topic_changed(self, name: str) -> None:
+        if self.serves_consumer_groups:
+            self._untold[name] = None
 
     def _spec_of(self, topic: Topic) -> TopicSpec:
         racks = {node.id: node.rack for node in self.nodes}
@@ -364,6 +376,7 @@ class BrokerState:
     def resume(self, metadata: LogInfo) -> None:
         """After the replay of the metadata log."""
         self.metadata = self._open_metadata(metadata)
+        self._untold = dict.fromkeys(self.catalog.topics)
         # What is left of the last block may have been given out before the stop.
         self._next_producer_id = self.catalog.next_producer_id
 

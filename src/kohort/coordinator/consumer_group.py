@@ -22,7 +22,7 @@ Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kohort.config import Config
@@ -352,9 +352,10 @@ class ConsumerGroups:
             )
         return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in sorted(subscribed)})
 
-    def topics_changed(self, now: Millis) -> None:
-        """Groups whose topics are not what they were get a new target (N19)."""
-        for group in self.groups.values():
+    def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
+        """Groups whose topics are not what they were get a new target (N19). `names`: what changed, if known."""
+        fold = self._hard.consumers
+        for group in list(fold.groups.values()) if names is None else fold.subscribed_to(names):
             if group.members and self._hash(group) != group.metadata_hash:
                 self._bump(group, now, "its topics changed")
                 self._wake(group, now)

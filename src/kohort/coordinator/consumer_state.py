@@ -6,6 +6,7 @@ whatever comes first founds the group, and its own tombstone ends it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,8 @@ class ConsumerGroup:
     """Who has a partition, what is to be revoked included. Derived from `current`."""
     instances: dict[str, str] = field(default_factory=dict)
     """Static members: instance id, member id. Derived from `members`."""
+    subscribers: dict[str, int] = field(default_factory=dict)
+    """How many members are subscribed to a topic. Derived from `members`."""
 
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
@@ -60,12 +63,13 @@ class ConsumerGroup:
         return state.state is Reconciliation.STABLE and state.member_epoch == self.assignment_epoch
 
     @property
-    def subscribed_topics(self) -> set[str]:
-        return {name for member in self.members.values() for name in member.subscribed_topic_names}
+    def subscribed_topics(self) -> Set[str]:
+        return self.subscribers.keys()
 
     # -- the fold
 
-    def put_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+    def put_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> list[str]:
+        """Returns the topics that somebody is subscribed to now and nobody was before, or the other way round."""
         former = self.members.pop(member_id, None) if value is None else self.members.get(member_id)
         if (
             former is not None
@@ -77,6 +81,19 @@ class ConsumerGroup:
             self.members[member_id] = value
             if value.instance_id is not None:
                 self.instances[value.instance_id] = member_id
+        names = value.subscribed_topic_names if value is not None else ()
+        were = former.subscribed_topic_names if former is not None else ()
+        return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
+
+    def _count(self, names: Iterable[str], members: int) -> Iterator[str]:
+        """So many members more are subscribed to each of these topics."""
+        for name in names:
+            before = self.subscribers.get(name, 0)
+            self.subscribers[name] = before + members
+            if not self.subscribers[name]:
+                del self.subscribers[name]
+            if not before or name not in self.subscribers:
+                yield name
 
     def put_current(self, member_id: str, state: MemberState | None) -> None:
         former = self.current.pop(member_id, None) if state is None else self.current.get(member_id)
@@ -98,6 +115,21 @@ class ConsumerFold:
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
+        self._subscribed: dict[str, dict[str, None]] = {}
+        """The groups that are subscribed to a topic, by its name. Derived from `groups`."""
+
+    def subscribed_to(self, names: Iterable[str]) -> list[ConsumerGroup]:
+        found = {group_id for name in names for group_id in self._subscribed.get(name, ())}
+        return [self.groups[group_id] for group_id in sorted(found)]
+
+    def _index(self, group: ConsumerGroup, names: Iterable[str]) -> None:
+        for name in names:
+            groups = self._subscribed.setdefault(name, {})
+            groups.pop(group.group_id, None)
+            if name in group.subscribers and group.group_id in self.groups:
+                groups[group.group_id] = None
+            if not groups:
+                del self._subscribed[name]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConsumerFold) and self.groups == other.groups
@@ -106,7 +138,9 @@ class ConsumerFold:
 
     def apply(self, key: Any, value: Any) -> None:
         if isinstance(key, ConsumerGroupMetadataKey) and value is None:
-            self.groups.pop(key.group_id, None)
+            former = self.groups.pop(key.group_id, None)
+            if former is not None:
+                self._index(former, former.subscribers)
             return
         group = self.groups.get(key.group_id)
         if group is None:
@@ -117,7 +151,7 @@ class ConsumerFold:
             case ConsumerGroupMetadataKey():
                 group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
             case ConsumerGroupMemberMetadataKey():
-                group.put_member(key.member_id, value)
+                self._index(group, group.put_member(key.member_id, value))
             case ConsumerGroupTargetAssignmentMetadataKey():
                 group.assignment_epoch = 0 if value is None else value.assignment_epoch
                 group.assigned_ms = 0 if value is None else value.assignment_timestamp

@@ -71,6 +71,8 @@ class TopicsChanged(msgspec.Struct, frozen=True, gc=False):
     """Topics were created, grew, moved or were deleted; `topics` is all that there are now. Comes before Loaded."""
 
     topics: Topics
+    names: tuple[str, ...] | None = None
+    """What changed; None: maybe all of them."""
 
 
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):

@@ -26,6 +26,9 @@ def check(running: Running, hard: HardState, *, serving: bool) -> None:
         _check_consumers(consumers)
         if serving:
             _check_consumer_deadlines(running, consumers)
+    for topic in {topic for consumers in hard.consumers.groups.values() for topic in consumers.subscribers}:
+        found = [group_id for group_id, consumers in hard.consumers.groups.items() if topic in consumers.subscribers]
+        assert hard.consumers.subscribed_to([topic]) == [hard.consumers.groups[i] for i in sorted(found)], topic
     for request_id, (group_id, member_id) in running.parked.items():
         if group_id in hard.consumers.groups:
             assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds a heartbeat of nobody"
@@ -61,6 +64,8 @@ def _check_consumers(group: ConsumerGroup) -> None:
     assert owned == group.owners, f"{name}: owners {group.owners}, but {owned}"
     targets = [partition for target in group.targets.values() for partition in target]
     assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
+    subscribed = Counter(topic for member in group.members.values() for topic in member.subscribed_topic_names)
+    assert group.subscribers == subscribed, f"{name}: counts subscribers {group.subscribers}, but {subscribed}"
 
 
 def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:

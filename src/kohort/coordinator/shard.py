@@ -118,7 +118,7 @@ class Shard:
             case TopicsChanged():
                 consumers.topics = event.topics
                 if not self.unavailable:
-                    consumers.topics_changed(now)
+                    consumers.topics_changed(now, event.names)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():

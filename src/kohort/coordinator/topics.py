@@ -1,23 +1,92 @@
-"""What the coordinator knows of topics: a view that never changes; another one comes with `TopicsChanged`."""
+"""What the coordinator knows of topics: a view that never changes; another one comes with `TopicsChanged`.
+
+Another view costs what has changed, not what there is: entries lie in buckets, and of a view with a few other entries
+only their buckets are new. So ten thousand topics that are created one by one are not copied ten thousand times.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from zlib import crc32
 
 from kohort.coordinator.assignors.spec import TopicSpec
+
+BUCKETS = 256
+
+Key = TypeVar("Key", str, bytes)
+
+
+class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
+    """Topics by a key of theirs. The order is not random, and it means nothing."""
+
+    __slots__ = ("_buckets", "_size")
+
+    def __init__(self) -> None:
+        self._buckets: list[dict[Key, TopicSpec]] = [{}] * BUCKETS
+        self._size = 0
+
+    def __getitem__(self, key: Key) -> TopicSpec:
+        return self._buckets[_bucket(key)][key]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | bytes) and key in self._buckets[_bucket(key)]
+
+    def __iter__(self) -> Iterator[Key]:
+        for bucket in self._buckets:
+            yield from bucket
+
+    def __len__(self) -> int:
+        return self._size
+
+    def replaced(self, gone: Iterable[Key], present: Mapping[Key, TopicSpec]) -> SpecsBy[Key]:
+        """Another one, first without `gone`, then with `present`."""
+        other: SpecsBy[Key] = SpecsBy()
+        other._buckets = self._buckets.copy()
+        other._size = self._size
+        copied: dict[int, dict[Key, TopicSpec]] = {}
+
+        def own(key: Key) -> dict[Key, TopicSpec]:
+            index = _bucket(key)
+            if index not in copied:
+                copied[index] = other._buckets[index] = other._buckets[index].copy()
+            return copied[index]
+
+        for key in gone:
+            other._size -= own(key).pop(key, None) is not None
+        for key, spec in present.items():
+            bucket = own(key)
+            other._size += key not in bucket
+            bucket[key] = spec
+        return other
+
+
+def _bucket(key: str | bytes) -> int:
+    """Not `hash`, which differs from process to process."""
+    return crc32(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key) % BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    by_name: Mapping[str, TopicSpec] = field(default_factory=dict)
-    by_id: Mapping[bytes, TopicSpec] = field(default_factory=dict)
+    by_name: Mapping[str, TopicSpec] = field(default_factory=SpecsBy)
+    by_id: Mapping[bytes, TopicSpec] = field(default_factory=SpecsBy)
+
+    def with_changed(self, names: Iterable[str], present: Iterable[TopicSpec]) -> Topics:
+        """What there is when topics of these names have changed, and `present` are those of them that exist now."""
+        assert isinstance(self.by_name, SpecsBy)
+        assert isinstance(self.by_id, SpecsBy)
+        former = [spec for name in names if (spec := self.by_name.get(name)) is not None]
+        now = list(present)
+        return Topics(
+            self.by_name.replaced((spec.name for spec in former), {spec.name: spec for spec in now}),
+            self.by_id.replaced((spec.topic_id for spec in former), {spec.topic_id: spec for spec in now}),
+        )
 
 
 def topics_of(specs: Iterable[TopicSpec]) -> Topics:
-    found = sorted(specs, key=lambda spec: spec.name)
-    return Topics({spec.name: spec for spec in found}, {spec.topic_id: spec for spec in found})
+    return Topics().with_changed((), specs)
 
 
 def hash_of(topics: Topics, names: Iterable[str]) -> int:
