@@ -23,7 +23,7 @@ NOTABLE_MS = 10
 """Shorter phases are not worth a word."""
 NOTABLE_WAIT_MS = 500
 """Somebody is always the last; it is worth a line from so much on."""
-ORDINARY = ("joined last", "led and synced late")
+ORDINARY = ("joined last", "led and synced late", "gave up last")
 
 
 class Line(NamedTuple):
@@ -144,19 +144,25 @@ def story_lines(story: Document, names: Names) -> list[Line]:
     lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {_headline(story, names)}", bold=True)]
     if story.get("outcome") != "noted":
         lines.append(Line(_outcome(story), 4))
-        lines += [Line(text, 4) for text in _held_up(story, names)]
+        lines += [Line(text, 4) for text in (*_held_up(story, names), *_held_back(story))]
     lines += [Line(text, 4) for text in _further(story, names)]
+    if told := _told(story):
+        lines.append(Line(told, 4))
     if story.get("outcome") in ("Stable", "Empty"):
         lines += _moves(story, names)
     return lines
 
 
 def _headline(story: Document, names: Names) -> str:
-    return happened(story.get("cause", {}), names)
+    return happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
 
 
-def happened(happening: Document, names: Names) -> str:
-    """One happening in words."""
+def _is_of_consumer_group(story: Document) -> bool:
+    return story.get("group_type") == "consumer"
+
+
+def happened(happening: Document, names: Names, *, consumers: bool = False) -> str:
+    """One happening in words. `consumers`: of a consumer group, whose members rejoin for nothing."""
     what, cause = happening.get("what", "?"), happening.get("cause", "")
     who = names.with_host(happening)
     because = f": {cause}" if cause else ""
@@ -171,6 +177,8 @@ def happened(happening: Document, names: Names) -> str:
             waited = happening.get("waited_ms")
             after = f", after {duration(waited)}" if waited is not None else ""
             return f"{who} was removed{because}{after}"
+        case "subscription changed" if consumers:
+            return f"{who} changed its subscription{because}"
         case "subscription changed":
             return f"{who} rejoined{because}" if cause else f"{who} changed its subscription"
         case "leader rejoined":
@@ -190,12 +198,14 @@ def _exactly(milliseconds: int | None) -> str:
 def _outcome(story: Document) -> str:
     took = duration(story.get("took_ms")) + _phases(story)
     before, after = story.get("generation_before", -1), story.get("generation_after", -1)
-    generation = f", generation {before} → {after}" if after >= 0 and after != before else ""
+    word = "group epoch" if _is_of_consumer_group(story) else "generation"
+    generation = f", {word} {before} → {after}" if after >= 0 and after != before else ""
     count = story.get("members_count")
     match story.get("outcome", ""):
         case "Stable":
             members = f", {plural(count, 'member')}" if count is not None else ""
-            return f"stable after {took}{generation}{members}"
+            assignor = f", by {story['protocol']}" if _is_of_consumer_group(story) and story.get("protocol") else ""
+            return f"stable after {took}{generation}{members}{assignor}"
         case "Empty":
             return f"empty after {took}{generation}"
         case "superseded":
@@ -210,7 +220,12 @@ def _outcome(story: Document) -> str:
 
 
 def _phases(story: Document) -> str:
-    words = {"PreparingRebalance": "joining", "CompletingRebalance": "assigning"}
+    words = {
+        "PreparingRebalance": "joining",
+        "CompletingRebalance": "assigning",
+        "Assigning": "assigning",
+        "Reconciling": "handing over",
+    }
     found = []
     for phase in story.get("phases", ()):
         took = phase.get("took_ms")
@@ -233,6 +248,29 @@ def _held_up(story: Document, names: Names) -> list[str]:
     return found
 
 
+def _held_back(story: Document) -> list[str]:
+    """Why the target waited; of one reason only the first time."""
+    by_why: dict[str, list[Document]] = {}
+    for row in story.get("held_back", ()):
+        by_why.setdefault(row.get("why", "?"), []).append(row)
+    found = []
+    for why, rows in by_why.items():
+        count = rows[0].get("partitions", 0)
+        what = f"{plural(count, 'partition')} held back" if count else "held back"
+        times = f", {len(rows)} times" if len(rows) > 1 else ""
+        at_most = f", for {duration(rows[0]['for_ms'])} at most" if "for_ms" in rows[0] and not times else ""
+        found.append(f"{what}: {why}{at_most}{times}")
+    return found
+
+
+def _told(story: Document) -> str:
+    """How many heartbeats it took to tell the members of a consumer group."""
+    pushed, polled = story.get("pushed", 0), story.get("polled", 0)
+    parts = [f"{pushed} pushed"] if pushed else []
+    parts += [f"{polled} with a member's next heartbeat"] if polled else []
+    return f"told: {', '.join(parts)}" if parts else ""
+
+
 def _further(story: Document, names: Names) -> list[str]:
     """What else happened, one line for each kind; not once more who held it up."""
     kinds: dict[str, list[Document]] = {}
@@ -245,7 +283,7 @@ def _further(story: Document, names: Names) -> list[str]:
     for what, documents in kinds.items():
         count = len(documents) + story.get("more", {}).get(what, 0)
         if count == 1:
-            found.append(f"also {happened(documents[0], names)}")
+            found.append(f"also {happened(documents[0], names, consumers=_is_of_consumer_group(story))}")
         else:
             who = ", ".join(dict.fromkeys(names.of(d) for d in documents[:4] if d.get("member_id")))
             found.append(f"also {count} × {what}{': ' + who if who else ''}{' …' if count > 4 else ''}")
@@ -264,7 +302,9 @@ def _moves(story: Document, names: Names) -> list[Line]:
         return [Line(f"no partition moved (of {total})", 4)] if total else []
     lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
     changed = [m for m in (*story.get("members", ()), *story.get("gone", ())) if m.get("gained") or m.get("lost")]
-    lines += [Line(_change(member, names), 6) for member in changed[:SHOWN_MEMBERS]]
+    for member in changed[:SHOWN_MEMBERS]:
+        lines.append(Line(_change(member, names), 6))
+        lines += [Line(text, 10) for text in _steps(member.get("steps", {}), _by_id(story), names)]
     if len(changed) > SHOWN_MEMBERS:
         lines.append(Line(f"and {len(changed) - SHOWN_MEMBERS} more members", 6))
     return lines
@@ -275,6 +315,27 @@ def _change(member: Document, names: Names) -> str:
     changes = [f"+ {gained}"] if gained else []
     changes += [f"− {lost}"] if lost else []
     return f"{names.of(member)}  {'  '.join(changes)}"
+
+
+def _by_id(story: Document) -> dict[str, Document]:
+    return {m.get("member_id", ""): m for m in (*story.get("members", ()), *story.get("gone", ()))}
+
+
+def _steps(steps: Document, members: Mapping[str, Document], names: Names) -> list[str]:
+    """What a member of a consumer group did on the way to what it has now."""
+    found = []
+    told, gave_up = steps.get("told_after_ms"), steps.get("revoked_after_ms")
+    if told is not None:
+        by = "pushed" if steps.get("told_by") == "push" else "with its next heartbeat"
+        end = f"gave up {duration(gave_up - told)} later" if gave_up is not None else "never said that it gave up"
+        found.append(f"told after {duration(told)}, {by}; {end}")
+    waited, got = steps.get("waited_after_ms"), steps.get("got_after_ms")
+    if got is not None:
+        by = ", pushed" if steps.get("got_by") == "push" else ""
+        whom = ", ".join(names.of(members.get(other, {"member_id": other})) for other in steps.get("waited_for", ()))
+        long = f"; waited {duration(max(got - waited, 0))} for {whom or 'others'}" if waited is not None else ""
+        found.append(f"had all after {duration(got)}{by}{long}")
+    return found
 
 
 # -- over all stories
@@ -307,7 +368,8 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
 
     for story in stories:
         cause = story.get("cause", {})
-        handed_on = cause.get("what") == "subscription changed" and cause.get("cause")
+        is_classic = not _is_of_consumer_group(story)
+        handed_on = is_classic and cause.get("what") == "subscription changed" and cause.get("cause")
         if story.get("outcome") != "noted" and not handed_on and (who := of(cause)):
             who.caused += 1
         for happening in (cause, *story.get("happenings", ())):

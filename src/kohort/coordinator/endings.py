@@ -2,7 +2,8 @@
 
 PreparingRebalance lasts until all have joined or the time is up. If it ended the moment that the last one joined, the
 others waited for that one alone since the one before it had joined. CompletingRebalance lasts until the leader's
-SyncGroup, so it is the leader whom the others wait for. Those who came too late are told of as they are removed.
+SyncGroup, so it is the leader whom the others wait for. Members of a consumer group wait for those who have to give
+partitions up. Those who came too late are told of as they are removed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kohort.coordinator.events import MemberStory
+from kohort.coordinator.member_steps import MAX_MEMBERS, Taken, put_steps, who_gave_up_last
 from kohort.coordinator.ownership import (
     Comparison,
     Identity,
@@ -22,16 +24,16 @@ from kohort.coordinator.ownership import (
 from kohort.coordinator.stories import MemberThen, Partitions, Story, held_up, member_then
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
-MAX_MEMBERS = 200
-"""Members that a story shows; the others are counted."""
 MAX_PARTITIONS = 5_000
 """Partitions that a story shows, over all its lists."""
 NOTABLE_MS = 10
 """Shorter waits are nobody's fault."""
 
 
-def end_of_rebalance(story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None) -> Owners:
-    """Fill in the end of a story. Returns who has what from now on."""
+def end_of_rebalance(
+    story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, taken: Taken
+) -> Owners:
+    """Fill in the end of a story. Returns who has what from now on. `taken` are the steps of a consumer group's."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
     compared = compare(before or {}, members) if consumers else None
     owners = compared.owners if compared is not None else unread_owners(members)
@@ -47,7 +49,13 @@ def end_of_rebalance(story: Story, members: Sequence[MemberStory], leader: str, 
         story.partitions_count = sum(owner.count for owner in owners.values())
     if comparison is not None:
         story.moved, story.taken, story.released = comparison.moved, comparison.taken, comparison.released
-    _blame(story, members, leader)
+    if story.group_type:
+        put_steps((*story.members, *story.gone), taken)
+        last = who_gave_up_last(taken)
+        if last is not None and last.waited_ms >= NOTABLE_MS:
+            story.held_up_by.append(last)
+    else:
+        _blame(story, members, leader)
     return owners
 
 

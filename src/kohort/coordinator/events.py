@@ -134,11 +134,19 @@ What = Literal[
     "member left",  # cause: the reason that it gave
     "member removed",  # by the coordinator or by an operator; the cause says who and why
     "session expired",
-    "subscription changed",  # its protocols or their metadata
+    "subscription changed",  # its protocols or their metadata; of a consumer group: what it subscribes to, the cause
     "leader rejoined",
     "static member returned",
+    # of a member of a consumer group on its way to the target: STEPS
+    "told to revoke",
+    "revoked",
+    "waits for partitions",
+    "got partitions",
     # of the group
-    "rebalance started",
+    "rebalance started",  # of a consumer group: its epoch was raised, maybe once more
+    "topics changed",  # of a consumer group; the cause says which, and how
+    "target made",  # of a consumer group
+    "held back",  # of a consumer group: a target, or part of it, waits; the cause says for what
     "generation began",
     "group is stable",
     "group is empty",
@@ -148,6 +156,9 @@ What = Literal[
     "group unloaded",
     "offsets deleted",
 ]
+
+
+STEPS = frozenset(("told to revoke", "revoked", "waits for partitions", "got partitions"))
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
@@ -166,9 +177,18 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     waited_ms: Millis = -1
     """session expired: how long it was silent. member removed for being late: how long the others waited.
     rebalance started, generation began, group is stable, group is empty: how long the phase before took.
-    -1 otherwise."""
+    held back: how long it will last at most. -1 otherwise."""
     protocol_type: str = ""
     protocol: str = ""
+    assignment_epoch: int = -1
+    """Of consumer groups: the epoch of their target, while `generation_id` is the group's epoch. -1 tells that the
+    group is none."""
+    partitions: int = 0
+    """How many partitions a step is about; held back: how many wait, 0 when that is not known."""
+    pushed: bool = False
+    """The member learned it as the answer to a heartbeat that was held; with its next heartbeat otherwise."""
+    peers: tuple[str, ...] = ()
+    """waits for partitions: the ids of some of the members that still have them."""
     members: tuple[MemberStory, ...] = ()
     """group is stable, group loaded: all members in the group's order, with their assignments."""
 

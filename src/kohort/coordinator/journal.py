@@ -2,8 +2,10 @@
 
 The shards' effects hold entries, one for each thing that happened. Entries of a rebalance become one story: it begins
 with "rebalance started" (its cause is what was told right before in the same step), goes on with the generation, and
-ends when the group is stable or empty, when the next rebalance takes its place, or when the coordinator stops. What
-happens outside of a rebalance and starts none is a story by itself; the same thing again is added to it.
+ends when the group is stable or empty, when the next rebalance takes its place, or when the coordinator stops. A
+consumer group has one story from the first raise of its epoch until everybody has the newest target, however often the
+epoch is raised on the way; what its members did meanwhile is told of each (member_steps.py). What happens outside of a
+rebalance and starts none is a story by itself; the same thing again is added to it.
 
 Nothing here decides anything: the journal may be missing, cut or damaged, and every sequence of entries is taken.
 
@@ -18,10 +20,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kohort.config import Config
 from kohort.coordinator.endings import end_of_rebalance
-from kohort.coordinator.events import JournalEntry, Millis, Record
+from kohort.coordinator.events import STEPS, JournalEntry, Millis, Record
+from kohort.coordinator.member_steps import Taken, hold_back, take_step
 from kohort.coordinator.ownership import Owners, unread_owners
 from kohort.coordinator.state import Phase
 from kohort.coordinator.stories import HeldUp, PhaseLength, Story, cut, happening, held_up
@@ -30,6 +34,9 @@ MAX_HAPPENINGS = 50
 """Of a story; further ones are counted."""
 COUNTED_ONLY = frozenset(("subscription changed",))
 """Members of a cooperative group tell what they own, and so change their subscription, each time that they rejoin."""
+
+ASSIGNING, RECONCILING = "Assigning", "Reconciling"
+"""Phases of a consumer group's rebalance: until it has a target; until everybody has come to it."""
 
 GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
@@ -40,7 +47,7 @@ _decode = msgspec.json.Decoder(Story).decode
 class _Group:
     """What the journal has of one group."""
 
-    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories")
+    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "taken")
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
@@ -57,6 +64,8 @@ class _Group:
         self.gave_up: frozenset[str] = frozenset()
         """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
         self.loaded_ms: Millis | None = None
+        self.taken: Taken = {}
+        """Of a consumer group's running rebalance: the steps of its members."""
 
 
 class Journal:
@@ -88,6 +97,13 @@ class Journal:
                 case "rebalance started":
                     self._start(group, waiting, entry, now)
                     waiting = []
+                case "target made" if group.open is not None:
+                    self._target(group, group.open, entry, now)
+                case "held back" if group.open is not None:
+                    hold_back(group.open, entry, now)
+                case what if what in STEPS:
+                    if group.open is not None:
+                        take_step(group.open, group.taken, entry, now)
                 case "generation began" | "group is stable" | "group is empty":
                     for happened in waiting:
                         self._add(group, happened, now)
@@ -104,6 +120,11 @@ class Journal:
 
     def _start(self, group: _Group, waiting: list[JournalEntry], entry: JournalEntry, now: Millis) -> None:
         open_story = group.open
+        if open_story is not None and open_story.group_type and entry.assignment_epoch >= 0:
+            for happened in waiting:
+                self._add(group, happened, now)
+            open_story.generation_after = entry.generation_id
+            return
         if open_story is not None:
             for happened in waiting:
                 self._note_delay(group, open_story, happened, now)
@@ -120,24 +141,36 @@ class Journal:
         self._mark(story)
 
     def _open(self, group: _Group, cause: JournalEntry, entry: JournalEntry, now: Millis) -> Story:
+        is_consumer_group = entry.assignment_epoch >= 0
+        raised = 1 if is_consumer_group and entry.what == "rebalance started" else 0
         story = Story(
             group=entry.group,
             number=self._number(group),
             started_ms=now,
             cause=happening(cause, 0),
             why=entry.cause,
-            generation_before=entry.generation_id,
+            group_type="consumer" if is_consumer_group else "",
+            generation_before=entry.generation_id - raised,
             protocol_type=entry.protocol_type,
-            phases=[PhaseLength(Phase.PREPARING.value)],
+            phases=[PhaseLength(ASSIGNING if is_consumer_group else Phase.PREPARING.value)],
         )
         group.open, group.since, group.single = story, now, None
+        group.taken = {}
         return story
+
+    def _target(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
+        story.assignment_epoch, story.protocol = entry.assignment_epoch, entry.protocol
+        phase = story.phases[-1]
+        if phase.phase == ASSIGNING:
+            phase.took_ms, group.since = now - group.since, now
+            story.phases.append(PhaseLength(RECONCILING))
 
     def _go_on(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         """The rebalance makes progress, or ends."""
         story = group.open or self._open(group, entry, entry, now)
         phase = story.phases[-1]
-        phase.took_ms = entry.waited_ms if entry.waited_ms >= 0 else now - group.since
+        told_ms = -1 if story.group_type else entry.waited_ms
+        phase.took_ms = told_ms if told_ms >= 0 else now - group.since
         phase.ended_by = entry.cause
         story.generation_after = entry.generation_id
         story.protocol_type = entry.protocol_type or story.protocol_type
@@ -148,8 +181,10 @@ class Journal:
             self._mark(story)
             return
         members = () if entry.what == "group is empty" else entry.members
-        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners)
-        group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if story.released else frozenset()
+        story.assignment_epoch = entry.assignment_epoch
+        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.taken)
+        hands_on = story.released and not story.group_type
+        group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
 
     def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
@@ -175,7 +210,8 @@ class Journal:
         group.single = single
 
     def _note(self, story: Story, entry: JournalEntry, now: Millis) -> None:
-        if len(story.happenings) < MAX_HAPPENINGS and entry.what not in COUNTED_ONLY:
+        is_counted_only = entry.what in COUNTED_ONLY and entry.assignment_epoch < 0
+        if len(story.happenings) < MAX_HAPPENINGS and not is_counted_only:
             story.happenings.append(happening(entry, now - story.started_ms))
         else:
             story.more[entry.what] = story.more.get(entry.what, 0) + 1
@@ -184,13 +220,24 @@ class Journal:
         """The others may have waited for somebody who is gone now."""
         if entry.what == "member removed" and entry.waited_ms >= 0:
             delay = held_up(entry, entry.cause, entry.waited_ms)
-        elif entry.what == "session expired" and now > group.since:
-            delay = held_up(entry, entry.what, now - group.since)
+        elif entry.what == "session expired" and (waited_ms := self._waited(group, story, entry, now)) > 0:
+            delay = held_up(entry, entry.what, waited_ms)
         else:
             return
         self._delays.append((cut(entry.group), delay))
         if len(story.held_up_by) < MAX_HAPPENINGS:
             story.held_up_by.append(delay)
+
+    def _waited(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> Millis:
+        """How long the others waited for a member that was silent. Those of a consumer group wait only for one that has
+        partitions to give up."""
+        if not story.group_type:
+            return now - group.since
+        known = group.taken.get(cut(entry.member_id))
+        steps = known.steps if known is not None else None
+        if steps is None or steps.told_after_ms is None or steps.revoked_after_ms is not None:
+            return 0
+        return now - story.started_ms - steps.told_after_ms
 
     def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         self._interrupt(group, now)
@@ -207,6 +254,8 @@ class Journal:
         if outcome in ("superseded", "interrupted"):
             story.phases[-1].took_ms = now - group.since
             story.phases[-1].ended_by = outcome
+            story.members = list(group.taken.values())
+        group.taken = {}
         group.open = group.single = None
         self._keep(group, _encode(story))
         self._mark(story)
@@ -288,14 +337,16 @@ class Journal:
         if group is None or last <= 0:
             return []
         found = list(group.stories)
-        if group.open is not None:
-            found.append(_encode(group.open))
+        if (running := self.running(group_id)) is not None:
+            found.append(_encode(running))
         return found[-last:]
 
     def running(self, group_id: str) -> Story | None:
         """The rebalance under way."""
         group = self._groups.get(group_id)
-        return group.open if group is not None else None
+        if group is None or group.open is None:
+            return None
+        return replace(group.open, members=list(group.taken.values()))
 
     def loaded_ms(self, group_id: str) -> Millis | None:
         """When the group's coordinator started, if that was in the life of this process."""

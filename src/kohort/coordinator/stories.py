@@ -38,10 +38,44 @@ class Happening(msgspec.Struct, omit_defaults=True):
 
 class PhaseLength(msgspec.Struct, omit_defaults=True):
     phase: str
-    """PreparingRebalance or CompletingRebalance."""
+    """PreparingRebalance or CompletingRebalance; of a consumer group Assigning or Reconciling."""
     took_ms: Millis | None = None
     """None while it lasts."""
     ended_by: str = ""
+
+
+class Steps(msgspec.Struct, omit_defaults=True):
+    """A member of a consumer group on its way to the target: what it had to give up, and what it got."""
+
+    revoked: int = 0
+    """Partitions that it was told to give up."""
+    told_after_ms: Millis | None = None
+    told_by: str = ""
+    """"push", as the answer to a heartbeat that was held, or "heartbeat", its next one."""
+    revoked_after_ms: Millis | None = None
+    """It said that it had given up the last of them; None if it never did."""
+    waited_after_ms: Millis | None = None
+    """It began to wait for partitions that others still had."""
+    waited_for: list[str] = []
+    """The ids of some of those others."""
+    got: int = 0
+    """Partitions that it got."""
+    got_after_ms: Millis | None = None
+    """The last of them."""
+    got_by: str = ""
+    """As `told_by`."""
+
+
+class HeldBack(msgspec.Struct, omit_defaults=True):
+    """Why the target of a consumer group, or a part of it, had to wait."""
+
+    why: str
+    """"assignment interval", "initial delay", "gradual hand-over", "rollout hold"."""
+    after_ms: Millis = 0
+    for_ms: Millis | None = None
+    """At most."""
+    partitions: int = 0
+    """How many wait; 0 where that is not known."""
 
 
 class MemberThen(msgspec.Struct, omit_defaults=True):
@@ -63,13 +97,15 @@ class MemberThen(msgspec.Struct, omit_defaults=True):
     assignment_bytes: int | None = None
     """The size of an assignment that is not the consumer protocol's."""
     assignment_bytes_before: int | None = None
+    steps: Steps | None = None
 
 
 class HeldUp(msgspec.Struct, omit_defaults=True):
     """Somebody whom the others waited for."""
 
     how: str
-    """"joined last", "led and synced late", "did not rejoin in time", "did not sync in time", "session expired"."""
+    """"joined last", "led and synced late", "did not rejoin in time", "did not sync in time", "session expired"; of a
+    consumer group "gave up last", "session expired", and why it was removed."""
     waited_ms: Millis
     member_id: str = ""
     instance_id: str | None = None
@@ -90,8 +126,12 @@ class Story(msgspec.Struct, omit_defaults=True):
     group moved); noted: it was a single happening, and no rebalance."""
     took_ms: Millis | None = None
     """None also when a crash interrupted it, since nobody knows when that was."""
+    group_type: str = ""
+    """"consumer" for a consumer group (KIP-848); its generations are group epochs."""
     generation_before: int = -1
     generation_after: int = -1
+    assignment_epoch: int = -1
+    """Of a consumer group: the epoch of its newest target."""
     protocol_type: str = ""
     protocol: str = ""
     phases: list[PhaseLength] = []
@@ -100,8 +140,14 @@ class Story(msgspec.Struct, omit_defaults=True):
     more: dict[str, int] = {}
     """How often what happened beyond those."""
     held_up_by: list[HeldUp] = []
+    held_back: list[HeldBack] = []
+    """Of a consumer group: the first ones, one a reason and target."""
+    pushed: int = 0
+    """Of a consumer group: how often a member was told of partitions as the answer to a heartbeat that was held."""
+    polled: int = 0
+    """How often with its next heartbeat."""
     members: list[MemberThen] = []
-    """When it was over; those whose partitions changed come first."""
+    """When it was over; those whose partitions changed come first. Before, those who have taken steps."""
     members_count: int | None = None
     gone: list[MemberThen] = []
     """Had an assignment before and are no members any more."""
