@@ -7,6 +7,7 @@ import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,19 @@ def test_the_example_is_installed_and_serves(standby: Assignor) -> None:
 
 
 def test_the_examples_readme_runs(standby: Assignor, capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = re.findall(r"```python\n(.*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    [block] = [block for block in blocks if "GroupSpec" in block]
     exec(block, {})
     assert "'m2': {}" in capsys.readouterr().out
+
+
+def test_the_assignor_of_the_documentation_is_one() -> None:
+    text = (EXAMPLE.parents[1] / "docs" / "assignors.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assigned = checked(group("a", "b"), names["Alphabetical"]().assign(group("a", "b")))
+    assert assigned == {"m-a": {ORDERS.topic_id: (0, 2)}, "m-b": {ORDERS.topic_id: (1, 3)}}
 
 
 def test_what_cannot_be_loaded_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
