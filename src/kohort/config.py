@@ -188,6 +188,29 @@ class Config:
         "500 ms, is a bound too",
         low=0,
     )
+    group_consumer_heartbeat_hold_enable: bool = _setting(
+        True, "Hold heartbeats of consumer groups; group.heartbeat.hold.enable is the switch for all groups"
+    )
+    group_consumer_initial_rebalance_delay_ms: int = _setting(
+        0,
+        "When the first member joins an empty group, partitions are assigned this much later, so that it does not get "
+        "everything",
+        low=0,
+        high=600_000,
+    )
+    group_consumer_handover_max_partitions: int = _setting(
+        0,
+        "How many partitions move at a time from running members to members that have just joined; 0 for all at once",
+        low=0,
+        high=INT_MAX,
+    )
+    group_consumer_handover_interval_ms: int = _setting(1_000, "Time between two such moves", low=1, high=3_600_000)
+    group_consumer_ownership_fencing_enable: bool = _setting(
+        False, "Refuse commits for partitions that the member does not own"
+    )
+    group_consumer_assignor_timeout_ms: int = _setting(
+        5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1
+    )
 
     # -- offsets
     offsets_topic_num_partitions: int = _setting(

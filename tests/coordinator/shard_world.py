@@ -22,10 +22,13 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
     beat GROUP NAME [epoch=N] [topics=t+u] [owned=t:0+1|none|null] [assignor=A] [instance=I] [rack=R] [rebalance=30s]
          [hold=2s] [id=X] [regex=R] [lost=yes]
     describe-consumer GROUP                      commit and fetch take the member's epoch: fetch GROUP all as=NAME
+    group-config GROUP consumer.assignor=range   its own settings, all of them; +5m is an instant from now
+    made GROUP [fails=why] [lag=t:100+5,u:0]     the target that was asked for is made, by what is known of the topics
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from consumer_world import (
@@ -39,12 +42,17 @@ from consumer_world import (
 
 from kohort.broker.messages import changed
 from kohort.config import Config
+from kohort.coordinator.assignors.check import assigned
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.uniform import UniformAssignor
 from kohort.coordinator.events import (
     AnswerHeld,
+    AssignmentMade,
     Client,
     DeadlineReached,
     Event,
     ExpireOffsets,
+    GroupConfigsChanged,
     GroupRequested,
     JournalEntry,
     Loaded,
@@ -52,6 +60,7 @@ from kohort.coordinator.events import (
     Reply,
     RequestAbandoned,
     RequestId,
+    Task,
     TopicsChanged,
     TopicsDeleted,
     Unloaded,
@@ -97,6 +106,15 @@ OF_MEMBERS = ("session", "pending", "hold")
 LONG = "long" * 10_000
 
 
+class Plugin(UniformAssignor):
+    """Stands for an assignor of another package."""
+
+    name = "plugin"
+
+
+ASSIGNORS = {**BUILT_IN, "plugin": Plugin()}
+
+
 def duration(text: str) -> int:
     number = text.rstrip("msdh")
     return round(float(number) * UNITS[text[len(number) :]])
@@ -134,6 +152,8 @@ class ShardWorld:
         self.last_request = 0
         self.nonces = 0
         self.printed: list[str] = []
+        self.tasks: list[tuple[Shard, Task]] = []
+        """What the shard asked to be done, and that has not been done."""
         self.quiet = False
         self.loading = False
         self.topics = TopicNames()
@@ -143,7 +163,7 @@ class ShardWorld:
     @property
     def shard(self) -> Shard:
         if self._shard is None:
-            self._shard = Shard(0, Config(**self.settings))
+            self._shard = Shard(0, Config(**self.settings), ASSIGNORS)
             if not self.loading:
                 self._step(Loaded())
         return self._shard
@@ -271,6 +291,22 @@ class ShardWorld:
             for line in describe_description(found, self.topics):
                 self._print(line)
 
+    def do_group_config(self, group: str, **overrides: str) -> None:
+        values = {k: str(self.now + duration(v[1:])) if v.startswith("+") else v for k, v in overrides.items()}
+        self._step(GroupConfigsChanged(_text(group), values))
+
+    def do_made(self, group: str, fails: str = "", lag: str = "") -> None:
+        shard, task = next(task for task in self.tasks if task[1].group_id == group)
+        self.tasks.remove((shard, task))
+        lags = {name: numbers.split("+") for name, _, numbers in (part.partition(":") for part in lag.split(","))}
+        topics = {
+            topic_id: replace(spec, lag=tuple(map(int, lags[spec.name])) if spec.name in lags else None)
+            for topic_id, spec in task.spec.topics.items()
+        }
+        result = assigned(ASSIGNORS[task.assignor], replace(task.spec, topics=topics))
+        if shard is self.shard:
+            self._step(AssignmentMade(group, task.epoch, task.assignor, fails or result))
+
     def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
         who = Name("-") if name == "-" else self._name(group, name)
         version = int(options.get("v", 9))
@@ -391,7 +427,7 @@ class ShardWorld:
         for who, _, _ in self.asked.values():
             who.parked = None
         self.asked.clear()
-        self._shard = Shard(0, Config(**self.settings))
+        self._shard = Shard(0, Config(**self.settings), ASSIGNORS)
         for record in self.log:
             self._shard.apply(record, self.now)
         if self.catalog.by_name:
@@ -450,6 +486,9 @@ class ShardWorld:
             self._print(f"record {self._describe_record(record)}")
         for reply in effects.replies:
             self._reply(reply)
+        for task in effects.tasks:
+            self.tasks.append((shard, task))
+            self._print(f"asked for a target of {task.group_id} at epoch {task.epoch} by {task.assignor}")
 
     def _check_log(self, shard: Shard) -> None:
         """Live hard state is a replay of the log, and of what compaction leaves of it."""
@@ -519,7 +558,7 @@ class ShardWorld:
             if deadlines:
                 lines.append(f"    deadlines: {', '.join(deadlines)}")
         for group_id, consumers in sorted(self.shard.consumers.groups.items()):
-            held = [member_id for of, member_id in self.shard.consumers.held if of == group_id]
+            held = [member_id for of, member_id in self.shard.consumers.holds.held if of == group_id]
             lines += describe_consumer_group(consumers, held, self.topics)
             deadlines = [
                 f"{kind.removeprefix('consumer ')}{f' {armed_for}' if armed_for else ''} {due / 1000:.3f}"

@@ -21,19 +21,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
+from kohort.coordinator.assignors.check import assigned
+from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.consumer_responses import state_name
 from kohort.coordinator.events import (
     AnswerHeld,
+    AssignmentMade,
     Client,
     DeadlineReached,
     Event,
     ExpireOffsets,
+    GroupConfigsChanged,
     GroupRequested,
     Loaded,
     Record,
     Reply,
     RequestAbandoned,
     RequestId,
+    Task,
     TopicsChanged,
     TopicsDeleted,
     Unloaded,
@@ -157,6 +162,8 @@ class World:
         """Requests that wait for a reply, and who awaits it; None when nobody does any more."""
         self.turn_records: list[Record] = []
         self.turn_replies: list[Reply] = []
+        self.tasks: list[Task] = []
+        self.overrides: dict[str, dict[str, str]] = {}
         self.epochs = dict.fromkeys(GROUPS, 0)
         self.shard = self._started()
 
@@ -165,7 +172,10 @@ class World:
         for record in self.log:
             shard.apply(record, self.now)
         self.shard = shard
+        self.tasks.clear()
         self.step(TopicsChanged(self.catalog))
+        for group_id, overrides in self.overrides.items():
+            self.step(GroupConfigsChanged(group_id, overrides))
         self.step(Loaded())
         return shard
 
@@ -178,6 +188,7 @@ class World:
         self.shard.validate()
         self.turn_records.extend(effects.records)
         self.turn_replies.extend(effects.replies)
+        self.tasks.extend(effects.tasks)
         assert not self.shard.running.parked or self.shard.next_deadline() is not None
         self.check_uses()
 
@@ -285,6 +296,18 @@ class World:
                 topic_partitions=(),
             )
             self.ask(None, request)
+
+    def make(self, fails: bool) -> None:
+        """The oldest target that was asked for is made."""
+        if self.tasks:
+            task = self.tasks.pop(0)
+            result = "no luck" if fails else assigned(BUILT_IN[task.assignor], task.spec)
+            self.step(AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+
+    def configure(self, group: str, name: str, value: int | str) -> None:
+        overrides = self.overrides.setdefault(group, {})
+        overrides[name] = str(self.now + value if isinstance(value, int) and "timestamp" in name else value)
+        self.step(GroupConfigsChanged(group, overrides))
 
     def answer_held(self, choice: int) -> None:
         parked = sorted(self.shard.running.parked)
@@ -394,6 +417,7 @@ class World:
                     self.commit(group, name)
                 self.end_turn()
             self.advance(500)
+            self.make(False)
             self.end_turn()
 
 
@@ -430,6 +454,13 @@ action = st.one_of(
     st.tuples(st.just("vanish"), st.integers(0, 3)),
     st.tuples(st.just("commit"), group, name),
     st.tuples(st.just("topic"), topic, st.sampled_from((0, 1, 2, 4, 5))),
+    st.tuples(st.just("make"), st.booleans()),
+    st.tuples(st.just("configure"), group, st.just("consumer.assignor"), st.sampled_from(("lag", "range", ""))),
+    st.tuples(st.just("configure"), group, st.just("consumer.handover.max.partitions"), st.sampled_from((0, 1, 2))),
+    st.tuples(st.just("configure"), group, st.just("consumer.initial.rebalance.delay.ms"), st.sampled_from((0, 3000))),
+    st.tuples(st.just("configure"), group, st.just("consumer.hold.until.timestamp.ms"), st.sampled_from((0, 8000))),
+    st.tuples(st.just("configure"), group, st.just("consumer.hold.until.members"), st.sampled_from((0, 3))),
+    st.tuples(st.just("configure"), group, st.just("consumer.hold.dead.members"), st.sampled_from(("true", "false"))),
     st.tuples(st.just("delete"), group),
     st.tuples(st.just("classic_join"), group),
     st.tuples(st.just("advance"), st.sampled_from((0, 500, 1000, 3000, 7000))),

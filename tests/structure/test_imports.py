@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "coordinator": {"wire", "config"},
     "storage": {"wire"},
     "broker": {"wire", "config", "coordinator", "storage"},
-    "server": {"wire", "config", "storage", "broker"},
+    "server": {"wire", "config", "storage", "broker", "coordinator.events", "coordinator.assignors"},
     "testing": {"config", "server", "broker", "storage"},
     "client": {"wire"},
     "simulator": {"wire", "config", "coordinator", "storage", "broker", "client"},

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -41,10 +41,13 @@ from kohort.broker.turn import (
     Release,
     Send,
     Shutdown,
+    TaskDone,
     Turn,
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.config import Config
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
 from kohort.wire.codec import decode_prefix, encode_response
@@ -85,12 +88,13 @@ class Broker:
         now: Millis,
         random: random_module.Random,
         endpoints: Sequence[Endpoint],
+        assignors: Mapping[str, Assignor] = BUILT_IN,
     ) -> None:
         nodes = [
             Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack)
             for index, endpoint in enumerate(endpoints)
         ]
-        self._state = BrokerState(config, storage, nodes, random, now)
+        self._state = BrokerState(config, storage, nodes, random, now, assignors)
         self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
         self._upkeep = Upkeep(self._state, now)
         self._connections: dict[ConnectionId, _Connection] = {}
@@ -149,7 +153,9 @@ class Broker:
         write_journal(state)
         releases = tuple(self._releases)
         self._releases.clear()
-        return Turn(state.end_turn(), releases, state.take_complaints())
+        tasks = tuple(state.tasks)
+        state.tasks.clear()
+        return Turn(state.end_turn(), releases, state.take_complaints(), tasks)
 
     # -- what arrives
 
@@ -177,6 +183,9 @@ class Broker:
                 self._settle()
             case MoveGroup():
                 moves.move_group(self._state, event.group, event.to_broker)
+                self._settle()
+            case TaskDone():
+                self._state.ask(event.shard, event.event)
                 self._settle()
             case Shutdown():
                 self._shut_down()

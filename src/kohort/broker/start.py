@@ -92,7 +92,7 @@ def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
 def _load_shards(state: BrokerState) -> None:
     topic = state.catalog.topics[OFFSETS_TOPIC]
     for index, partition in enumerate(state.partitions[topic.topic_id]):
-        shard = Shard(index, state.config)
+        shard = Shard(index, state.config, state.assignors)
         if partition.end_offset > partition.start_offset:
             for record, timestamp in newest_records(state, partition.log, partition.start_offset):
                 _apply(shard, record, timestamp)
@@ -127,7 +127,7 @@ def _found_cluster(state: BrokerState) -> None:
     state.create_topic(OFFSETS_TOPIC, state.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
     if state.config.journal_enable:
         create_journal_topic(state)
-    state.shards.extend(Shard(index, state.config) for index in range(count))
+    state.shards.extend(Shard(index, state.config, state.assignors) for index in range(count))
 
 
 def _replace_absent_leaders(state: BrokerState) -> None:

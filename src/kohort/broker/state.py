@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -34,10 +34,11 @@ from kohort.broker.topics import (
     topic_deleted_record,
     topic_record,
 )
-from kohort.broker.turn import Complaint, ConnectionId, Millis
+from kohort.broker.turn import Complaint, ConnectionId, HandedOut, Millis
 from kohort.config import Config
-from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, TopicsChanged, TopicsDeleted
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.spec import Assignor, TopicSpec
+from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, Task, TopicsChanged, TopicsDeleted
 from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
@@ -125,12 +126,19 @@ def _held_clients(config: Config) -> frozenset[str]:
 
 class BrokerState:
     def __init__(
-        self, config: Config, storage: Storage, nodes: Sequence[Node], random: random_module.Random, now: Millis
+        self,
+        config: Config,
+        storage: Storage,
+        nodes: Sequence[Node],
+        random: random_module.Random,
+        now: Millis,
+        assignors: Mapping[str, Assignor] = BUILT_IN,
     ) -> None:
         self.config = config
         self.storage = storage
         self.nodes = tuple(nodes)
         self.random = random
+        self.assignors = assignors
         self.node_by_id = {node.id: node for node in self.nodes}
         self.advertised_apis: tuple[Any, ...] = ()
         self.held_clients = _held_clients(config)
@@ -157,6 +165,8 @@ class BrokerState:
         """What the answers to this turn's fetches may still hold."""
         self.operations: list[Operation] = []
         self.replies: list[Reply] = []
+        self.tasks: list[HandedOut] = []
+        """Work of the shards that is to be done elsewhere."""
         self._appended: list[Partition] = []
         self._metadata_records: list[Record] = []
         self._complaints: dict[Complaint, None] = {}
@@ -320,6 +330,8 @@ class BrokerState:
                 collected[slot] = record
         if effects.journal:
             self.journal.tell(effects.journal, self.now)
+        for task in effects.tasks:
+            self._hand_out(shard, task)
         self.deadlines.set(shard, instance.next_deadline())
         found = None
         for reply in effects.replies:
@@ -402,6 +414,25 @@ class BrokerState:
         complaints = tuple(self._complaints)
         self._complaints.clear()
         return complaints
+
+    def lag_of(self, group_id: str, topic: TopicSpec) -> tuple[int, ...]:
+        """How many records a group is behind in each partition; all of them where it has committed nothing."""
+        committed = self.shards[self.shard_of(group_id)].hard.offsets.get(group_id, {})
+        lags = []
+        for index, partition in enumerate(self.partitions.get(topic.topic_id, ())):
+            value = committed.get((topic.name, index))
+            start = partition.start_offset if value is None else max(value.offset, partition.start_offset)
+            lags.append(max(partition.high_watermark - start, 0))
+        return tuple(lags)
+
+    def _hand_out(self, shard: int, task: Task) -> None:
+        if task.wants_lag:
+            topics = {
+                topic_id: replace(topic, lag=self.lag_of(task.group_id, topic))
+                for topic_id, topic in task.spec.topics.items()
+            }
+            task = msgspec.structs.replace(task, spec=replace(task.spec, topics=topics))
+        self.tasks.append(HandedOut(shard, task))
 
     def end_turn(self) -> tuple[Operation, ...]:
         """All that the turn has to make durable: one batch for each log that records were decided for."""

@@ -11,6 +11,7 @@ from typing import Literal, NewType
 
 import msgspec
 
+from kohort.coordinator.events import AssignmentMade, Task
 from kohort.storage.protocol import Operation
 
 ConnectionId = NewType("ConnectionId", int)
@@ -54,11 +55,18 @@ class MoveGroup(msgspec.Struct, frozen=True, gc=False):
     to_broker: int
 
 
+class TaskDone(msgspec.Struct, frozen=True, gc=False):
+    """What became of a task that an earlier turn handed out."""
+
+    shard: int
+    event: AssignmentMade
+
+
 class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator goes away (16), then take no more."""
 
 
-Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | Shutdown
+Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | TaskDone | Shutdown
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -87,9 +95,17 @@ class Complaint(msgspec.Struct, frozen=True, gc=False):
     """Names and values that stand behind it in the log."""
 
 
+class HandedOut(msgspec.Struct, frozen=True, gc=False):
+    """Work of a shard that would take the loop too long. Its outcome comes back as `TaskDone`, in any order."""
+
+    shard: int
+    task: Task
+
+
 class Turn(msgspec.Struct, frozen=True, gc=False):
     operations: tuple[Operation, ...]
     """To be committed before anything of `releases` leaves."""
     releases: tuple[Release, ...]
     """In order; responses of one connection are in the order of its requests."""
     complaints: tuple[Complaint, ...] = ()
+    tasks: tuple[HandedOut, ...] = ()

@@ -62,6 +62,10 @@ class ConsumerGroup:
         state = self.state_of(member_id)
         return state.state is Reconciliation.STABLE and state.member_epoch == self.assignment_epoch
 
+    def names_of(self, member_id: str) -> tuple[str, ...]:
+        """The topics that a member is subscribed to, whether they exist or not."""
+        return self.members[member_id].subscribed_topic_names
+
     @property
     def subscribed_topics(self) -> Set[str]:
         return self.subscribers.keys()

@@ -10,10 +10,12 @@ when the records are durable.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NewType
 
 import msgspec
 
+from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 from kohort.coordinator.topics import Topics
 
 Millis = int
@@ -75,6 +77,23 @@ class TopicsChanged(msgspec.Struct, frozen=True, gc=False):
     """What changed; None: maybe all of them."""
 
 
+class GroupConfigsChanged(msgspec.Struct, frozen=True, gc=False):
+    """The configs of a GROUP resource are these now. Comes before Loaded for every group that has any."""
+
+    group_id: str
+    overrides: Mapping[str, str]
+
+
+class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
+    """What became of an `AssignmentAsked`."""
+
+    group_id: str
+    epoch: int
+    assignor: str
+    result: Mapping[str, Assignment] | str
+    """Checked (`assignors/check.py`): the assignment of every member that was asked for, or why there is none."""
+
+
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
     """The periodic sweep: offsets and groups past their retention go (KIP-211)."""
 
@@ -94,6 +113,8 @@ Event = (
     | DeadlineReached
     | TopicsDeleted
     | TopicsChanged
+    | GroupConfigsChanged
+    | AssignmentMade
     | ExpireOffsets
     | Loaded
     | Unloaded
@@ -150,7 +171,9 @@ What = Literal[
     "generation began",
     "group is stable",
     "group is empty",
-    "assignment refused",  # the group's record would be too large
+    "assignment refused",  # the group's record would be too large; of a consumer group: its assignor failed
+    "hand-over",  # of a gradual one: how many partitions move now, how many wait
+    "rollout hold ended",
     "group deleted",
     "group loaded",
     "group unloaded",
@@ -193,7 +216,24 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """group is stable, group loaded: all members in the group's order, with their assignments."""
 
 
+class AssignmentAsked(msgspec.Struct, frozen=True, gc=False):
+    """Make a target assignment of a group as it is at this epoch. `AssignmentMade` tells what became of it."""
+
+    group_id: str
+    epoch: int
+    assignor: str
+    spec: GroupSpec
+    wants_lag: bool = False
+    """Whoever knows the logs' ends puts the group's lag into the spec first."""
+
+
+Task = AssignmentAsked
+"""Work that takes longer than a step may. It is done elsewhere, and its outcome comes as an event; or never, when the
+process ends: who loads the shard asks again."""
+
+
 class Effects(msgspec.Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     replies: tuple[Reply, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
+    tasks: tuple[Task, ...] = ()

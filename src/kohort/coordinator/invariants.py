@@ -70,7 +70,8 @@ def _check_consumers(group: ConsumerGroup) -> None:
 
 def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
     name = group.group_id
-    assert group.epoch == group.assignment_epoch or ("consumer assign", name, "") in running.deadlines, name
+    waits = ("consumer assign", name, "") in running.deadlines or name in running.asked
+    assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
     for member_id in group.members:
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
         revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS

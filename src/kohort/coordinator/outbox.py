@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, Reply, What
+from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, Reply, Task, What
 from kohort.coordinator.state import Group, Member
 
 
 class Outbox:
-    __slots__ = ("journal", "records", "replies")
+    __slots__ = ("journal", "records", "replies", "tasks")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.journal: list[JournalEntry] = []
+        self.tasks: list[Task] = []
 
     def note(
         self,

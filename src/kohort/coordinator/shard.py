@@ -21,10 +21,12 @@ from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
     AnswerHeld,
+    AssignmentMade,
     DeadlineReached,
     Effects,
     Event,
     ExpireOffsets,
+    GroupConfigsChanged,
     GroupRequested,
     Loaded,
     Millis,
@@ -36,6 +38,7 @@ from kohort.coordinator.events import (
     Unloaded,
 )
 from kohort.coordinator.fencing import Fence, every, fetch_fence
+from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
@@ -89,7 +92,8 @@ class Shard:
         self.running = Running(self.hard)
         """For reading: queries, checkers, tests."""
         self._groups = ClassicGroups(config, self.hard, self.running)
-        self.consumers = ConsumerGroups(config, self.hard, self.running, assignors)
+        self.settings = SettingsOfGroups(config)
+        self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
         self._offsets = Offsets(config, self.hard, self.running)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
@@ -106,19 +110,25 @@ class Shard:
                 while (key := self.running.deadlines.pop_due(now)) is not None:
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
             case RequestAbandoned():
-                if consumers.holds(event.request_id):
-                    consumers.abandon(event.request_id)
+                if consumers.holds.holds(event.request_id):
+                    consumers.holds.abandon(event.request_id)
                 else:
                     groups.abandon(event.request_id, now)
             case AnswerHeld():
-                if consumers.holds(event.request_id):
-                    consumers.answer_held(event.request_id)
+                if consumers.holds.holds(event.request_id):
+                    consumers.holds.answer_held(event.request_id, now)
                 else:
                     groups.answer_held(event.request_id)
             case TopicsChanged():
-                consumers.topics = event.topics
+                consumers.topics_are(event.topics)
                 if not self.unavailable:
                     consumers.topics_changed(now, event.names)
+            case GroupConfigsChanged():
+                self.settings.put(event.group_id, event.overrides)
+                if not self.unavailable:
+                    consumers.settings_changed(event.group_id, now)
+            case AssignmentMade() if not self.unavailable:
+                consumers.assignment_made(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
@@ -133,7 +143,7 @@ class Shard:
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
         out = self.running.out
-        return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal))
+        return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks))
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)
@@ -264,7 +274,7 @@ class Shard:
         error, message = self.unavailable, None
         group = self.consumers.groups.get(group_id)
         if not error and group is not None:
-            return described(group, self.consumers.topics, self.consumers.assignor_name(group))
+            return described(group, self.consumers.topics, self.consumers.targets.assignor_name(group))
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             message = f"There is no consumer group {group_id}." if group_id else "The group id is empty."

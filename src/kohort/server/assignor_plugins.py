@@ -13,7 +13,11 @@ Whether what was made is an assignor is the core's to say (`coordinator/assignor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+
+from kohort.coordinator.assignors.registry import with_plugins
+from kohort.coordinator.assignors.spec import Assignor
 
 GROUP = "kohort.assignors"
 
@@ -42,3 +46,11 @@ def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object
         except (Exception, SystemExit) as error:
             failures.append(f"assignor {entry.name}: {entry.value} cannot be loaded: {type(error).__name__}: {error}")
     return plugins, tuple(failures)
+
+
+@cache
+def installed() -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
+    """The built-in assignors and those of the installed plug-ins that can serve; and why the others cannot."""
+    plugins, failures = load()
+    assignors, refusals = with_plugins(plugins)
+    return assignors, failures + refusals

@@ -17,9 +17,11 @@ from kohort.broker.state import Endpoint
 from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
 from kohort.config import Address, Config, addresses, check
 from kohort.server import log
+from kohort.server.assignor_plugins import installed
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import Listener, ListenFailed, advertised
+from kohort.server.off_loop import OffLoop
 from kohort.server.turns import Clock, TurnLoop
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage, StorageError
@@ -84,6 +86,9 @@ class Server:
 
     def _assemble(self, storage: Storage) -> None:
         clock = Clock()
+        assignors, unfit = installed()
+        for why in unfit:
+            log.warning("an assignor is left out", why=why)
         racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
         if len(racks) == 1:
             racks *= len(self.advertised)
@@ -94,6 +99,7 @@ class Server:
                 now=clock.now(),
                 random=random.Random(),
                 endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
+                assignors=assignors,
             )
         except ProtocolError as error:
             raise StorageError(
@@ -107,8 +113,10 @@ class Server:
             clock=clock,
             began=lambda: self._connections.turn_began(),
             deliver=lambda releases: self._connections.deliver(releases),
+            hand_out=lambda tasks: self._off_loop.start(tasks),
             failed=self._fail,
         )
+        self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
         self._connections = Connections(
             self.config,
             arrive=self._turns.arrive,
@@ -199,6 +207,7 @@ class Server:
             listener.close()
         if hasattr(self, "_turns"):
             self._turns.stop()
+            self._off_loop.stop()
         if hasattr(self, "_connections"):
             self._connections.abort_all()
         if self._storage is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol, assert_never
 
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, Millis, Release, Shutdown, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Millis, Release, Shutdown, Turn
 from kohort.server import log
 from kohort.storage.protocol import Operation, Storage
 
@@ -45,8 +45,8 @@ class Clock:
 
 
 class TurnLoop:
-    """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, and `failed`
-    once with what stopped the loop."""
+    """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, `hand_out`
+    with its tasks, and `failed` once with what stopped the loop."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class TurnLoop:
         clock: Clock,
         began: Callable[[], None],
         deliver: Callable[[Sequence[Release]], None],
+        hand_out: Callable[[Sequence[HandedOut]], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -65,6 +66,7 @@ class TurnLoop:
         self._clock = clock
         self._began = began
         self._deliver = deliver
+        self._hand_out = hand_out
         self._complained: dict[str, float] = {}
         self._limited = log.LimitedLog()
         self._failed = failed
@@ -177,6 +179,8 @@ class TurnLoop:
     def _finish(self, turn: Turn, controls: list[asyncio.Future[None]]) -> None:
         try:
             self._deliver(turn.releases)
+            if turn.tasks:
+                self._hand_out(turn.tasks)
             for complaint in turn.complaints:
                 self._complain(complaint)
             busy = self._broker.busy

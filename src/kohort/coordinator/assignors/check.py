@@ -8,14 +8,28 @@ members that are not mentioned get nothing. Partitions that nobody gets are no e
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from typing import TypeAlias
 
-from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec, TopicId
+from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec, TopicId
+
+Result: TypeAlias = "Mapping[str, Assignment] | str"
+"""The assignment of every member of a group, or why there is none."""
 
 MAX_QUOTED = 80
 """Characters of a plug-in's value that an error quotes."""
+MAX_RAISED = 500
+"""Characters of what a plug-in raises that are told."""
 
 
-def checked(group: GroupSpec, result: object) -> Mapping[str, Assignment] | str:
+def assigned(assignor: Assignor, group: GroupSpec) -> Result:
+    """What an assignor makes of a group, whatever it answers or raises."""
+    try:
+        return checked(group, assignor.assign(group))
+    except Exception as error:  # of a plug-in's own code
+        return f"{type(error).__name__}: {error}"[:MAX_RAISED]
+
+
+def checked(group: GroupSpec, result: object) -> Result:
     """The assignment of every member, or why the answer is refused."""
     if not isinstance(result, Mapping):
         return f"the answer is {_quoted(result)}, not a mapping of members to their partitions"

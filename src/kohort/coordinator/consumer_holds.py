@@ -1,0 +1,108 @@
+"""Held heartbeats of consumer groups: an answer with nothing to say waits until it has something to say.
+
+So a member learns the moment something changes for it, and not an interval later. The answer leaves when its member has
+partitions to give up or to take, when another request arrives behind it, or when its time is up. That time is below the
+interval that the member was told, because a client waits that long for an answer, and below a third of its session.
+
+Never held: a first heartbeat, a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their
+next heartbeat, and send none while one is in flight.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
+from kohort.coordinator.consumer_running import ASSIGN, HOLD, RunningConsumers
+from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.events import Millis, Reply, RequestId
+from kohort.coordinator.reconciliation import MemberState, Reconciliation
+from kohort.wire.errors import ErrorCode
+
+WAITING_INTERVAL_MS = 250
+"""What a member that waits for partitions is told to heartbeat at: a first heartbeat cannot be held until they come."""
+
+
+class Holds:
+    def __init__(self, consumers: RunningConsumers) -> None:
+        self._consumers = consumers
+        self._running = consumers.running
+        self.held: dict[tuple[str, str], RequestId] = {}
+        """Held heartbeats: group and member."""
+        self._told: dict[tuple[str, str], Millis] = {}
+        """The interval that each member was told last."""
+
+    def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, allowed_ms: Millis) -> Millis:
+        """How long the answer may be held; 0: not at all. A new epoch alone is no hurry: the member's commits are
+        accepted with the old one, and after an answer it is out of reach for an interval."""
+        settings = self._consumers.settings(group)
+        if state.state is Reconciliation.UNREVOKED_PARTITIONS or not settings.heartbeat_hold_enable:
+            return 0
+        told = self._told.get((group.group_id, member_id), 0)
+        return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)
+
+    def hold(self, group: ConsumerGroup, member_id: str, request_id: RequestId, until: Millis) -> None:
+        self.held[group.group_id, member_id] = request_id
+        self._running.parked[request_id] = (group.group_id, member_id)
+        self._running.deadlines.set((HOLD, group.group_id, member_id), until)
+
+    def of(self, group: ConsumerGroup, member_id: str) -> RequestId | None:
+        return self.held.get((group.group_id, member_id))
+
+    def let_go(self, group: ConsumerGroup, member_id: str, now: Millis, *, tell: bool = False) -> None:
+        """Answer the member's held heartbeat, if there is one, with what there is."""
+        request_id = self.of(group, member_id)
+        if request_id is not None and self._release(group.group_id, member_id, request_id):
+            self.answer(request_id, group, member_id, group.state_of(member_id), now, tell=tell)
+
+    def refuse(self, group_id: str, member_id: str, error: ErrorCode, message: str | None) -> None:
+        request_id = self.held.get((group_id, member_id))
+        if request_id is not None and self._release(group_id, member_id, request_id):
+            self._running.out.replies.append(Reply(request_id, heartbeat_error(error, message)))
+
+    def answer(
+        self,
+        request_id: RequestId,
+        group: ConsumerGroup,
+        member_id: str,
+        state: MemberState,
+        now: Millis,
+        *,
+        tell: bool,
+    ) -> None:
+        """`tell`: also what the member may use; it knows already otherwise."""
+        interval = self._consumers.settings(group).heartbeat_interval_ms
+        if state.state is Reconciliation.UNRELEASED_PARTITIONS:
+            interval = min(interval, WAITING_INTERVAL_MS)
+        elif group.epoch > group.assignment_epoch:
+            due = self._running.deadlines.get((ASSIGN, group.group_id, ""))
+            interval = min(interval, max(WAITING_INTERVAL_MS, 0 if due is None else due - now))
+        self._told[group.group_id, member_id] = interval
+        answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
+        self._running.out.replies.append(Reply(request_id, answer))
+
+    def _release(self, group_id: str, member_id: str, request_id: RequestId) -> bool:
+        """Whether somebody still waits for the answer."""
+        del self.held[group_id, member_id]
+        self._running.deadlines.clear((HOLD, group_id, member_id))
+        return self._running.parked.pop(request_id, None) is not None
+
+    def forget(self, group: ConsumerGroup, member_id: str) -> None:
+        self._told.pop((group.group_id, member_id), None)
+
+    # -- by the request
+
+    def holds(self, request_id: RequestId) -> bool:
+        found = self._running.parked.get(request_id)
+        return found is not None and self.held.get(found) == request_id
+
+    def answer_held(self, request_id: RequestId, now: Millis) -> None:
+        group_id, member_id = self._running.parked[request_id]
+        self.let_go(self._consumers.groups[group_id], member_id, now)
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Nobody waits for the held answer any more."""
+        self._release(*self._running.parked[request_id], request_id)
+
+    def unload(self) -> None:
+        for group_id, member_id in list(self.held):
+            self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)
+        self._told.clear()

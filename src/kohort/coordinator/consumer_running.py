@@ -1,0 +1,94 @@
+"""The running consumer groups of a shard: what is known of them beside their records, and moves that all parts share.
+
+A record is applied the moment it is decided, because what follows in the same step builds on it (decision 0005).
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.consumer_responses import stories_of
+from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.events import JournalEntry, Millis, Record, What
+from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
+from kohort.coordinator.running import Running
+from kohort.coordinator.state import HardState
+from kohort.coordinator.topics import Topics
+
+SESSION, REVOKE, HOLD, ASSIGN = "consumer session", "consumer revoke", "consumer hold", "consumer assign"
+"""Deadlines of consumer groups, by what they are of: a member, and for the last the group ("")."""
+
+EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
+
+
+class RunningConsumers:
+    def __init__(self, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
+        self.hard = hard
+        self.running = running
+        self._settings = settings
+        self.topics = Topics()
+        self.said: dict[tuple[str, str], int] = {}
+        """The epoch that each member said last."""
+        self.moving: dict[str, dict[str, None]] = {}
+        """Groups that are not stable: their members that have not come to the target yet."""
+        self.began: dict[str, Millis] = {}
+        """When the rebalance that is running began."""
+        self.assignors: dict[str, str] = {}
+        """Who made the target of each group."""
+
+    @property
+    def groups(self) -> dict[str, ConsumerGroup]:
+        return self.hard.consumers.groups
+
+    def settings(self, group: ConsumerGroup) -> GroupSettings:
+        return self._settings.of(group.group_id)
+
+    def emit(self, record: Record) -> None:
+        self.running.out.records.append(record)
+        self.hard.apply(record)
+
+    def highest_epoch(self, group_id: str) -> int:
+        """The highest epoch or generation that a group of this name ever had (docs/decisions/0002)."""
+        classic = self.running.groups.get(group_id)
+        known = self.groups.get(group_id)
+        return max(
+            self.hard.generations.get(group_id, self.hard.forgotten),
+            classic.generation_id if classic is not None else 0,
+            known.epoch if known is not None else 0,
+        )
+
+    def settle(self, group: ConsumerGroup, now: Millis) -> None:
+        """Tell the journal when the last member has come to the target."""
+        if self.moving.get(group.group_id) or group.epoch != group.assignment_epoch:
+            return
+        self.moving.pop(group.group_id, None)
+        took = now - self.began.pop(group.group_id, now)
+        if group.members:
+            self.note(group, "group is stable", EVERYBODY_HAS_ITS_TARGET, "", took)
+        else:
+            self.note(group, "group is empty", "nobody is left", "", took)
+
+    def note(
+        self, group: ConsumerGroup, what: What, cause: str = "", member_id: str = "", waited_ms: Millis = -1
+    ) -> None:
+        """Tell the journal. The fields: JournalEntry."""
+        member = group.members.get(member_id)
+        tells_all = what in ("group is stable", "group loaded")
+        self.running.out.journal.append(
+            JournalEntry(
+                group=group.group_id,
+                what=what,
+                cause=cause,
+                generation_id=group.epoch,
+                member_id=member_id,
+                instance_id=member.instance_id if member is not None else None,
+                client_id=member.client_id if member is not None else "",
+                host=member.client_host if member is not None else "",
+                waited_ms=waited_ms,
+                protocol_type="consumer",
+                protocol=self.assignors.get(group.group_id, ""),
+                members=stories_of(group, self.topics) if tells_all else (),
+            )
+        )
+
+    def unload(self) -> None:
+        for known in (self.said, self.moving, self.began, self.assignors):
+            known.clear()
