@@ -14,7 +14,7 @@ from __future__ import annotations
 import random as random_module
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kohort.broker.turn import (
@@ -41,7 +41,14 @@ class EchoBroker:
     cluster_id = "echo"
 
     def __init__(
-        self, config: Config, storage: Storage, *, now: Millis, random: random_module.Random, endpoints: Sequence[Any]
+        self,
+        config: Config,
+        storage: Storage,
+        *,
+        now: Millis,
+        random: random_module.Random,
+        endpoints: Sequence[Any],
+        assignors: Mapping[str, Any],
     ) -> None:
         self.turns: list[list[Arrived]] = []
         self.backlogs: dict[ConnectionId, deque[bytes]] = {}
