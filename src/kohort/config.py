@@ -211,6 +211,10 @@ class Config:
     group_consumer_assignor_timeout_ms: int = _setting(
         5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1
     )
+    group_consumer_hold_max_ms: int = _setting(
+        86_400_000, "Longest time for which a group's rebalances may be held (kohort groups hold)", low=1
+    )
+    group_max_configured: int = _setting(10_000, "Groups that may have settings of their own", low=0, high=INT_MAX)
 
     # -- offsets
     offsets_topic_num_partitions: int = _setting(

@@ -110,7 +110,8 @@ def test_the_settings_of_a_broker_are_described(client: Connection) -> None:
         (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
-        (32, "group", ErrorCode.INVALID_REQUEST),
+        (32, "", ErrorCode.INVALID_REQUEST),
+        (16, "metrics", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -67,6 +67,38 @@ def test_confluent_alters_configs(bootstrap: str, unique: str) -> None:
         admin.incremental_alter_configs([bad])[bad].result(10)
 
 
+def test_confluent_alters_settings_of_groups(bootstrap: str, unique: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigSource
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    def change(name: str, value: str | None, operation: AlterConfigOpType = AlterConfigOpType.SET) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.GROUP, unique, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(10)
+
+    def described() -> dict[str, ConfigEntry]:
+        asked = ConfigResource(ResourceType.GROUP, unique)
+        found: dict[str, ConfigEntry] = admin.describe_configs([asked])[asked].result(10)
+        return found
+
+    assert described()[session].is_default
+    change(session, "50000")
+    found = described()
+    assert (found[session].value, found[session].source, found[session].is_read_only) == ("50000", 8, False)
+    assert {(synonym.value, synonym.source) for synonym in found[session].synonyms.values()} == {
+        ("50000", 8),
+        ("45000", ConfigSource.DEFAULT_CONFIG.value),
+    }
+    assert found[interval].value == "5000"
+    for name, value in ((session, "1"), (session, "soon"), ("consumer.nope", "1")):
+        with pytest.raises(Exception, match=rf"INVALID_CONFIG.*{name}"):
+            change(name, value)
+    change(session, None, AlterConfigOpType.DELETE)
+    assert described()[session].is_default
+
+
 def test_confluent_groups_and_offsets(bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, 1)
     produce("confluent", bootstrap, unique, ["x"] * 20, 1)

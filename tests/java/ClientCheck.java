@@ -9,6 +9,7 @@ import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.*;
 
@@ -142,6 +143,18 @@ public class ClientCheck {
       admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "7200000"), AlterConfigOp.OpType.SET)))).all().get(10, TimeUnit.SECONDS);
       check(admin.describeConfigs(List.of(resource)).all().get(10, TimeUnit.SECONDS).get(resource).get("retention.ms").value().equals("7200000"), "altered config");
       step("admin of topics");
+      ConfigResource ofGroup = new ConfigResource(ConfigResource.Type.GROUP, "configured");
+      admin.incrementalAlterConfigs(Map.of(ofGroup, List.of(new AlterConfigOp(new ConfigEntry("consumer.session.timeout.ms", "50000"), AlterConfigOp.OpType.SET)))).all().get(10, TimeUnit.SECONDS);
+      Config settings = admin.describeConfigs(List.of(ofGroup), new DescribeConfigsOptions().includeSynonyms(true).includeDocumentation(true)).all().get(10, TimeUnit.SECONDS).get(ofGroup);
+      ConfigEntry session = settings.get("consumer.session.timeout.ms");
+      check(session.value().equals("50000") && session.source() == ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "group config " + session);
+      check(session.synonyms().size() == 2 && session.type() == ConfigEntry.ConfigType.INT && !session.isReadOnly(), "group config " + session);
+      check(settings.get("consumer.heartbeat.interval.ms").isDefault(), "a default");
+      try {
+        admin.incrementalAlterConfigs(Map.of(ofGroup, List.of(new AlterConfigOp(new ConfigEntry("consumer.session.timeout.ms", "1"), AlterConfigOp.OpType.SET)))).all().get(10, TimeUnit.SECONDS);
+        throw new AssertionError("a session of 1 ms");
+      } catch (ExecutionException e) { check(e.getCause() instanceof InvalidConfigurationException, "refused with " + e.getCause()); }
+      step("admin of groups' settings");
       for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) produce("plain", 0, 120, "compression.type", codec);
       TopicPartition zero = new TopicPartition("plain", 0);
       check(admin.listOffsets(Map.of(zero, OffsetSpec.latest())).partitionResult(zero).get(10, TimeUnit.SECONDS).offset() == 100, "latest");

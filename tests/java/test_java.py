@@ -28,7 +28,7 @@ def java(classpath: str, *arguments: str, feed: str = "", timeout: float = 60) -
 
 def test_the_java_clients(classpath: str, server: KohortServer) -> None:
     out = java(classpath, str(HERE / "ClientCheck.java"), server.bootstrap_servers, timeout=300)
-    assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 7, out
+    assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 8, out
 
 
 def test_held_heartbeats(classpath: str) -> None:

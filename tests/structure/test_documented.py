@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from kohort import config
+from kohort.coordinator.group_settings import GROUP_CONFIGS
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,3 +33,10 @@ def _covers(folder: str, name: str) -> bool:
 def test_every_setting_says_what_it_does() -> None:
     for name, setting in config.SETTINGS.items():
         assert len(setting.metadata["doc"]) > 5, name
+
+
+def test_every_config_of_groups_is_in_its_page() -> None:
+    page = (ROOT / "docs" / "group-settings.md").read_text(encoding="utf-8")
+    for name, known in GROUP_CONFIGS.items():
+        assert f"| `{name}` |" in page, name
+        assert len(known.doc) > 5, name

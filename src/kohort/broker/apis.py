@@ -13,6 +13,7 @@ from typing import Any
 
 from kohort.broker.handlers import (
     cluster,
+    config_changes,
     configs,
     consumer_groups,
     fetch,
@@ -127,10 +128,10 @@ APIS: dict[int, Api] = {
         _api(InitProducerIdRequest, producer_ids.init_producer_id, "0-5"),
         _api(OffsetForLeaderEpochRequest, records.offset_for_leader_epoch, "2-4"),
         _api(DescribeConfigsRequest, configs.describe_configs, "1-4"),
-        _api(AlterConfigsRequest, configs.alter_configs, "0-2"),
+        _api(AlterConfigsRequest, config_changes.alter_configs, "0-2"),
         _api(CreatePartitionsRequest, topics_admin.create_partitions, "0-3"),
         _group(DeleteGroupsRequest, groups.delete_groups, "0-2"),
-        _api(IncrementalAlterConfigsRequest, configs.incremental_alter_configs, "0-1"),
+        _api(IncrementalAlterConfigsRequest, config_changes.incremental_alter_configs, "0-1"),
         _group(OffsetDeleteRequest, offsets.offset_delete, "0-0"),
         _api(DescribeClusterRequest, cluster.describe_cluster, "0-2"),
         _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1"),

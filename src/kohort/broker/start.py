@@ -14,7 +14,7 @@ from kohort.broker.journal_topic import create_journal_topic, read_journal
 from kohort.broker.moves import led_by
 from kohort.broker.state import BrokerState
 from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
-from kohort.coordinator.events import Loaded, Record
+from kohort.coordinator.events import GroupConfigsChanged, Loaded, Record
 from kohort.coordinator.shard import Shard
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.batches import CorruptBatch, RecordColumns, check_crc, decode_columns, read_header
@@ -115,6 +115,8 @@ def write_first_records(state: BrokerState) -> None:
         _found_cluster(state)
     _replace_absent_leaders(state)
     state.tell_topics()
+    for group_id, configs in state.catalog.group_configs.items():
+        state.ask(state.shard_of(group_id), GroupConfigsChanged(group_id, configs))
     for index in range(len(state.shards)):
         state.ask(index, Loaded())
 

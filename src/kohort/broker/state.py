@@ -30,6 +30,7 @@ from kohort.broker.topics import (
     OFFSETS_TOPIC,
     Catalog,
     Topic,
+    group_record,
     producer_ids_record,
     topic_deleted_record,
     topic_record,
@@ -38,7 +39,17 @@ from kohort.broker.turn import Complaint, ConnectionId, HandedOut, Millis
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
-from kohort.coordinator.events import Client, Event, Record, Reply, RequestId, Task, TopicsChanged, TopicsDeleted
+from kohort.coordinator.events import (
+    Client,
+    Event,
+    GroupConfigsChanged,
+    Record,
+    Reply,
+    RequestId,
+    Task,
+    TopicsChanged,
+    TopicsDeleted,
+)
 from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
@@ -281,6 +292,11 @@ class BrokerState:
             partition.configure(changed.settings, assignment.leader_epoch)
         self._open_new_partitions(changed)
         return changed
+
+    def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Give a group these configs and no others. The group need not exist."""
+        self.decide(group_record(group_id, configs))
+        self.ask(self.shard_of(group_id), GroupConfigsChanged(group_id, configs))
 
     def delete_topics(self, topics: Sequence[Topic]) -> None:
         """The shards are told once: each looks at all offsets that it has."""

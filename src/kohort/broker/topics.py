@@ -1,4 +1,4 @@
-"""What the metadata log says: topics with their ids, leaders and configs, and producer ids.
+"""What the metadata log says: topics with their ids, leaders and configs, the configs of groups, and producer ids.
 
 `Catalog` is the fold of that log. `apply` is its only writer, for records decided a moment ago as for those replayed at
 a start. The functions below it make the records.
@@ -20,6 +20,7 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.metadata_records import (
     ClusterValue,
     ConfigEntry,
+    GroupValue,
     MetadataKey,
     PartitionAssignment,
     ProducerIdsValue,
@@ -48,6 +49,7 @@ METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
 VALUES: dict[str, type] = {
     "cluster": ClusterValue,
     "topic": TopicValue,
+    "group": GroupValue,
     "producer ids": ProducerIdsValue,
 }
 _VERSION = struct.Struct(">h")
@@ -82,6 +84,8 @@ class Catalog:
         self.offsets_partitions = 0
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        """Group id: what is set on its GROUP resource. As in Kafka, the group need not exist."""
         self.next_producer_id = 0
         self.partition_count = 0
         self._alike: dict[str, set[str]] = {}
@@ -103,6 +107,10 @@ class Catalog:
                 self._put_topic(key.name, value)
             case ProducerIdsValue():
                 self.next_producer_id = value.next_id
+            case GroupValue():
+                self.group_configs[key.name] = {entry.name: entry.value for entry in value.configs}
+            case None if key.kind == "group":
+                self.group_configs.pop(key.name, None)
             case None:
                 assert key.kind == "topic", f"a metadata record of kind {key.kind} cannot be deleted"
                 self._forget_topic(key.name)
@@ -133,7 +141,7 @@ class Catalog:
             del self._alike[name.replace(".", "_")]
 
 
-def _record(kind: str, name: str, value: ClusterValue | TopicValue | ProducerIdsValue | None) -> Record:
+def _record(kind: str, name: str, value: ClusterValue | TopicValue | GroupValue | ProducerIdsValue | None) -> Record:
     key = encode(MetadataKey(kind=kind, name=name), 0)
     return Record(key, None if value is None else _VERSION.pack(0) + encode(value, 0))
 
@@ -145,12 +153,20 @@ def cluster_record(cluster_id: str, offsets_partitions: int) -> Record:
 def topic_record(
     name: str, topic_id: bytes, partitions: Sequence[PartitionAssignment], configs: Mapping[str, str]
 ) -> Record:
-    entries = tuple(ConfigEntry(name=key, value=configs[key]) for key in sorted(configs))
-    return _record("topic", name, TopicValue(topic_id=topic_id, partitions=tuple(partitions), configs=entries))
+    value = TopicValue(topic_id=topic_id, partitions=tuple(partitions), configs=_entries(configs))
+    return _record("topic", name, value)
 
 
 def topic_deleted_record(name: str) -> Record:
     return _record("topic", name, None)
+
+
+def group_record(group_id: str, configs: Mapping[str, str]) -> Record:
+    return _record("group", group_id, GroupValue(configs=_entries(configs)) if configs else None)
+
+
+def _entries(configs: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
+    return tuple(ConfigEntry(name=key, value=configs[key]) for key in sorted(configs))
 
 
 def producer_ids_record(next_id: int) -> Record:

@@ -1,16 +1,35 @@
 """What applies to one consumer group: the server's settings, and over them the group's own.
 
-A group's own settings are the configs of its GROUP resource; their names are those of the server's settings without
-"group.". They arrive as text, checked by whoever took them; what is no longer understood counts as not set.
+A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); those that the server has too are named
+as its setting without "group.". Clients set them as text; `check` refuses what cannot be, `SettingsOfGroups` has what
+is in force. A server that starts again with narrower bounds, or as an older version, finds texts that it would now
+refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set.
+
+Source: GroupConfig.java for the names that Kafka has too; the others are kohort's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from kohort.config import Config
+from kohort.config import BOUNDED, INT_MAX, SETTINGS, Config, consumer_bounds, property_name
+from kohort.coordinator import config_keys
+from kohort.coordinator.config_keys import (
+    BOOLEAN,
+    INT,
+    STRING,
+    ConfigKey,
+    InvalidConfig,
+    any_text,
+    boolean,
+    config_key,
+    int_key,
+    long_key,
+    whole,
+)
 from kohort.coordinator.events import Millis
 
 NEVER = 0
@@ -19,6 +38,8 @@ NEVER = 0
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
+    """The values in force for a group. Each is named as its config, without "consumer."."""
+
     session_timeout_ms: Millis
     heartbeat_interval_ms: Millis
     assignment_interval_ms: Millis
@@ -38,8 +59,114 @@ class GroupSettings:
     """Whether partitions of members whose session ended are held back too."""
 
 
+# -- the configs there are
+
+
+def _like_setting(attribute: str) -> tuple[str, ConfigKey]:
+    """A config that overrides a setting of the server, with its type and bounds."""
+    setting = SETTINGS[property_name(attribute)]
+    name, doc = property_name(attribute).removeprefix("group."), setting.metadata["doc"]
+    if isinstance(setting.default, bool):
+        return config_key(name, BOOLEAN, setting.default, boolean, doc, attribute)
+    high = setting.metadata["high"]
+    parse = partial(whole, setting.metadata["low"], INT_MAX if high is None else high)
+    return config_key(name, INT, setting.default, parse, doc, attribute)
+
+
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNOR = "consumer.assignor"
+HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
+HOLD_MEMBERS = "consumer.hold.until.members"
+HOLD_DEAD = "consumer.hold.dead.members"
+
+GROUP_CONFIGS: dict[str, ConfigKey] = dict(
+    sorted(
+        (
+            _like_setting("group_consumer_session_timeout_ms"),
+            _like_setting("group_consumer_heartbeat_interval_ms"),
+            _like_setting("group_consumer_assignment_interval_ms"),
+            _like_setting("group_consumer_initial_rebalance_delay_ms"),
+            _like_setting("group_consumer_heartbeat_hold_enable"),
+            _like_setting("group_consumer_handover_max_partitions"),
+            _like_setting("group_consumer_handover_interval_ms"),
+            _like_setting("group_consumer_ownership_fencing_enable"),
+            config_key(ASSIGNOR, STRING, "", any_text, "What divides the partitions; empty leaves that to the members"),
+            config_key(
+                "consumer.assignor.offload.enable",
+                BOOLEAN,
+                True,
+                boolean,
+                "No effect: assignments that take long are always made beside the requests",
+            ),
+            long_key(
+                HOLD_UNTIL,
+                0,
+                NEVER,
+                "Rollout hold: until this time, in ms since 1970, members come and go without a rebalance; 0 for none",
+            ),
+            int_key(HOLD_MEMBERS, 0, 0, "Rollout hold: it ends when the group has so many members; 0 only with time"),
+            config_key(
+                HOLD_DEAD,
+                BOOLEAN,
+                False,
+                boolean,
+                "Rollout hold: hold partitions back too whose member died; else they are given to others at once",
+            ),
+        )
+    )
+)
+"""Name: what is known of it, in the order of names."""
+
+
+def check(
+    configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
+) -> None:
+    """Whether a group's configs may become these; `now` in milliseconds since 1970. Raises InvalidConfig.
+
+    What stays as it was is not looked at again: it must not stand in the way of a change of something else.
+    """
+    changed = {name for name, text in configs.items() if former.get(name) != text}
+    for name in sorted(changed):
+        value = config_keys.parse(GROUP_CONFIGS, "group", name, configs[name])
+        if problem := _problem(name, value, config, assignors, now):
+            raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
+    if not {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
+        effective = SettingsOfGroups(config)
+        effective.put("", configs)
+        settings = effective.of("")
+        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:
+            raise InvalidConfig(
+                f"{SESSION_TIMEOUT} ({settings.session_timeout_ms}) must be more than {HEARTBEAT_INTERVAL} "
+                f"({settings.heartbeat_interval_ms})"
+            )
+
+
+def _problem(name: str, value: Any, config: Config, assignors: Container[str], now: Millis) -> str | None:
+    """Why a value may not be set, though it is one of the config's type."""
+    short = name.removeprefix("consumer.")
+    if short in BOUNDED:
+        low, high = consumer_bounds(config, short)
+        if not low <= value <= high:
+            return f"it must be between {low} and {high} (group.consumer.min.{short}, group.consumer.max.{short})"
+    if name == ASSIGNOR and value and value not in assignors:
+        return "the server has no such assignor"
+    if name == HOLD_UNTIL and value != NEVER:
+        if value <= now:
+            return f"it is over; it takes a time to come, in milliseconds since 1970 (now {now}), or {NEVER} for none"
+        if value > now + config.group_consumer_hold_max_ms:
+            return f"a hold lasts at most {config.group_consumer_hold_max_ms // 1000} s (group.consumer.hold.max.ms)"
+    return None
+
+
+# -- what is in force
+
+
 class SettingsOfGroups:
+    """The settings of each group of a shard."""
+
     def __init__(self, config: Config) -> None:
+        self._config = config
         self._default = GroupSettings(
             session_timeout_ms=config.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
@@ -61,26 +188,20 @@ class SettingsOfGroups:
         values: dict[str, Any] = {}
         for name, text in overrides.items():
             field = name.removeprefix("consumer.").replace(".", "_")
-            known = getattr(self._default, field, None)
+            if not hasattr(self._default, field):
+                continue
             try:
-                values[field] = _parsed(known, text)
-            except ValueError:
+                values[field] = self._within_bounds(name, config_keys.parse(GROUP_CONFIGS, "group", name, text))
+            except InvalidConfig:
                 continue
         if values:
             self._own[group_id] = replace(self._default, **values)
         else:
             self._own.pop(group_id, None)
 
-
-def _parsed(like: object, text: str) -> object:
-    match like:
-        case bool():
-            if text.lower() not in ("true", "false"):
-                raise ValueError(text)
-            return text.lower() == "true"
-        case int():
-            return int(text)
-        case str():
-            return text
-        case _:
-            raise ValueError(text)
+    def _within_bounds(self, name: str, value: Any) -> Any:
+        short = name.removeprefix("consumer.")
+        if short not in BOUNDED:
+            return value
+        low, high = consumer_bounds(self._config, short)
+        return min(max(value, low), high)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topic_configs import InvalidConfig, parse
+from kohort.broker.topic_configs import parse
 from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
+from kohort.coordinator.config_keys import InvalidConfig
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.create_partitions import (

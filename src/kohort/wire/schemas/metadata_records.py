@@ -45,6 +45,13 @@ class TopicValue:
 
 
 @message(versions="0", flexible="0+")
+class GroupValue:
+    """Kind "group", named by the group: the configs of its GROUP resource, all of them. The group need not exist."""
+
+    configs: tuple[ConfigEntry, ...] = field([ConfigEntry])
+
+
+@message(versions="0", flexible="0+")
 class ProducerIdsValue:
     """Kind "producer ids": ids below `next_id` may have been handed out."""
 

@@ -1,0 +1,138 @@
+"""AlterConfigs, IncrementalAlterConfigs: a resource changes as a whole, or not at all.
+
+Settings of brokers cannot be changed while they run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kohort.broker.handlers.config_resources import BROKER, Refused, Resource, check_broker, resource_of
+from kohort.broker.state import BrokerState, RequestContext
+from kohort.coordinator.config_keys import LIST, InvalidConfig, value_text
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas import alter_configs as alter_schema
+from kohort.wire.schemas import incremental_alter_configs as incremental_schema
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""IncrementalAlterConfigs' operations."""
+
+
+def incremental_alter_configs(
+    state: BrokerState, request: incremental_schema.IncrementalAlterConfigsRequest, context: RequestContext
+) -> incremental_schema.IncrementalAlterConfigsResponse:
+    response = incremental_schema.AlterConfigsResourceResponse
+    return incremental_schema.IncrementalAlterConfigsResponse(
+        responses=tuple(
+            response(error_code=error, error_message=message, resource_type=kind, resource_name=name)
+            for error, message, kind, name in _alter(state, request.resources, request.validate_only, _incremental)
+        )
+    )
+
+
+def alter_configs(
+    state: BrokerState, request: alter_schema.AlterConfigsRequest, context: RequestContext
+) -> alter_schema.AlterConfigsResponse:
+    response = alter_schema.AlterConfigsResourceResponse
+    return alter_schema.AlterConfigsResponse(
+        responses=tuple(
+            response(error_code=error, error_message=message, resource_type=kind, resource_name=name)
+            for error, message, kind, name in _alter(state, request.resources, request.validate_only, _replaced)
+        )
+    )
+
+
+def _alter(
+    state: BrokerState,
+    resources: Iterable[Any],
+    validate_only: bool,
+    compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
+) -> list[tuple[ErrorCode, str | None, int, str]]:
+    """Change each resource, or say why not: error, message, type and name of each."""
+    resources = list(resources)
+    times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
+    results: list[tuple[ErrorCode, str | None, int, str]] = []
+    for asked in resources:
+        kind, name = asked.resource_type, asked.resource_name
+        error, message = ErrorCode.NONE, None
+        try:
+            if times[kind, name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
+            resource = _alterable(state, kind, name)
+            configs = compute(state, resource, asked)
+            _check(resource, configs)
+            if not validate_only and configs != resource.configs:
+                resource.put(configs)
+        except Refused as refused:
+            error, message = refused.error, refused.message
+        results.append((error, message, kind, name))
+    return results
+
+
+def _alterable(state: BrokerState, kind: int, name: str) -> Resource:
+    if kind == BROKER:
+        if name:
+            check_broker(state, name)
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "Settings of brokers cannot be changed while they run; start again with others"
+        )
+    return resource_of(state, kind, name)
+
+
+def _check(resource: Resource, configs: dict[str, str]) -> None:
+    try:
+        resource.check(configs)
+    except InvalidConfig as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _incremental(
+    state: BrokerState, resource: Resource, asked: incremental_schema.AlterConfigsResource
+) -> dict[str, str]:
+    if len({config.name for config in asked.configs}) != len(asked.configs):
+        raise Refused(ErrorCode.INVALID_REQUEST, "The request names a config more than once")
+    configs = dict(resource.configs)
+    for config in asked.configs:
+        operation, name, value = config.config_operation, config.name, config.value
+        if operation not in (SET, DELETE, APPEND, SUBTRACT):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} on {name}")
+        if operation == DELETE:
+            if name not in resource.keys and name not in configs:
+                raise Refused(ErrorCode.INVALID_CONFIG, f"There is no {resource.kind} config {name}")
+            configs.pop(name, None)
+            continue
+        if value is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
+        if operation in (APPEND, SUBTRACT):
+            value = _changed_list(state, resource, configs, name, operation, value)
+        configs[name] = value
+    return configs
+
+
+def _changed_list(
+    state: BrokerState, resource: Resource, configs: dict[str, str], name: str, operation: int, value: str
+) -> str:
+    known = resource.keys.get(name)
+    if known is None or known.type != LIST:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list; values cannot be added to or taken from it")
+    present = configs.get(name, value_text(known.default_of(state.config)))
+    items = [item.strip() for item in present.split(",") if item.strip()]
+    given = [item.strip() for item in value.split(",") if item.strip()]
+    if operation == APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _replaced(state: BrokerState, resource: Resource, asked: alter_schema.AlterConfigsResource) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in asked.configs:
+        if config.name in configs:
+            raise Refused(ErrorCode.INVALID_REQUEST, "The request names a config more than once")
+        if config.value is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name} needs a value")
+        configs[config.name] = config.value
+    return configs

@@ -1,0 +1,135 @@
+"""What has configs that clients may set: topics, and groups, which need not exist for it.
+
+A `Resource` is one of them as a request finds it: which configs there are, what is set, how to change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kohort.broker.messages import shortened
+from kohort.broker.state import BrokerState
+from kohort.broker.topic_configs import TOPIC_CONFIGS, parse
+from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
+from kohort.config import SETTINGS
+from kohort.coordinator import group_settings
+from kohort.coordinator.checks import LONGEST_NAME
+from kohort.coordinator.config_keys import ConfigKey, InvalidConfig, value_text
+from kohort.coordinator.group_settings import GROUP_CONFIGS
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_configs import DescribeConfigsSynonym
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Codes of resource types."""
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
+"""Codes of where a value comes from."""
+
+
+class Refused(Exception):
+    """One resource of a request cannot be served."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(error, message)
+        self.error = error
+        self.message = shortened(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    kind: str
+    """As people call it."""
+    keys: Mapping[str, ConfigKey]
+    configs: Mapping[str, str]
+    """Set on the resource itself."""
+    source: int
+    """What DescribeConfigs calls the source of those."""
+    check: Callable[[Mapping[str, str]], None]
+    """Whether they may become these. Raises InvalidConfig."""
+    put: Callable[[dict[str, str]], object]
+
+
+def resource_of(state: BrokerState, type: int, name: str) -> Resource:
+    if type == TOPIC:
+        return _topic(state, name)
+    if type == GROUP:
+        return _group(state, name)
+    raise Refused(ErrorCode.INVALID_REQUEST, f"There are no configs of resource type {type}")
+
+
+def synonyms(
+    state: BrokerState, known: ConfigKey, configs: Mapping[str, str], source: int
+) -> tuple[DescribeConfigsSynonym, ...]:
+    """Where the value of a config could come from, the one in force first."""
+    found = []
+    if known.name in configs:
+        found.append(DescribeConfigsSynonym(name=known.name, value=configs[known.name], source=source))
+    default = value_text(known.default)
+    if known.setting is not None:
+        name = known.synonym or known.name
+        value = value_text(known.default_of(state.config))
+        default = value_text(SETTINGS[name].default)
+        if value != default:
+            found.append(DescribeConfigsSynonym(name=name, value=value, source=STATIC_BROKER_CONFIG))
+        found.append(DescribeConfigsSynonym(name=name, value=default, source=DEFAULT_CONFIG))
+    elif not found:
+        found.append(DescribeConfigsSynonym(name=known.name, value=default, source=DEFAULT_CONFIG))
+    return tuple(found)
+
+
+def check_broker(state: BrokerState, name: str) -> None:
+    if name not in map(str, state.node_by_id):
+        known = ", ".join(str(node.id) for node in state.nodes)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}; there are {known}")
+
+
+# -- topics
+
+
+def _topic(state: BrokerState, name: str) -> Resource:
+    if problem := check_topic_name(name):
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    topic = state.topic(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}")
+    return Resource(
+        "topic",
+        TOPIC_CONFIGS,
+        topic.configs,
+        TOPIC_CONFIG,
+        lambda configs: _check_topic(topic, configs),
+        lambda configs: state.change_topic(topic, configs=configs),
+    )
+
+
+def _check_topic(topic: Topic, configs: Mapping[str, str]) -> None:
+    for name, value in configs.items():
+        parse(name, value)
+    own = OWN_TOPICS.get(topic.name)
+    if own is not None and set(configs.get("cleanup.policy", "").replace(" ", "").split(",")) != own.cleanup:
+        policy = ",".join(sorted(own.cleanup))
+        raise InvalidConfig(f"The cleanup.policy of {topic.name} stays {policy}: it holds {own.holds}")
+
+
+# -- groups
+
+
+def _group(state: BrokerState, name: str) -> Resource:
+    if not name or len(name) > LONGEST_NAME:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"A group's name has between 1 and {LONGEST_NAME} characters")
+    former = state.catalog.group_configs.get(name, {})
+    return Resource(
+        "group",
+        GROUP_CONFIGS,
+        former,
+        GROUP_CONFIG,
+        lambda configs: _check_group(state, name, configs, former),
+        lambda configs: state.configure_group(name, configs),
+    )
+
+
+def _check_group(state: BrokerState, name: str, configs: Mapping[str, str], former: Mapping[str, str]) -> None:
+    group_settings.check(configs, former, state.config, state.assignors, state.now)
+    if configs and not former and len(state.catalog.group_configs) >= state.config.group_max_configured:
+        limit = f"{state.config.group_max_configured} groups have settings of their own: group.max.configured"
+        raise Refused(ErrorCode.POLICY_VIOLATION, limit)

@@ -1,0 +1,125 @@
+"""Configs that clients may set on a resource, a topic or a group: what is known of a name, and values from their text.
+
+A resource keeps only what was set on it, as text. The value in force is its own, else the server's setting that the
+name is mapped to, else a constant. Names, types and bounds are Apache Kafka's where Kafka has the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kohort.config import INT_MAX, LONG_MAX, Config, property_name
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+"""DescribeConfigs' codes of types."""
+
+
+LONGEST_VALUE = 8_000
+"""Characters of a value: what a flexible request can carry, older versions of DescribeConfigs cannot answer."""
+
+
+class InvalidConfig(ValueError):
+    """An unknown name or a bad value of a config. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    name: str
+    type: int
+    default: Any
+    """Used when no broker setting is mapped."""
+    setting: str | None
+    """The attribute of Config that gives the default."""
+    parse: Callable[[str], Any]
+    doc: str
+
+    def default_of(self, config: Config) -> Any:
+        return getattr(config, self.setting) if self.setting is not None else self.default
+
+    @property
+    def synonym(self) -> str | None:
+        return property_name(self.setting) if self.setting is not None else None
+
+
+def number(text: str) -> str:
+    """Without what only Python reads as a number: clients parse the text that they are told."""
+    if not text.isascii() or "_" in text:
+        raise ValueError("it must be a number")
+    return text
+
+
+def whole(low: int, high: int, text: str) -> int:
+    try:
+        value = int(number(text))
+    except ValueError:
+        raise ValueError("it takes a whole number") from None
+    if not low <= value <= high:
+        raise ValueError(f"it must be between {low} and {high}")
+    return value
+
+
+def ratio(text: str) -> float:
+    value = float(number(text))
+    if not 0 <= value <= 1:
+        raise ValueError("it must be between 0 and 1")
+    return value
+
+
+def boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return lowered == "true"
+
+
+def never(text: str) -> bool:
+    if boolean(text):
+        raise ValueError("kohort has no such feature; only false is accepted")
+    return False
+
+
+def one_of(allowed: tuple[str, ...], text: str) -> str:
+    if text not in allowed:
+        raise ValueError(f"it must be one of {', '.join(allowed)}")
+    return text
+
+
+def any_text(text: str) -> str:
+    return text
+
+
+def config_key(
+    name: str, type: int, default: Any, parse: Callable[[str], Any], doc: str, setting: str | None = None
+) -> tuple[str, ConfigKey]:
+    return name, ConfigKey(name, type, default, setting, parse, doc)
+
+
+def int_key(name: str, low: int, default: int, doc: str, setting: str | None = None) -> tuple[str, ConfigKey]:
+    return config_key(name, INT, default, partial(whole, low, INT_MAX), doc, setting)
+
+
+def long_key(name: str, low: int, default: int, doc: str, setting: str | None = None) -> tuple[str, ConfigKey]:
+    return config_key(name, LONG, default, partial(whole, low, LONG_MAX), doc, setting)
+
+
+def parse(keys: Mapping[str, ConfigKey], kind: str, name: str, text: str) -> Any:
+    """The typed value of a config of a topic or a group, as `kind` calls it. Raises InvalidConfig."""
+    known = keys.get(name)
+    if known is None:
+        raise InvalidConfig(f"There is no {kind} config {name}")
+    if len(text) > LONGEST_VALUE:
+        raise InvalidConfig(f"{name} takes up to {LONGEST_VALUE} characters; {len(text)} came")
+    try:
+        return known.parse(text.strip())
+    except ValueError as error:
+        raise InvalidConfig(f"{name} cannot be {text}: {error}") from None
+
+
+def value_text(value: Any) -> str:
+    """A typed value as clients expect to read it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
