@@ -1,4 +1,4 @@
-"""`kohort groups`: list, describe and explain groups, and try assignors on them, over the public protocol.
+"""`kohort groups`: list, describe, explain and hold groups, their settings, assignors tried; over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
 Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it.
@@ -23,6 +23,7 @@ from kohort.cli.connect import (
     connected,
 )
 from kohort.cli.explain import explain, rebalance_lines
+from kohort.cli.group_settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
 from kohort.cli.timeline import REBALANCING
 from kohort.client.cluster import Cluster
@@ -32,7 +33,7 @@ from kohort.client.metadata import Node, TopicPartition
 
 app = typer.Typer(
     name="groups",
-    help="List, describe and explain consumer groups.",
+    help="List, describe, explain, configure and hold consumer groups.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -42,6 +43,9 @@ app = typer.Typer(
 
 app.command("explain")(explain)
 app.command("assign")(assign)
+app.command("configs")(configs)
+app.command("hold")(hold)
+app.command("release")(release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ def describe(
     documents: list[dict[str, Any]] = []
     missing = []
     with connected(bootstrap_server) as cluster:
+        own = own_settings(cluster, names)
         for group_id, found in cluster.describe_groups(names).items():
             committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
             group = _found(cluster, found, committed)
@@ -121,6 +126,8 @@ def describe(
             if output == Format.JSON:
                 document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
                 document["rebalance"] = _rebalance_status(cluster, group)
+                document["configs"] = own.get(group_id, {})
+                document["hold"] = hold_document(own.get(group_id, {}))
                 documents.append(document)
             elif members:
                 _print_members(group, verbose=verbose)
@@ -129,6 +136,8 @@ def describe(
             else:
                 _print_offsets(group, lags)
             if output == Format.TABLE:
+                for line in settings_lines(own.get(group_id, {})):
+                    typer.echo(line)
                 for bold, line in rebalance_lines(_rebalance_status(cluster, group)):
                     typer.secho(line, bold=bold)
     if output == Format.JSON:
@@ -161,7 +170,9 @@ def _found(
     listed = next((entry for entry in cluster.list_groups() if entry.group_id == group.group_id), None)
     if listed is not None and listed.state and listed.state != DEAD:
         complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
-        return GroupDescription(group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator)
+        return GroupDescription(
+            group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator, listed.type.lower()
+        )
     return group if committed else None
 
 

@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "topics": ("kohort.cli.topics", "Create, list, describe and delete topics."),
-    "groups": ("kohort.cli.groups", "List, describe and explain consumer groups."),
+    "groups": ("kohort.cli.groups", "List, describe, explain, configure and hold consumer groups."),
     "produce": ("kohort.cli.produce", "Write records to a topic."),
     "consume": ("kohort.cli.consume", "Read records of a topic."),
     "pipeline": ("kohort.cli.pipeline", "Run data pipelines on Spark."),

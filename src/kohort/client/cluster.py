@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from kohort.client import explanations, groups, leaders, topics
+from kohort.client import configs, explanations, groups, leaders, topics
+from kohort.client.configs import ConfigEntry, ResourceType
 from kohort.client.connection import Connection
 from kohort.client.explanations import GroupExplanation
 from kohort.client.groups import Committed, GroupDescription, ListedGroup
 from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.client.routing import Router, Timing
-from kohort.client.topics import ConfigEntry
 from kohort.wire.batches import NewRecord, encode_batch
 
 Moment = int | Literal["earliest", "latest", "max-timestamp"]
@@ -136,7 +136,7 @@ class Cluster:
 
     def describe_configs(self, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
         """The settings of topics, by topic, in order of their names; defaults included."""
-        return topics.describe_configs(self._router, names)
+        return configs.describe_configs(self._router, ResourceType.TOPIC, names)
 
     # -- records
 
@@ -216,6 +216,20 @@ class Cluster:
         Raises NoJournal where the group's coordinator keeps none: only kohort does.
         """
         return explanations.explain_group(self._router, group_id, last)
+
+    def group_configs(self, group_ids: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """The settings of groups, by group, in order of their names; what applies by default included.
+
+        A group need not exist. Raises ServerError (INVALID_REQUEST from brokers whose groups have no settings).
+        """
+        return configs.describe_configs(self._router, ResourceType.GROUP, group_ids)
+
+    def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a group, all of these or none; None takes one back. The group need not exist.
+
+        Raises ServerError: INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, GROUP_AUTHORIZATION_FAILED.
+        """
+        configs.alter_configs(self._router, ResourceType.GROUP, group_id, changes)
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""

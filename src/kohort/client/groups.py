@@ -87,7 +87,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and its members. `protocol` is the assignor; `state` is DEAD where there is no such group."""
+    """A group and its members. `protocol` is the assignor; `state` is DEAD where there is no such group. `type` is
+    "classic" or, where the group is of KIP-848's protocol, "consumer"; "" where nobody says."""
 
     group_id: str
     state: str
@@ -95,6 +96,7 @@ class GroupDescription:
     protocol: str
     members: tuple[GroupMember, ...]
     coordinator: int
+    type: str = ""
 
 
 def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
@@ -185,7 +187,7 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
         for member in row.members
     )
     return GroupDescription(
-        row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator
+        row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator, "consumer"
     )
 
 
@@ -213,7 +215,15 @@ def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDesc
         )
         for member in row.members
     )
-    return GroupDescription(row.group_id, row.group_state, row.protocol_type, row.protocol_data, members, coordinator)
+    return GroupDescription(
+        row.group_id,
+        row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        members,
+        coordinator,
+        "" if row.group_state == DEAD else "classic",
+    )
 
 
 def delete_group(router: Router, group_id: str) -> None:

@@ -1,10 +1,8 @@
-"""Topics: list, create, delete, and their settings."""
+"""Topics: list, create, delete."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
 
 from kohort.client.connection import Connection
 from kohort.client.errors import ServerError, server_error
@@ -18,44 +16,8 @@ from kohort.wire.schemas.create_topics import (
     CreateTopicsResponse,
 )
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from kohort.wire.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
 
-TOPIC_RESOURCE = 2
 NOT_THERE_YET = frozenset({ErrorCode.LEADER_NOT_AVAILABLE})
-
-
-class ConfigSource(IntEnum):
-    """Where the value of a setting comes from, as DescribeConfigs says it."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    CLIENT_METRICS_CONFIG = 7
-    GROUP_CONFIG = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One setting of a topic. `value` is None where the broker keeps it secret or has none."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    sensitive: bool
-
-    @property
-    def set_on_topic(self) -> bool:
-        return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 def topics(router: Router, names: Iterable[str] | None, *, internal: bool, create: bool) -> dict[str, Topic]:
@@ -115,38 +77,6 @@ def delete_topic(router: Router, name: str) -> None:
     router.view.topics.pop(name, None)
     if missing is not None:
         raise missing
-
-
-def describe_configs(router: Router, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-    resources = tuple(
-        DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-        for name in dict.fromkeys(names)
-    )
-    if not resources:
-        return {}
-
-    def attempt() -> DescribeConfigsResponse:
-        answer = router.any_connection().request(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-        for row in answer.results:
-            if row.error_code:
-                raise server_error(row.error_code, f"settings of topic {row.resource_name}", row.error_message)
-        return answer
-
-    return {row.resource_name: _entries(row) for row in router.retrying(attempt).results}
-
-
-def _entries(row: DescribeConfigsResult) -> tuple[ConfigEntry, ...]:
-    known = {int(source) for source in ConfigSource}
-    return tuple(
-        ConfigEntry(
-            entry.name,
-            entry.value,
-            ConfigSource(entry.config_source) if entry.config_source in known else ConfigSource.UNKNOWN,
-            entry.read_only,
-            entry.is_sensitive,
-        )
-        for entry in sorted(row.configs, key=lambda entry: entry.name)
-    )
 
 
 def _controller(router: Router) -> Connection:
