@@ -33,7 +33,7 @@ from kohort.coordinator.consumer_running import REVOKE, SESSION, RunningConsumer
 from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
 from kohort.coordinator.consumer_targets import Targets
 from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, Reply, What
-from kohort.coordinator.group_settings import SettingsOfGroups
+from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.reconciliation import MemberState, Reconciliation, TopicPartition, reconcile
 from kohort.coordinator.records import (
     consumer_group_record,
@@ -273,9 +273,11 @@ class ConsumerGroups:
                 self.targets.bump(group, now, "its topics changed")
                 self._wake(group, now)
 
-    def settings_changed(self, group_id: str, now: Millis) -> None:
+    def settings_changed(self, group_id: str, former: GroupSettings, now: Millis) -> None:
         group = self.groups.get(group_id)
         if group is not None:
+            if self._session_ms(group) > former.session_timeout_ms:
+                self._lengthen_sessions(group, now)
             self.targets.settings_changed(group, now)
             self._wake(group, now)
 
@@ -403,6 +405,15 @@ class ConsumerGroups:
 
     def _arm_session(self, group: ConsumerGroup, member_id: str, now: Millis) -> None:
         self._running.deadlines.set((SESSION, group.group_id, member_id), now + self._session_ms(group))
+
+    def _lengthen_sessions(self, group: ConsumerGroup, now: Millis) -> None:
+        """A longer session counts at once; a shorter one from each member's next heartbeat, which it was told is due
+        later perhaps."""
+        for member_id in group.members:
+            key = (SESSION, group.group_id, member_id)
+            armed = self._running.deadlines.get(key)
+            if armed is not None:
+                self._running.deadlines.set(key, max(armed, now + self._session_ms(group)))
 
     def _session_ms(self, group: ConsumerGroup) -> Millis:
         return self._consumers.settings(group).session_timeout_ms

@@ -183,8 +183,9 @@ class SettingsOfGroups:
     def of(self, group_id: str) -> GroupSettings:
         return self._own.get(group_id, self._default)
 
-    def put(self, group_id: str, overrides: Mapping[str, str]) -> None:
-        """The group's own settings are these, and no others."""
+    def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:
+        """The group's own settings are these, and no others. Returns what was in force before."""
+        former = self.of(group_id)
         values: dict[str, Any] = {}
         for name, text in overrides.items():
             field = name.removeprefix("consumer.").replace(".", "_")
@@ -198,6 +199,7 @@ class SettingsOfGroups:
             self._own[group_id] = replace(self._default, **values)
         else:
             self._own.pop(group_id, None)
+        return former
 
     def _within_bounds(self, name: str, value: Any) -> Any:
         short = name.removeprefix("consumer.")

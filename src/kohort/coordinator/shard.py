@@ -124,9 +124,9 @@ class Shard:
                 if not self.unavailable:
                     consumers.topics_changed(now, event.names)
             case GroupConfigsChanged():
-                self.settings.put(event.group_id, event.overrides)
+                former = self.settings.put(event.group_id, event.overrides)
                 if not self.unavailable:
-                    consumers.settings_changed(event.group_id, now)
+                    consumers.settings_changed(event.group_id, former, now)
             case AssignmentMade() if not self.unavailable:
                 consumers.assignment_made(event, now)
             case TopicsDeleted():
