@@ -57,7 +57,9 @@ def test_json(kohort: Kohort, member: GroupMember, unique: str) -> None:
     assert (told["group"], told["state"], told["status"]["phase"]) == (unique, "Stable", "Stable")
     (story,) = told["stories"]
     assert (story["number"], story["outcome"], story["cause"]["client_id"]) == (1, "Stable", "by-hand")
-    assert told["owners"][0]["partitions"] == [{"topic": unique, "partitions": [0, 1], "story": 1}]
+    [owned] = told["owners"][0]["partitions"]
+    assert (owned["topic"], owned["partitions"], owned["story"]) == (unique, [0, 1], 1)
+    assert owned["since_ms"] == story["started_ms"] + story["took_ms"]
     assert told["offenders"][0]["caused"] == 1
 
 

@@ -21,6 +21,7 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
     topics t=3 u=2                               all topics that there are
     beat GROUP NAME [epoch=N] [topics=t+u] [owned=t:0+1|none|null] [assignor=A] [instance=I] [rack=R] [rebalance=30s]
          [hold=2s] [id=X] [regex=R] [lost=yes]
+    tell-steps                                   the journal's entries of each member's way to the target too
     describe-consumer GROUP                      commit and fetch take the member's epoch: fetch GROUP all as=NAME
     group-config GROUP consumer.assignor=range   its own settings, all of them; +5m is an instant from now
     made GROUP [fails=why] [lag=t:100+5,u:0]     the target that was asked for is made, by what is known of the topics
@@ -46,6 +47,7 @@ from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.uniform import UniformAssignor
 from kohort.coordinator.events import (
+    STEPS,
     AnswerHeld,
     AssignmentMade,
     Client,
@@ -103,6 +105,9 @@ UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 OF_MEMBERS = ("session", "pending", "hold")
 """Deadlines of a member; the others are the group's."""
 
+DETAILS = STEPS | {"target made", "held back"}
+"""Entries of consumer groups that repeat what the records say."""
+
 LONG = "long" * 10_000
 
 
@@ -156,6 +161,7 @@ class ShardWorld:
         """What the shard asked to be done, and that has not been done."""
         self.quiet = False
         self.loading = False
+        self.tells_steps = False
         self.topics = TopicNames()
         self.catalog = Topics()
         self._shard: Shard | None = None
@@ -183,6 +189,9 @@ class ShardWorld:
     def do_loading(self) -> None:
         assert self._shard is None, "loading stands before the first request"
         self.loading = True
+
+    def do_tell_steps(self) -> None:
+        self.tells_steps = True
 
     def do_join(self, group: str, name: str, **options: str) -> None:
         who = self._name(group, name)
@@ -481,7 +490,8 @@ class ShardWorld:
         shard.validate()
         self._check_log(shard)
         for entry in effects.journal:
-            self._print(describe_entry(entry))
+            if self.tells_steps or entry.what not in DETAILS:
+                self._print(describe_entry(entry))
         for record in effects.records:
             self._print(f"record {self._describe_record(record)}")
         for reply in effects.replies:
@@ -594,7 +604,15 @@ def describe_entry(entry: JournalEntry) -> str:
         if m.joined_after_ms > 0 or m.synced_after_ms > 0
     ]
     waits = f" waited for {', '.join(late)}" if late else ""
-    return f"journal {entry.group}({entry.generation_id}): {entry.what}{member}{waited}{cause}{waits}"
+    steps = _describe_step(entry) if entry.what in DETAILS else ""
+    return f"journal {entry.group}({entry.generation_id}): {entry.what}{member}{waited}{cause}{waits}{steps}"
+
+
+def _describe_step(entry: JournalEntry) -> str:
+    target = f" target={entry.assignment_epoch} by {entry.protocol}" if entry.what == "target made" else ""
+    count = f" partitions={entry.partitions}" if entry.partitions else ""
+    peers = f" of {','.join(entry.peers)}" if entry.peers else ""
+    return target + count + peers + (" pushed" if entry.pushed else "")
 
 
 def describe_record(record: Record) -> str:

@@ -122,7 +122,8 @@ def _summary(explanation: GroupExplanation, asked: int) -> Line:
     parts = [group.state, plural(len(group.members), "member")]
     status = explanation.status or {}
     if status.get("generation", 0) > 0:
-        parts.append(f"generation {status['generation']}")
+        word = "group epoch" if status.get("group_type") == "consumer" else "generation"
+        parts.append(f"{word} {status['generation']}")
     if status.get("since_ms"):
         parts.insert(1, f"for {duration(max(explanation.now_ms - status['since_ms'], 0))}")
     if explanation.loaded_ms is not None:
@@ -167,10 +168,9 @@ def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
 
 def _owned(row: Owned) -> str:
     where = f"{row.topic}[{ranges(row.partitions)}]"
-    if row.story is None:
+    if row.story is None or row.since_ms is None:
         return f"{where}  since before the stories shown"
-    ended = row.story["started_ms"] + row.story.get("took_ms", 0)
-    return f"{where}  since {instant(ended)} (#{row.story['number']})"
+    return f"{where}  since {instant(row.since_ms)} (#{row.story['number']})"
 
 
 def _print_offenders(stories: Iterable[Document]) -> None:
@@ -219,6 +219,7 @@ def _document(explanation: GroupExplanation) -> dict[str, Any]:
                         "topic": row.topic,
                         "partitions": row.partitions,
                         "story": row.story["number"] if row.story is not None else None,
+                        "since_ms": row.since_ms,
                     }
                     for row in owned_since(as_document(member), member.assigned, explanation.stories)
                 ],

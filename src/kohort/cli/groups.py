@@ -149,8 +149,11 @@ def describe(
 
 
 def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
-    """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell."""
-    if group.state not in REBALANCING:
+    """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell.
+
+    A consumer group can be stable while the rest of a hand-over waits.
+    """
+    if group.state not in REBALANCING and all(member.target is None for member in group.members):
         return None
     try:
         return cluster.explain_group(group.group_id, last=0).status

@@ -249,26 +249,25 @@ def _held_up(story: Document, names: Names) -> list[str]:
 
 
 def _held_back(story: Document) -> list[str]:
-    """Why the target waited; of one reason only the first time."""
-    by_why: dict[str, list[Document]] = {}
-    for row in story.get("held_back", ()):
-        by_why.setdefault(row.get("why", "?"), []).append(row)
+    """Why the target of a consumer group, or a part of it, waited."""
     found = []
-    for why, rows in by_why.items():
-        count = rows[0].get("partitions", 0)
-        what = f"{plural(count, 'partition')} held back" if count else "held back"
-        times = f", {len(rows)} times" if len(rows) > 1 else ""
-        at_most = f", for {duration(rows[0]['for_ms'])} at most" if "for_ms" in rows[0] and not times else ""
-        found.append(f"{what}: {why}{at_most}{times}")
+    for row in story.get("held_back", ()):
+        count, times = row.get("partitions", 0), row.get("times", 1)
+        what = f"{plural(count, 'partition')} " if count else ""
+        parts = f", {times} times" if times > 1 else ""
+        found.append(f"{what}held back for {duration(row.get('for_ms', 0))} at most: {row.get('why', '?')}{parts}")
     return found
 
 
 def _told(story: Document) -> str:
-    """How many heartbeats it took to tell the members of a consumer group."""
+    """How the members of a consumer group learned of it. Whoever only joins is told with its own join."""
     pushed, polled = story.get("pushed", 0), story.get("polled", 0)
+    people = (*story.get("members", ()), *story.get("gone", ()))
+    if not pushed and not any("told_after_ms" in member.get("steps", {}) for member in people):
+        return ""
     parts = [f"{pushed} pushed"] if pushed else []
-    parts += [f"{polled} with a member's next heartbeat"] if polled else []
-    return f"told: {', '.join(parts)}" if parts else ""
+    parts += [f"{polled} with the member's next heartbeat"] if polled else []
+    return f"told: {', '.join(parts)}"
 
 
 def _further(story: Document, names: Names) -> list[str]:
@@ -390,6 +389,8 @@ class Owned:
     topic: str
     partitions: list[int]
     story: Document | None
+    since_ms: int | None = None
+    """A member of a consumer group gets its partitions before the rebalance is over."""
 
 
 def owned_since(member: Document, assigned: Mapping[str, Sequence[int]], stories: Sequence[Document]) -> list[Owned]:
@@ -397,23 +398,23 @@ def owned_since(member: Document, assigned: Mapping[str, Sequence[int]], stories
     left = {(topic, index) for topic, indexes in assigned.items() for index in indexes}
     found: list[Owned] = []
     for story in reversed(stories):
-        gained: dict[str, list[int]] = next(
-            (m.get("gained", {}) for m in story.get("members", ()) if _same(m, member)), {}
-        )
-        found[:0] = _take(left, gained, story)
+        then = next((m for m in story.get("members", ()) if _same(m, member)), None)
+        if then is not None:
+            found[:0] = _take(left, then, story)
     oldest: dict[str, list[int]] = {}
     for topic, index in sorted(left):
         oldest.setdefault(topic, []).append(index)
     return [Owned(topic, indexes, None) for topic, indexes in oldest.items()] + found
 
 
-def _take(left: set[tuple[str, int]], gained: Mapping[str, Sequence[int]], story: Document) -> list[Owned]:
+def _take(left: set[tuple[str, int]], member: Document, story: Document) -> list[Owned]:
     found = []
-    for topic, indexes in sorted(gained.items()):
+    after = member.get("steps", {}).get("got_after_ms", story.get("took_ms", 0))
+    for topic, indexes in sorted(member.get("gained", {}).items()):
         here = [index for index in indexes if (topic, index) in left]
         if here:
             left.difference_update((topic, index) for index in here)
-            found.append(Owned(topic, here, story))
+            found.append(Owned(topic, here, story, story["started_ms"] + after))
     return found
 
 
@@ -433,23 +434,23 @@ VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to
 
 
 def status_lines(status: Document, names: Names) -> list[Line]:
-    """Who is awaited in the running rebalance, and for how long still. Nothing where nobody is."""
+    """Who is awaited in the running rebalance, for how long still, and what is held back. Nothing where nothing is."""
     now, phase = status["now_ms"], status["phase"]
     counts = status.get("counts", {})
     awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]
     given_out = [m for m in status.get("members", ()) if m["state"] == "id given out"]
-    if phase not in REBALANCING and not awaited:
+    held_back = _held_back_now(status)
+    if phase not in REBALANCING and not awaited and not held_back:
         return []
     why = f" ({status['why']})" if status.get("why") and phase != "Stable" else ""
     ends = status.get("ends_ms")
     still = f", for {duration(max(ends - now, 0))} more at most" if ends is not None else ""
-    lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}", bold=True)]
+    lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}{_epochs(status)}", bold=True)]
     if status.get("window"):
         lines.append(Line("more members may come: the group is new, or many come and go", 4))
     done = {
         "joined": "have joined",
         "synced": "have synced",
-        "waits for partitions": "wait for partitions that others have still",
         "on its way": "learn of it with their next heartbeat",
     }
     lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
@@ -459,6 +460,7 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     total = sum(counts.get(state, 0) for state in VERBS)
     if total > len(awaited[:SHOWN_MEMBERS]):
         lines.append(Line(f"and {total - SHOWN_MEMBERS} more are awaited", 4))
+    lines += _waiting(status, names) + held_back
     if given_out:
         remaining = max(m.get("remaining_ms", 0) for m in given_out)
         count = counts.get("id given out", len(given_out))
@@ -468,9 +470,45 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     return lines
 
 
+def _epochs(status: Document) -> str:
+    if status.get("group_type") != "consumer":
+        return ""
+    epoch, target = status.get("generation", -1), status.get("assignment_epoch", -1)
+    of_target = f", target of epoch {target}" if target != epoch else ""
+    by = f" by {status['assignor']}" if status.get("assignor") else ""
+    return f"; group epoch {epoch}{of_target}{by}"
+
+
+def _waiting(status: Document, names: Names) -> list[Line]:
+    """Members of a consumer group who have not all of their partitions yet, and whose those are."""
+    members = {m["member_id"]: m for m in status.get("members", ())}
+    waiting = [m for m in members.values() if m["state"] == "waits for partitions"]
+    lines = []
+    for member in waiting[:SHOWN_MEMBERS]:
+        owners = [names.of(members.get(other, {"member_id": other})) for other in member.get("waits_for", ())]
+        of = f" of {', '.join(owners)}" if owners else ", which are free: it gets them with its next heartbeat"
+        count = plural(member.get("partitions", 0), "partition")
+        lines.append(Line(f"waiting: {names.with_host(member)}, for {count}{of}", 4))
+    more = status.get("counts", {}).get("waits for partitions", 0) - len(lines)
+    return lines + ([Line(f"and {more} more wait for partitions", 4)] if more > 0 else [])
+
+
+def _held_back_now(status: Document) -> list[Line]:
+    why, until_ms = status.get("held_back"), status.get("held_until_ms")
+    if not why:
+        return []
+    count = status.get("held_partitions", 0)
+    what = f"{plural(count, 'partition')} held back" if count else "held back"
+    remaining = f", {duration(max(until_ms - status['now_ms'], 0))} more" if until_ms is not None else ""
+    return [Line(f"{what}: {why}{remaining}", 4)]
+
+
 def _wait(member: Document) -> str:
     waited, remaining = duration(member.get("waited_ms")), duration(member.get("remaining_ms"))
     session = member.get("session_remaining_ms")
     by_session = session is not None and session == member.get("remaining_ms")
     end = "then its session ends" if by_session else "then it is removed"
-    return f"{VERBS[member['state']]}, {waited} so far, {remaining} more, {end}"
+    verb = VERBS[member["state"]]
+    if member.get("partitions"):
+        verb = verb.replace("partitions", plural(member["partitions"], "partition"))
+    return f"{verb}, {waited} so far, {remaining} more, {end}"

@@ -31,9 +31,12 @@ from kohort.coordinator.consumer_holds import Holds
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
 from kohort.coordinator.consumer_running import REVOKE, SESSION, RunningConsumers
 from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
+from kohort.coordinator.consumer_status import consumer_status_of
+from kohort.coordinator.consumer_steps import note_steps, subscription_change, topics_change
 from kohort.coordinator.consumer_targets import Targets
 from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, Reply, What
 from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
+from kohort.coordinator.rebalance_status import RebalanceStatus
 from kohort.coordinator.reconciliation import MemberState, Reconciliation, TopicPartition, reconcile
 from kohort.coordinator.records import (
     consumer_group_record,
@@ -70,12 +73,17 @@ class ConsumerGroups:
         self._consumers = RunningConsumers(hard, running, settings)
         self.holds = Holds(self._consumers)
         self.targets = Targets(config, self._consumers, assignors)
+        self._former_topics = Topics()
+        """Before they changed last."""
         self._note = self._consumers.note
         self._emit = self._consumers.emit
 
     @property
     def groups(self) -> dict[str, ConsumerGroup]:
         return self._hard.consumers.groups
+
+    def status_of(self, group: ConsumerGroup, now: Millis) -> RebalanceStatus:
+        return consumer_status_of(self._consumers, self.targets, group, now)
 
     @property
     def topics(self) -> Topics:
@@ -202,7 +210,7 @@ class ConsumerGroups:
             self.targets.joined(group, member_id, now)
             self.targets.bump(group, now, "a member joined", member_id)
         elif _subscription(value) != _subscription(former):
-            self._note(group, "subscription changed", "", member_id)
+            self._note(group, "subscription changed", subscription_change(former, value), member_id)
             self.targets.bump(group, now, "a member's subscription changed", member_id)
 
     def _acknowledged(
@@ -263,13 +271,16 @@ class ConsumerGroups:
     # -- what is told by others than members
 
     def topics_are(self, topics: Topics) -> None:
-        self._consumers.topics = topics
+        self._former_topics, self._consumers.topics = self._consumers.topics, topics
 
     def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
         """Groups whose topics are not what they were get a new target (N19). `names`: what changed, if known."""
         fold = self._hard.consumers
         for group in list(fold.groups.values()) if names is None else fold.subscribed_to(names):
             if group.members and self.targets.hash(group) != group.metadata_hash:
+                how = topics_change(self._former_topics, self.topics, group.subscribed_topics)
+                if how:
+                    self._note(group, "topics changed", how)
                 self.targets.bump(group, now, "its topics changed")
                 self._wake(group, now)
 
@@ -297,6 +308,7 @@ class ConsumerGroups:
         owned: frozenset[TopicPartition] | None,
         *,
         changed: bool = False,
+        pushed: bool = False,
     ) -> MemberState:
         before = group.state_of(member_id)
         names = group.names_of(member_id)
@@ -321,6 +333,7 @@ class ConsumerGroups:
             elif after.revoking.keys() != before.revoking.keys():
                 timeout = group.members[member_id].rebalance_timeout_ms
                 self._running.deadlines.set(key, now + timeout)
+            note_steps(self._consumers, group, member_id, before, after, pushed=pushed)
         moving = self._consumers.moving.get(group.group_id, {})
         if group.is_reconciled(member_id) and moving.pop(member_id, self) is None:
             self._consumers.settle(group, now)
@@ -336,7 +349,7 @@ class ConsumerGroups:
                 if self.holds.of(group, member_id) is None:
                     continue
                 before = group.state_of(member_id)
-                state = self._reconcile(group, member_id, now, None)
+                state = self._reconcile(group, member_id, now, None, pushed=True)
                 if state.assigned.keys() != before.assigned.keys():
                     again = True
                     self.holds.let_go(group, member_id, now, tell=True)
@@ -374,8 +387,11 @@ class ConsumerGroups:
             moving = [member_id for member_id in group.members if not group.is_reconciled(member_id)]
             if moving:
                 self._consumers.moving[group.group_id] = dict.fromkeys(moving)
+            if moving or group.epoch > group.assignment_epoch:
                 self._consumers.began[group.group_id] = now
+                self._note(group, "rebalance started", "the coordinator has started and goes on with it")
             self.targets.load(group, now)
+        self._former_topics = self.topics
         self.topics_changed(now)
 
     def unload(self) -> None:
@@ -400,6 +416,7 @@ class ConsumerGroups:
         self._emit(target_epoch_record(group.group_id, None))
         self._emit(consumer_group_record(group.group_id, None))
         self.targets.deleted(group)
+        self._consumers.deleted(group.group_id)
 
     # -- what leaves
 

@@ -5,6 +5,8 @@ A record is applied the moment it is decided, because what follows in the same s
 
 from __future__ import annotations
 
+from typing import Any
+
 from kohort.coordinator.consumer_responses import stories_of
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import JournalEntry, Millis, Record, What
@@ -31,6 +33,12 @@ class RunningConsumers:
         """Groups that are not stable: their members that have not come to the target yet."""
         self.began: dict[str, Millis] = {}
         """When the rebalance that is running began."""
+        self.why: dict[str, str] = {}
+        """Why the epoch was raised last."""
+        self.settled: dict[str, Millis] = {}
+        """When the last rebalance was over."""
+        self.handing_over: set[str] = set()
+        """Groups whose target holds only a part of what moves: the rest comes with the next ones."""
         self.assignors: dict[str, str] = {}
         """Who made the target of each group."""
 
@@ -56,18 +64,35 @@ class RunningConsumers:
         )
 
     def settle(self, group: ConsumerGroup, now: Millis) -> None:
-        """Tell the journal when the last member has come to the target."""
+        """Tell the journal when the last member has come to the target, and no more of it is to come."""
         if self.moving.get(group.group_id) or group.epoch != group.assignment_epoch:
             return
         self.moving.pop(group.group_id, None)
+        if group.group_id in self.handing_over:
+            return
+        self.settled[group.group_id] = now
         took = now - self.began.pop(group.group_id, now)
         if group.members:
             self.note(group, "group is stable", EVERYBODY_HAS_ITS_TARGET, "", took)
         else:
             self.note(group, "group is empty", "nobody is left", "", took)
 
+    def since_ms(self, group: ConsumerGroup) -> Millis:
+        """When the rebalance that is running began, or the last one was over; the last target, where nobody knows."""
+        known = self.began.get(group.group_id, self.settled.get(group.group_id))
+        return group.assigned_ms if known is None else known
+
     def note(
-        self, group: ConsumerGroup, what: What, cause: str = "", member_id: str = "", waited_ms: Millis = -1
+        self,
+        group: ConsumerGroup,
+        what: What,
+        cause: str = "",
+        member_id: str = "",
+        waited_ms: Millis = -1,
+        *,
+        partitions: int = 0,
+        pushed: bool = False,
+        peers: tuple[str, ...] = (),
     ) -> None:
         """Tell the journal. The fields: JournalEntry."""
         member = group.members.get(member_id)
@@ -85,10 +110,23 @@ class RunningConsumers:
                 waited_ms=waited_ms,
                 protocol_type="consumer",
                 protocol=self.assignors.get(group.group_id, ""),
+                assignment_epoch=group.assignment_epoch,
+                partitions=partitions,
+                pushed=pushed,
+                peers=peers,
                 members=stories_of(group, self.topics) if tells_all else (),
             )
         )
 
     def unload(self) -> None:
-        for known in (self.said, self.moving, self.began, self.assignors):
+        self.said.clear()
+        self.handing_over.clear()
+        for known in self._of_groups():
             known.clear()
+
+    def deleted(self, group_id: str) -> None:
+        for known in self._of_groups():
+            known.pop(group_id, None)
+
+    def _of_groups(self) -> tuple[dict[str, Any], ...]:
+        return self.moving, self.began, self.why, self.settled, self.assignors

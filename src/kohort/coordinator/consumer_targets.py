@@ -97,6 +97,7 @@ class Targets:
         epoch = self._consumers.highest_epoch(group.group_id) + 1
         self._consumers.emit(consumer_group_record(group.group_id, epoch_value(epoch, self.hash(group))))
         self._consumers.began.setdefault(group.group_id, now)
+        self._consumers.why[group.group_id] = why
         self._consumers.note(group, "rebalance started", why, member_id)
         self._retarget(group, now)
 
@@ -111,7 +112,7 @@ class Targets:
         if group.epoch > group.assignment_epoch:
             self._retarget(group, now)
         elif self.is_on_hold(group, now):
-            self._defer(group, ON_HOLD, self._consumers.settings(group).hold_until_timestamp_ms)
+            self._defer(group, now, ON_HOLD, self._consumers.settings(group).hold_until_timestamp_ms)
         else:
             self.bump(group, now, f"{found.why}: its time is over" if found is not None else "its settings changed")
 
@@ -148,11 +149,12 @@ class Targets:
         why = max(waits, key=lambda reason: waits[reason], default="")
         if why and waits[why] > now:
             self._open(group, now)
-            self._defer(group, why, waits[why])
+            self._defer(group, now, why, waits[why])
         elif group_id not in self._asked:
             self._make(group, now)
 
-    def _defer(self, group: ConsumerGroup, why: str, until: Millis, partitions: int = 0) -> None:
+    def _defer(self, group: ConsumerGroup, now: Millis, why: str, until: Millis, partitions: int = 0) -> None:
+        self._consumers.note(group, "held back", why, waited_ms=max(until - now, 0), partitions=partitions)
         self._running.deadlines.set((ASSIGN, group.group_id, ""), until)
         self.deferred[group.group_id] = Deferred(why, until, partitions)
 
@@ -210,6 +212,7 @@ class Targets:
             if target != group.targets.get(member_id):
                 self._consumers.emit(target_record(group.group_id, member_id, target_value(target)))
         self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, now)))
+        self._consumers.note(group, "target made")
         self._consumers.moving[group.group_id] = dict.fromkeys(group.members)
         if group.epoch > epoch:
             self._retarget(group, now)
@@ -266,9 +269,10 @@ class Targets:
             return topic is not None and partition[1] < topic.partitions and partition[0] in may_use[member_id]
 
         present = {m: target for m, target in group.targets.items() if m in group.members}
+        self._consumers.handing_over.discard(group_id)
         if self.is_on_hold(group, now):
             effective = on_hold(full, present, freed=self._freed.pop(group_id, set()), may_keep=may_keep)
-            self._defer(group, ON_HOLD, settings.hold_until_timestamp_ms, effective.waiting)
+            self._defer(group, now, ON_HOLD, settings.hold_until_timestamp_ms, effective.waiting)
             return effective
         self._freed.pop(group_id, None)
         newcomers = self._newcomers.get(group_id, set())
@@ -282,8 +286,8 @@ class Targets:
             self._handed_over[group_id] = now
             next_ms = now + settings.handover_interval_ms
         if effective.waiting:
-            self._defer(group, GRADUAL, next_ms, effective.waiting)
-            self._consumers.note(group, "hand-over", f"{effective.moved} partitions move, {effective.waiting} wait")
+            self._defer(group, now, GRADUAL, next_ms, effective.waiting)
+            self._consumers.handing_over.add(group_id)
         else:
             self._newcomers.pop(group_id, None)
         return effective
@@ -301,11 +305,12 @@ class Targets:
         if group.epoch > group.assignment_epoch:
             self._retarget(group, now)
         elif self.is_on_hold(group, now):
-            self._defer(group, ON_HOLD, settings.hold_until_timestamp_ms)
+            self._defer(group, now, ON_HOLD, settings.hold_until_timestamp_ms)
         elif settings.handover_max_partitions:
-            self._defer(group, GRADUAL, now + settings.handover_interval_ms)
+            self._defer(group, now, GRADUAL, now + settings.handover_interval_ms)
 
     def _forget(self, group_id: str) -> None:
+        self._consumers.handing_over.discard(group_id)
         for known in (self._opened, self._newcomers, self._handed_over, self._freed, self._asked):
             known.pop(group_id, None)
         self._consumers.assignors.pop(group_id, None)

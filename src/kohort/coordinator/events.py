@@ -172,7 +172,6 @@ What = Literal[
     "group is stable",
     "group is empty",
     "assignment refused",  # the group's record would be too large; of a consumer group: its assignor failed
-    "hand-over",  # of a gradual one: how many partitions move now, how many wait
     "rollout hold ended",
     "group deleted",
     "group loaded",

@@ -18,7 +18,7 @@ from kohort.coordinator.stories import HeldBack, HeldUp, MemberThen, Steps, Stor
 
 MAX_MEMBERS = 200
 """Members that a story shows; the others are counted."""
-MAX_HELD_BACK = 20
+MAX_REASONS = 20
 MAX_PEERS = 5
 PUSH, HEARTBEAT = "push", "heartbeat"
 
@@ -65,9 +65,16 @@ def _steps_of(taken: Taken, entry: JournalEntry) -> Steps | None:
 
 
 def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
-    for_ms = entry.waited_ms if entry.waited_ms >= 0 else None
-    if len(story.held_back) < MAX_HELD_BACK:
-        story.held_back.append(HeldBack(cut(entry.cause), now - story.started_ms, for_ms, entry.partitions))
+    why, after_ms, for_ms = cut(entry.cause), now - story.started_ms, max(entry.waited_ms, 0)
+    known = next((row for row in story.held_back if row.why == why), None)
+    if known is None:
+        if len(story.held_back) < MAX_REASONS:
+            story.held_back.append(HeldBack(why, after_ms, for_ms, partitions=entry.partitions))
+        return
+    known.partitions = max(known.partitions, entry.partitions)
+    if after_ms + for_ms > known.after_ms + known.for_ms:
+        known.for_ms = after_ms + for_ms - known.after_ms
+        known.times += 1
 
 
 def put_steps(rows: Iterable[MemberThen], taken: Taken) -> None:

@@ -3,7 +3,8 @@
     PreparingRebalance    joined | awaited to join | id given out
     CompletingRebalance   synced | awaited to sync
     Stable                member | awaited to sync (it has not fetched its assignment; its time runs all the same)
-    of a consumer group   member | awaited to revoke | waits for partitions | on its way (its next heartbeat tells it)
+
+Of a consumer group: consumer_status.py.
 
 Instants are milliseconds since the epoch. Members are those whom the others wait for first, at most `MAX_MEMBERS`; the
 counts tell of all.
@@ -15,9 +16,7 @@ from collections import Counter
 
 import msgspec
 
-from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import Millis
-from kohort.coordinator.reconciliation import Reconciliation
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, Member, Phase
 from kohort.coordinator.stories import cut
@@ -26,9 +25,8 @@ MAX_MEMBERS = 200
 
 AWAITED_TO_JOIN = "awaited to join"
 AWAITED_TO_SYNC = "awaited to sync"
-AWAITED_TO_REVOKE = "awaited to revoke"
-WAITS_FOR_PARTITIONS = "waits for partitions"
-ON_ITS_WAY = "on its way"
+
+
 ID_GIVEN_OUT = "id given out"
 
 
@@ -44,12 +42,17 @@ class MemberStatus(msgspec.Struct, omit_defaults=True):
     remaining_ms: Millis | None = None
     """How long it will be waited for still, at most: the phase's end, or its session's if that comes first."""
     session_remaining_ms: Millis | None = None
+    partitions: int = 0
+    """Of a consumer group's member: how many it is to give up, or waits for."""
+    waits_for: list[str] = []
+    """The ids of some of the members that still have those."""
 
 
 class RebalanceStatus(msgspec.Struct, omit_defaults=True):
     phase: str
     since_ms: Millis
     generation: int
+    """Of a consumer group its epoch."""
     now_ms: Millis
     why: str = ""
     """Why the rebalance that is running, or the last one, began."""
@@ -61,6 +64,17 @@ class RebalanceStatus(msgspec.Struct, omit_defaults=True):
     counts: dict[str, int] = {}
     """Members by state."""
     members: list[MemberStatus] = []
+    group_type: str = ""
+    """"consumer" for a consumer group (KIP-848)."""
+    assignment_epoch: int = -1
+    """The epoch of its target; below the group's while the next one is not made."""
+    assignor: str = ""
+    """Who made the target."""
+    held_back: str = ""
+    """Why the next target, or the rest of this one, waits."""
+    held_until_ms: Millis | None = None
+    held_partitions: int = 0
+    """How many partitions wait for that; 0 where it is not known."""
 
 
 def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus | None:
@@ -78,7 +92,7 @@ def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus |
     members = [_member(running, group, m, states[m.member_id], ends, now) for m in (awaited + others)[:MAX_MEMBERS]]
     for member_id in list(group.pending)[: MAX_MEMBERS - len(members)]:
         due = running.deadlines.get(("pending", group_id, member_id))
-        members.append(MemberStatus(cut(member_id), ID_GIVEN_OUT, remaining_ms=_until(due, now)))
+        members.append(MemberStatus(cut(member_id), ID_GIVEN_OUT, remaining_ms=until(due, now)))
     return RebalanceStatus(
         phase=group.phase.value,
         since_ms=group.since,
@@ -90,47 +104,6 @@ def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus |
         counts=dict(counts),
         members=members,
     )
-
-
-def consumer_status_of(running: Running, group: ConsumerGroup, phase: str, now: Millis) -> RebalanceStatus:
-    states = {member_id: _consumer_state(group, member_id) for member_id in sorted(group.members)}
-    members = []
-    for member_id, state in sorted(states.items(), key=lambda item: item[1] != AWAITED_TO_REVOKE):
-        member = group.members[member_id]
-        session = running.deadlines.get(("consumer session", group.group_id, member_id))
-        status = MemberStatus(
-            member_id=cut(member_id),
-            state=state,
-            instance_id=None if member.instance_id is None else cut(member.instance_id),
-            client_id=cut(member.client_id),
-            host=cut(member.client_host),
-            session_remaining_ms=_until(session, now),
-        )
-        if state == AWAITED_TO_REVOKE:
-            due = running.deadlines.get(("consumer revoke", group.group_id, member_id))
-            status.remaining_ms = _until(due, now)
-            status.waited_ms = None if due is None else max(now - (due - member.rebalance_timeout_ms), 0)
-        members.append(status)
-    return RebalanceStatus(
-        phase=phase,
-        since_ms=group.assigned_ms,
-        generation=group.epoch,
-        now_ms=now,
-        counts=dict(Counter(states.values())),
-        members=members[:MAX_MEMBERS],
-    )
-
-
-def _consumer_state(group: ConsumerGroup, member_id: str) -> str:
-    if group.is_reconciled(member_id):
-        return "member"
-    match group.state_of(member_id).state:
-        case Reconciliation.UNREVOKED_PARTITIONS:
-            return AWAITED_TO_REVOKE
-        case Reconciliation.UNRELEASED_PARTITIONS:
-            return WAITS_FOR_PARTITIONS
-        case _:
-            return ON_ITS_WAY
 
 
 def _ends(running: Running, group: Group) -> Millis | None:
@@ -170,13 +143,13 @@ def _member(
         client_id=cut(member.client.client_id),
         host=cut(member.client.host),
         leader=member.member_id == group.leader,
-        session_remaining_ms=_until(session, now),
+        session_remaining_ms=until(session, now),
     )
     if _is_awaited(state):
         first = min((due for due in (ends, session) if due is not None), default=None)
-        status.waited_ms, status.remaining_ms = max(now - group.since, 0), _until(first, now)
+        status.waited_ms, status.remaining_ms = max(now - group.since, 0), until(first, now)
     return status
 
 
-def _until(due: Millis | None, now: Millis) -> Millis | None:
+def until(due: Millis | None, now: Millis) -> Millis | None:
     return None if due is None else max(due - now, 0)

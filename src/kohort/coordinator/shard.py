@@ -42,7 +42,7 @@ from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
-from kohort.coordinator.rebalance_status import RebalanceStatus, consumer_status_of, status_of
+from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
 from kohort.coordinator.responses import join_error, refusal
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase
@@ -293,7 +293,7 @@ class Shard:
         """Who is awaited, and for how long still; None for a group that is not there."""
         consumers = self.consumers.groups.get(group_id)
         if consumers is not None:
-            return consumer_status_of(self.running, consumers, state_name(consumers), now)
+            return self.consumers.status_of(consumers, now)
         return status_of(self.running, group_id, now)
 
     def list_groups(self, states_filter: tuple[str, ...], types_filter: tuple[str, ...]) -> list[ListedGroup]:

@@ -72,10 +72,11 @@ class HeldBack(msgspec.Struct, omit_defaults=True):
     why: str
     """"assignment interval", "initial delay", "gradual hand-over", "rollout hold"."""
     after_ms: Millis = 0
-    for_ms: Millis | None = None
-    """At most."""
+    for_ms: Millis = 0
+    """At most, from the first time to the end of the last."""
+    times: int = 1
     partitions: int = 0
-    """How many wait; 0 where that is not known."""
+    """How many waited, when most of them did; 0 where that is not known."""
 
 
 class MemberThen(msgspec.Struct, omit_defaults=True):
@@ -141,7 +142,7 @@ class Story(msgspec.Struct, omit_defaults=True):
     """How often what happened beyond those."""
     held_up_by: list[HeldUp] = []
     held_back: list[HeldBack] = []
-    """Of a consumer group: the first ones, one a reason and target."""
+    """Of a consumer group: one a reason."""
     pushed: int = 0
     """Of a consumer group: how often a member was told of partitions as the answer to a heartbeat that was held."""
     polled: int = 0

@@ -1,0 +1,88 @@
+"""How far the rebalance of a consumer group is right now: who is awaited, by whom, and what is held back. Read-only.
+
+    awaited to revoke      it was told to give partitions up and has not said that it did
+    waits for partitions   others have them still
+    on its way             its next heartbeat tells it
+    member                 it has all that the target gives it
+
+As in rebalance_status.py; the members that others wait for come first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.coordinator.consumer_responses import state_name
+from kohort.coordinator.consumer_running import RunningConsumers
+from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.consumer_steps import missing_of, owners_of
+from kohort.coordinator.consumer_targets import Targets
+from kohort.coordinator.deadlines import Deadlines
+from kohort.coordinator.events import Millis
+from kohort.coordinator.rebalance_status import MAX_MEMBERS, MemberStatus, RebalanceStatus, until
+from kohort.coordinator.reconciliation import Reconciliation
+from kohort.coordinator.stories import cut
+
+MEMBER = "member"
+AWAITED_TO_REVOKE = "awaited to revoke"
+WAITS_FOR_PARTITIONS = "waits for partitions"
+ON_ITS_WAY = "on its way"
+ORDER = (AWAITED_TO_REVOKE, WAITS_FOR_PARTITIONS, ON_ITS_WAY, MEMBER)
+
+
+def consumer_status_of(
+    consumers: RunningConsumers, targets: Targets, group: ConsumerGroup, now: Millis
+) -> RebalanceStatus:
+    states = {member_id: _consumer_state(group, member_id) for member_id in sorted(group.members)}
+    first = sorted(states, key=lambda member_id: ORDER.index(states[member_id]))[:MAX_MEMBERS]
+    deferred = targets.deferred.get(group.group_id)
+    return RebalanceStatus(
+        phase=state_name(group),
+        since_ms=consumers.since_ms(group),
+        generation=group.epoch,
+        now_ms=now,
+        why=consumers.why.get(group.group_id, ""),
+        counts=dict(Counter(states.values())),
+        members=[_consumer_member(consumers.running.deadlines, group, m, states[m], now) for m in first],
+        group_type="consumer",
+        assignment_epoch=group.assignment_epoch,
+        assignor=targets.assignor_name(group),
+        held_back=deferred.why if deferred is not None else "",
+        held_until_ms=deferred.until_ms if deferred is not None else None,
+        held_partitions=deferred.partitions if deferred is not None else 0,
+    )
+
+
+def _consumer_member(
+    deadlines: Deadlines[tuple[str, str, str]], group: ConsumerGroup, member_id: str, state: str, now: Millis
+) -> MemberStatus:
+    member, current = group.members[member_id], group.state_of(member_id)
+    status = MemberStatus(
+        member_id=cut(member_id),
+        state=state,
+        instance_id=None if member.instance_id is None else cut(member.instance_id),
+        client_id=cut(member.client_id),
+        host=cut(member.client_host),
+        session_remaining_ms=until(deadlines.get(("consumer session", group.group_id, member_id)), now),
+    )
+    if state == AWAITED_TO_REVOKE:
+        due = deadlines.get(("consumer revoke", group.group_id, member_id))
+        status.remaining_ms = until(due, now)
+        status.waited_ms = None if due is None else max(now - (due - member.rebalance_timeout_ms), 0)
+        status.partitions = len(current.revoking)
+    elif state == WAITS_FOR_PARTITIONS:
+        missing = missing_of(group, member_id)
+        status.partitions, status.waits_for = len(missing), list(map(cut, owners_of(group, missing)))
+    return status
+
+
+def _consumer_state(group: ConsumerGroup, member_id: str) -> str:
+    if group.is_reconciled(member_id):
+        return MEMBER
+    match group.state_of(member_id).state:
+        case Reconciliation.UNREVOKED_PARTITIONS:
+            return AWAITED_TO_REVOKE
+        case Reconciliation.UNRELEASED_PARTITIONS:
+            return WAITS_FOR_PARTITIONS
+        case _:
+            return ON_ITS_WAY
