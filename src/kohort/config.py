@@ -206,7 +206,7 @@ class Config:
     )
     group_consumer_handover_interval_ms: int = _setting(1_000, "Time between two such moves", low=1, high=3_600_000)
     group_consumer_ownership_fencing_enable: bool = _setting(
-        False, "Refuse commits for partitions that the member does not own"
+        False, "Refuse commits for partitions that the member does not own; see docs/wire-extensions.md"
     )
     group_consumer_assignor_timeout_ms: int = _setting(
         5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1

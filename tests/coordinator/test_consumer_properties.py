@@ -351,6 +351,8 @@ class World:
             assert isinstance(reply.body, OffsetCommitResponse)
             errors = {p.error_code for topic in reply.body.topics for p in topic.partitions}
             assert errors <= {0}, f"a member may not commit what it uses: {errors}"
+            fence = self.shard.fetch_fence(group, client.member_id, client.epoch)
+            assert not any(map(fence, client.uses)), "a member may not fetch what it uses"
 
     def topic(self, name: str, partitions: int) -> None:
         """Created or grown, and deleted with 0 partitions."""
@@ -461,6 +463,9 @@ action = st.one_of(
     st.tuples(st.just("configure"), group, st.just("consumer.hold.until.timestamp.ms"), st.sampled_from((0, 8000))),
     st.tuples(st.just("configure"), group, st.just("consumer.hold.until.members"), st.sampled_from((0, 3))),
     st.tuples(st.just("configure"), group, st.just("consumer.hold.dead.members"), st.sampled_from(("true", "false"))),
+    st.tuples(
+        st.just("configure"), group, st.just("consumer.ownership.fencing.enable"), st.sampled_from(("true", "false"))
+    ),
     st.tuples(st.just("delete"), group),
     st.tuples(st.just("classic_join"), group),
     st.tuples(st.just("advance"), st.sampled_from((0, 500, 1000, 3000, 7000))),

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
 OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
+FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
 
 
 @dataclass(frozen=True)
@@ -296,6 +297,45 @@ BUGS = (
             ),
         ),
         ("delete_groups_by_state.txt",),
+    ),
+    # -- fencing by ownership
+    Bug(
+        "commits are not fenced by ownership",
+        ((FENCING, "    if by_ownership:\n", "    if by_ownership and epoch != state.member_epoch:\n"),),
+        ("consumer_fenced_commits.txt",),
+    ),
+    Bug(
+        "a fetch is judged when it arrives, not when it is answered",
+        (
+            (
+                FETCH,
+                "    fence = _fence(state, request)\n",
+                "    fences = state.__dict__.setdefault('fences', {})\n"
+                "    fence = fences.setdefault(context.request_id, _fence(state, request))\n",
+            ),
+        ),
+        (
+            "tests/broker/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
+            "tests/broker/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
+            "tests/broker/test_fetch_fencing.py::test_a_zombie_whose_session_has_ended_reads_nothing_more",
+        ),
+    ),
+    Bug(
+        "what a member is to give up is no longer its own",
+        ((FENCING, " and partition not in state.revoking:", ":"),),
+        (
+            "consumer_fenced_commits.txt",
+            "tests/broker/test_fetch_fencing.py::test_a_member_reads_on_until_it_has_acknowledged",
+        ),
+    ),
+    Bug(
+        "an epoch from before a partition was lost and got again is good for it",
+        ((FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),),
+        (
+            "consumer_fenced_commits.txt",
+            "consumer_offsets.txt",
+            "tests/broker/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
+        ),
     ),
 )
 

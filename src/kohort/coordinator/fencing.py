@@ -7,9 +7,8 @@ at which epoch; an epoch that is over is good for what the member has had ever s
     110 FENCED_MEMBER_EPOCH   it does not own the partition
     113 STALE_MEMBER_EPOCH    it owns the partition, but not since that epoch: there is an answer it has not seen
 
-110 says "not yours", 113 "ask again with your present epoch", because that is what clients make of them. Java's,
-librdkafka and franz-go repeat a commit that got 113 for seconds to minutes; 110 they hand on at once, a partition each
-where their interface has it, and stay in the group. 22 would make classic members give up everything and rejoin.
+110 says "not yours", 113 "ask again with your present epoch", because that is what clients make of them: 110 is told at
+once and never repeated, and nobody leaves the group for it. What 113, 25 and 22 would do stands in the document.
 
 A fence is made once a request and asked once a partition. It is of the moment: a fetch that waits needs a new one.
 """

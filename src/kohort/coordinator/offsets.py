@@ -10,6 +10,7 @@ from kohort.coordinator.checks import LONGEST_NAME, check_member
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.fencing import Fence, commit_fence, every
+from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import generation_record, offset_record
 from kohort.coordinator.responses import commit_error
@@ -46,10 +47,11 @@ MEMBER_EPOCHS = 9
 
 
 class Offsets:
-    def __init__(self, config: Config, hard: HardState, running: Running) -> None:
+    def __init__(self, config: Config, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
         self._config = config
         self._hard = hard
         self._running = running
+        self._settings = settings
 
     # -- commit
 
@@ -120,7 +122,8 @@ class Offsets:
         if group is None:
             return every(ErrorCode.NONE)  # a generation is all that a classic group is fenced by
         epoch = request.generation_id_or_member_epoch
-        return commit_fence(group, request.member_id, epoch, by_ownership=False)
+        by_ownership = self._settings.of(request.group_id).ownership_fencing_enable
+        return commit_fence(group, request.member_id, epoch, by_ownership=by_ownership)
 
     # -- fetch
 

@@ -94,7 +94,7 @@ class Shard:
         self._groups = ClassicGroups(config, self.hard, self.running)
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
-        self._offsets = Offsets(config, self.hard, self.running)
+        self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
 
