@@ -1,0 +1,134 @@
+"""Commits fenced by ownership, with confluent-kafka's consumers: a lost partition is refused, the rest is committed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from produce import create_topic, produce
+
+from kohort.testing import KohortServer
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(group_consumer_assignment_interval_ms=0) as running:
+        yield running
+
+
+def fence(bootstrap: str, group: str) -> None:
+    entry = ConfigEntry("consumer.ownership.fencing.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def indexes(member: Consumer) -> list[int]:
+    return sorted(one.partition for one in member.assignment())
+
+
+class Pair:
+    """Consumers `a`, which had all four partitions, and `b`, which has got two of them."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        create_topic(bootstrap, topic, 4)
+        produce("confluent", bootstrap, topic, [f"v{n}" for n in range(40)], 4)
+        self.reported: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+        self.members: list[Consumer] = []
+        self.a = self.consumer("a")
+        self.poll_until(4)
+        self.b = self.consumer("b")
+        self.poll_until(2, 2)
+        self.kept, self.lost = map(indexes, self.members)
+
+    def consumer(self, name: str) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.topic,
+                "client.id": name,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "on_commit": lambda error, partitions: self.reported.append((error, partitions)),
+            }
+        )
+        consumer.subscribe([self.topic])
+        self.members.append(consumer)
+        return consumer
+
+    def poll_until(self, *counts: int) -> None:
+        deadline = time.monotonic() + 20
+        while [len(indexes(member)) for member in self.members] != list(counts):
+            assert time.monotonic() < deadline, counts
+            self.poll()
+
+    def poll(self) -> None:
+        for member in self.members:
+            message = member.poll(0.02)
+            assert message is None or message.error() is None
+
+    def at(self, *partitions: int, offset: int = 3) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, partition, offset) for partition in partitions]
+
+    def committed(self) -> dict[int, int]:
+        found = self.a.committed(self.at(0, 1, 2, 3), timeout=10)
+        return {one.partition: one.offset for one in found if one.offset >= 0}
+
+    def close(self) -> None:
+        began = time.monotonic()
+        for member in self.members:
+            member.close()
+        assert time.monotonic() - began < 10, "a commit that is refused for good keeps nobody"
+
+
+@pytest.fixture
+def pair(server: KohortServer, bootstrap: str, unique: str) -> Iterator[Pair]:
+    fence(bootstrap, unique)
+    made = Pair(bootstrap, unique)
+    yield made
+    made.close()
+
+
+def test_a_commit_of_a_lost_partition_is_refused_and_the_rest_of_it_accepted(pair: Pair) -> None:
+    (kept, _), (lost, _) = pair.kept, pair.lost
+    with pytest.raises(KafkaException) as refused:
+        pair.a.commit(offsets=pair.at(kept, lost), asynchronous=False)
+    assert refused.value.args[0].code() == KafkaError.FENCED_MEMBER_EPOCH
+    assert not refused.value.args[0].fatal()
+    assert pair.committed() == {kept: 3}
+    pair.b.commit(offsets=pair.at(lost, offset=5), asynchronous=False)
+    assert pair.committed() == {kept: 3, lost: 5}
+
+
+def test_nobody_leaves_the_group_for_a_refused_commit(pair: Pair) -> None:
+    pair.a.commit(offsets=pair.at(*pair.lost), asynchronous=True)
+    deadline = time.monotonic() + 10
+    while not pair.reported:
+        assert time.monotonic() < deadline
+        pair.poll()
+    [(error, partitions)] = pair.reported
+    assert error is not None
+    assert error.code() == KafkaError.FENCED_MEMBER_EPOCH
+    assert {one.error.code() for one in partitions if one.error} == {KafkaError.FENCED_MEMBER_EPOCH}
+    pair.a.commit(offsets=pair.at(*pair.kept), asynchronous=False)
+    assert list(map(indexes, pair.members)) == [pair.kept, pair.lost]
+    assert list(pair.committed()) == pair.kept
+
+
+def test_other_groups_commit_what_they_like(server: KohortServer, bootstrap: str, unique: str) -> None:
+    pair = Pair(bootstrap, unique)
+    deadline = time.monotonic() + 20
+    while list(pair.committed()) != [0, 1, 2, 3]:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(KafkaException):  # 113 while the epoch that it has heard of is over, as Kafka does it
+            pair.a.commit(offsets=pair.at(0, 1, 2, 3), asynchronous=False)
+        pair.poll()
+    pair.close()
