@@ -65,6 +65,8 @@ def test_toml(tmp_path: Path) -> None:
             ["group.consumer.session.timeout.ms=5000", "group.consumer.min.session.timeout.ms=5000"],
             ["must be more than group.consumer.heartbeat.interval.ms (5000)"],
         ),
+        (["group.consumer.assignors=uniform,range,uniform"], ["names uniform twice"]),
+        (["group.consumer.assignors="], ["names no assignor", "uniform, range, rack and lag"]),
         (["default.replication.factor=2"], ["larger than brokers (1)"]),
         (["brokers=3", "broker.rack=a,b"], ["broker.rack names 2 racks"]),
         (["ssl.keystore.location=/k"], ["ssl.keystore.location", "not served by kohort yet"]),

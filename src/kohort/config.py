@@ -208,6 +208,11 @@ class Config:
     group_consumer_ownership_fencing_enable: bool = _setting(
         False, "Refuse commits for partitions that the member does not own; see docs/wire-extensions.md"
     )
+    group_consumer_assignors: str = _setting(
+        "uniform,range,rack,lag,*",
+        "Assignors that serve consumer groups; the first serves groups that choose none, and * stands for those that "
+        "other packages bring. One must be built in, to serve where another fails",
+    )
     group_consumer_assignor_timeout_ms: int = _setting(
         5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1
     )
@@ -371,7 +376,29 @@ def consumer_bounds(config: Config, name: str) -> tuple[int, int]:
     return getattr(config, f"group_consumer_min_{attribute}"), getattr(config, f"group_consumer_max_{attribute}")
 
 
+OF_PACKAGES = "*"
+"""Among the assignors: those of packages that are not named."""
+JAVA_ASSIGNORS = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""What Kafka's configurations call those that it brings, before 4.0."""
+
+
+def assignor_names(config: Config) -> list[str]:
+    """The assignors that shall serve, in order. Raises ConfigError."""
+    names = [name.strip() for name in config.group_consumer_assignors.split(",") if name.strip()]
+    names = [JAVA_ASSIGNORS.get(name, name) for name in names]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"group.consumer.assignors names {name} twice")
+    if not set(names) - {OF_PACKAGES}:
+        raise ConfigError("group.consumer.assignors names no assignor; kohort has uniform, range, rack and lag")
+    return names
+
+
 def _check_consumer_groups(config: Config) -> None:
+    assignor_names(config)
     for name in BOUNDED:
         low, high = consumer_bounds(config, name)
         if low > high:

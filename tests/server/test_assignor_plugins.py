@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kohort.config import Config, ConfigError
 from kohort.coordinator.assignors.check import checked
 from kohort.coordinator.assignors.registry import with_plugins
 from kohort.coordinator.assignors.spec import Assignor, GroupSpec, MemberSpec, TopicSpec
@@ -105,3 +106,58 @@ def test_what_cannot_be_loaded_is_told_and_left_out(tmp_path: Path, monkeypatch:
 def test_installed_packages_are_asked() -> None:
     plugins, failures = assignor_plugins.load()
     assert with_plugins(plugins)[1] == failures == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "serving"),
+    [
+        ("uniform,range,rack,lag,*", ["uniform", "range", "rack", "lag", "aged", "works"]),
+        ("range,uniform", ["range", "uniform"]),
+        ("works, uniform", ["works", "uniform"]),
+        ("*,lag,aged", ["works", "lag", "aged"]),
+        (
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor,"
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+            ["uniform", "range"],
+        ),
+        ("uniform,broken", ["uniform"]),
+    ],
+)
+def test_the_setting_says_which_serve_and_in_which_order(packages: None, setting: str, serving: list[str]) -> None:
+    assignors, told = assignor_plugins.serving(Config(group_consumer_assignors=setting))
+    assert list(assignors) == serving
+    assert all(assignor.name == name for name, assignor in assignors.items())
+    broken = "*" in setting or "broken" in setting
+    assert len(told) == broken
+    assert ("plugins_of_a_test" in sys.modules) == any(name in serving for name in ("aged", "works")) or broken
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("uniform,sticky", "names 'sticky', but there are only uniform, range, rack, lag, aged, broken, works"),
+        ("org.example.MyAssignor,uniform", "names 'org.example.MyAssignor'"),
+        ("works", "must name one of uniform, range, rack, lag too"),
+        ("*", "names no assignor"),
+    ],
+)
+def test_a_list_that_cannot_serve_ends_the_start(packages: None, setting: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        assignor_plugins.serving(Config(group_consumer_assignors=setting))
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages are installed that bring the assignors aged, broken and works."""
+    (tmp_path / "plugins_of_a_test.py").write_text(
+        "class Made:\n    def assign(self, group):\n        return {}\n\n"
+        "class Works(Made):\n    name = 'works'\n\nclass Aged(Made):\n    name = 'aged'\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "plugins_of_a_test", raising=False)
+    entries = [
+        EntryPoint(name, f"plugins_of_a_test:{name.capitalize()}", assignor_plugins.GROUP)
+        for name in ("works", "aged", "broken")
+    ]
+    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)

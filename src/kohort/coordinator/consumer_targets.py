@@ -223,7 +223,7 @@ class Targets:
 
     def _choice(self, group: ConsumerGroup, now: Millis) -> str:
         """The group's own; the one that most members ask for; the first of the list. Who failed the group lately makes
-        way for the last one that did not."""
+        way for the last one that did not, or the next of the list."""
         votes: dict[str, int] = {}
         for _, member in sorted(group.members.items()):
             if member.server_assignor is not None:
@@ -231,7 +231,7 @@ class Targets:
         asked_for = max(votes, key=lambda name: votes[name], default="")
         own = self._consumers.settings(group).assignor
         wanted = own if own in self._assignors else asked_for
-        for name in (wanted, self._consumers.assignors.get(group.group_id, "")):
+        for name in (wanted, self._consumers.assignors.get(group.group_id, ""), *self._assignors):
             if name in self._assignors and self._aside.get((group.group_id, name), now) <= now:
                 return name
         return self._default

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from kohort.coordinator.assignors.registry import with_plugins
+from kohort.config import OF_PACKAGES, Config, ConfigError, assignor_names
+from kohort.coordinator.assignors.registry import BUILT_IN, with_plugins
 from kohort.coordinator.assignors.spec import Assignor
 
 GROUP = "kohort.assignors"
@@ -48,9 +49,34 @@ def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object
     return plugins, tuple(failures)
 
 
+def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
+    """The assignors that group.consumer.assignors names, in its order; and why some of them cannot serve.
+
+    Only packages that it names, or all with its "*", are imported. Raises ConfigError for a name that there is not.
+    """
+    listed = assignor_names(config)
+    entries = [entry for entry in entry_points(group=GROUP) if OF_PACKAGES in listed or entry.name in listed]
+    plugins, failures = load(entries)
+    found, refusals = with_plugins(plugins)
+    others = [name for name in found if name not in BUILT_IN and name not in listed]
+    chosen: dict[str, Assignor] = {}
+    for name in listed:
+        if name in found:
+            chosen[name] = found[name]
+        elif name == OF_PACKAGES:
+            chosen.update((other, found[other]) for other in others)
+        elif name not in {entry.name for entry in entries}:
+            known = ", ".join((*BUILT_IN, *names()))
+            raise ConfigError(f"group.consumer.assignors names {name!r}, but there are only {known}")
+    if BUILT_IN.keys().isdisjoint(chosen):
+        raise ConfigError(
+            f"group.consumer.assignors must name one of {', '.join(BUILT_IN)} too, to serve where another one fails"
+        )
+    return chosen, failures + refusals
+
+
 @cache
-def installed() -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
-    """The built-in assignors and those of the installed plug-ins that can serve; and why the others cannot."""
-    plugins, failures = load()
-    assignors, refusals = with_plugins(plugins)
-    return assignors, failures + refusals
+def plugin(name: str) -> Assignor | None:
+    """The assignor that a package brings under this name; None when it cannot serve."""
+    plugins, _ = load(entry for entry in entry_points(group=GROUP) if entry.name == name)
+    return with_plugins(plugins)[0].get(name)

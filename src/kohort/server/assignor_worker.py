@@ -17,7 +17,7 @@ import msgspec
 
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.spec import GroupSpec
-from kohort.server.assignor_plugins import installed
+from kohort.server.assignor_plugins import plugin
 
 T = TypeVar("T")
 
@@ -60,9 +60,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal's whole process group; the server ends this process
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    assignors, _ = installed()
     while (question := read_frame(sys.stdin.buffer, Question)) is not None:
-        assignor = assignors.get(question.assignor)
+        assignor = plugin(question.assignor)
         result = "it is not installed any more" if assignor is None else assigned(assignor, question.group)
         if isinstance(result, str):
             write_frame(answers, Answer(result, {}))

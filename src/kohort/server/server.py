@@ -17,7 +17,7 @@ from kohort.broker.state import Endpoint
 from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
 from kohort.config import Address, Config, addresses, check
 from kohort.server import log
-from kohort.server.assignor_plugins import installed
+from kohort.server.assignor_plugins import serving
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import Listener, ListenFailed, advertised
@@ -86,7 +86,7 @@ class Server:
 
     def _assemble(self, storage: Storage) -> None:
         clock = Clock()
-        assignors, unfit = installed()
+        assignors, unfit = serving(self.config)
         for why in unfit:
             log.warning("an assignor is left out", why=why)
         racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
