@@ -13,6 +13,7 @@ from group_member import GroupMember
 from run_command import Kohort
 
 from kohort.client.cluster import Cluster
+from kohort.coordinator.assignors.registry import with_plugins
 from kohort.server import assignor_plugins
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -56,6 +57,13 @@ def pair(bootstrap: str, topic: str) -> Iterator[tuple[ConsumerMember, ConsumerM
     second.leave()
 
 
+def install(monkeypatch: pytest.MonkeyPatch, entries: list[EntryPoint]) -> None:
+    """These are the plug-ins that are installed."""
+    plugins, failures = assignor_plugins.load(entries)
+    assignors, refusals = with_plugins(plugins)
+    monkeypatch.setattr(assignor_plugins, "installed", lambda: (assignors, failures + refusals))
+
+
 def dry(kohort: Kohort, group: str, assignor: str, *more: str, code: int = 0) -> str:
     ran = kohort("groups", "assign", "--dry-run", group, "--assignor", assignor, *more, code=code)
     return ran.err if code else ran.out
@@ -94,7 +102,7 @@ def test_an_installed_assignor_is_tried(
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
     entry = EntryPoint("standby", "kohort_assignor_example.standby:StandbyAssignor", assignor_plugins.GROUP)
-    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: [entry])
+    install(monkeypatch, [entry])
     lines = dry(kohort, topic, "standby").splitlines()
     assert lines[1].split()[:4] == ["first", "127.0.0.1", "2", "4"]
     assert lines[2].split()[:4] == ["second-standby", "127.0.0.1", "2", "0"]
@@ -115,7 +123,7 @@ def test_what_is_refused_is_told_with_its_reason(
         EntryPoint("twice", "twice_assignor:Twice", assignor_plugins.GROUP),
         EntryPoint("absent", "twice_assignor:Absent", assignor_plugins.GROUP),
     ]
-    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)
+    install(monkeypatch, entries)
     told = dry(kohort, topic, "twice", code=1)
     assert "assignor absent: twice_assignor:Absent cannot be loaded" in told
     assert f"what assignor twice answers for group {topic} would be refused: partition 0 of {topic} goes to " in told

@@ -21,7 +21,7 @@ from kohort.cli.timeline import Names, partitions
 from kohort.client.cluster import Cluster
 from kohort.client.groups import DEAD, GroupDescription
 from kohort.coordinator.assignors.dry_run import DryRun, what_would_move
-from kohort.coordinator.assignors.registry import BUILT_IN, with_plugins
+from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec
 from kohort.server import assignor_plugins
 from kohort.wire.embedded import CONSUMER_PROTOCOL
@@ -51,7 +51,7 @@ def assign(
     if not dry_run:
         raise typer.BadParameter(
             "there is only the dry run: add --dry-run. "
-            f"To let {assignor} assign the group from now on, set its config {CONFIG}={assignor}"
+            f"To let {assignor} assign the group from now on: kohort groups configs {group} --set {CONFIG}={assignor}"
         )
     chosen = _assignor(assignor)
     with connected(bootstrap_server) as cluster:
@@ -69,10 +69,9 @@ def assign(
 
 
 def _assignor(wanted: str) -> Assignor:
-    plugins, failures = assignor_plugins.load()
-    assignors, refusals = with_plugins(plugins)
-    for refusal in (*failures, *refusals):
-        complain(refusal)
+    assignors, unfit = assignor_plugins.installed()
+    for why in unfit:
+        complain(why)
     if wanted not in assignors:
         fail(f"there is no assignor {wanted} here; there are {', '.join(assignors)}")
     return assignors[wanted]
@@ -177,7 +176,7 @@ def _document(group: GroupDescription, spec: GroupSpec, assignor: str, result: D
 
 
 def _has_lag(spec: GroupSpec) -> bool:
-    return any(topic.lag is not None for topic in spec.topics.values())
+    return any(any(topic.lag or ()) for topic in spec.topics.values())
 
 
 def _by_name(spec: GroupSpec, assignment: Assignment) -> dict[str, tuple[int, ...]]:

@@ -6,11 +6,11 @@ of any cluster. Owned is what the group aims at, for a classic group what its me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committed, GroupDescription, GroupMember
-from kohort.client.metadata import Node, Partition, Topic, TopicPartition
+from kohort.client.groups import GroupDescription, GroupMember
+from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
 
 
@@ -20,10 +20,9 @@ def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
     names = {name for topics in subscribed.values() for name in topics}
     topics = {name: topic for name, topic in cluster.topics(names).items() if not topic.error}
     led = [(topic.name, p.index) for topic in topics.values() for p in topic.partitions if p.leader >= 0]
-    committed = cluster.committed(group.group_id)
-    ends = cluster.offsets([partition for partition in led if partition in committed], "latest")
+    lags = _lags(cluster, group.group_id, led)
     nodes = cluster.nodes()
-    specs = {name: _topic(topic, nodes, committed, ends) for name, topic in sorted(topics.items())}
+    specs = {name: _topic(topic, nodes, lags) for name, topic in sorted(topics.items())}
     ids = {name: spec.topic_id for name, spec in specs.items()}
     members = {
         member.member_id: MemberSpec(
@@ -44,24 +43,27 @@ def _owned(member: GroupMember) -> Mapping[str, tuple[int, ...]]:
 
 def _subscribed(member: GroupMember, members: Iterable[GroupMember]) -> set[str]:
     """What it asked for by name; and for its pattern what those who share it have, since no answer tells more."""
-    names = {*member.subscribed, *_owned(member)}
+    names = set(member.subscribed)
     if member.pattern:
         names.update(name for other in members if other.pattern == member.pattern for name in _owned(other))
     return names
 
 
-def _topic(
-    topic: Topic,
-    nodes: Mapping[int, Node],
-    committed: Mapping[TopicPartition, Committed],
-    ends: Mapping[TopicPartition, int],
-) -> TopicSpec:
+def _lags(cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """How many records the group is behind; all of them where it has committed nothing, as the server counts them."""
+    committed = cluster.committed(group_id)
+    starts, ends = cluster.offsets(partitions, "earliest"), cluster.offsets(partitions, "latest")
+    lags = {}
+    for partition in partitions:
+        known = committed.get(partition)
+        position = starts[partition] if known is None else max(known.offset, starts[partition])
+        lags[partition] = max(ends[partition] - position, 0)
+    return lags
+
+
+def _topic(topic: Topic, nodes: Mapping[int, Node], lags: Mapping[TopicPartition, int]) -> TopicSpec:
     def rack(node_id: int) -> str | None:
         return nodes[node_id].rack if node_id in nodes else None
-
-    def lag(partition: Partition) -> int:
-        key = (topic.name, partition.index)
-        return max(ends[key] - committed[key].offset, 0) if key in ends else 0
 
     has_racks = any(node.rack for node in nodes.values())
     return TopicSpec(
@@ -71,7 +73,5 @@ def _topic(
         len(topic.partitions),
         tuple(frozenset(filter(None, map(rack, p.replicas))) for p in topic.partitions) if has_racks else (),
         tuple(rack(p.leader) for p in topic.partitions) if has_racks else (),
-        tuple(lag(p) for p in topic.partitions)
-        if any((topic.name, p.index) in ends for p in topic.partitions)
-        else None,
+        tuple(lags.get((topic.name, p.index), 0) for p in topic.partitions),
     )

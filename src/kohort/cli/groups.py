@@ -153,7 +153,7 @@ def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, An
 
     A consumer group can be stable while the rest of a hand-over waits.
     """
-    if group.state not in REBALANCING and all(member.target is None for member in group.members):
+    if group.state not in REBALANCING and group.type != "consumer":
         return None
     try:
         return cluster.explain_group(group.group_id, last=0).status

@@ -495,9 +495,9 @@ def _waiting(status: Document, names: Names) -> list[Line]:
 
 def _held_back_now(status: Document) -> list[Line]:
     why, until_ms = status.get("held_back"), status.get("held_until_ms")
-    if not why:
-        return []
     count = status.get("held_partitions", 0)
+    if not why or not (count or status.get("generation", -1) > status.get("assignment_epoch", -1)):
+        return []  # nothing waits for it yet
     what = f"{plural(count, 'partition')} held back" if count else "held back"
     remaining = f", {duration(max(until_ms - status['now_ms'], 0))} more" if until_ms is not None else ""
     return [Line(f"{what}: {why}{remaining}", 4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kohort.coordinator.assignors.check import checked
+from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec, TopicId
 
 Partition = tuple[TopicId, int]
@@ -43,10 +43,7 @@ class DryRun:
 
 def what_would_move(group: GroupSpec, assignor: Assignor) -> DryRun | str:
     """What would move, or why the assignor's answer would be refused. What the assignor raises is such a reason."""
-    try:
-        answer = checked(group, assignor.assign(group))
-    except Exception as error:  # a plug-in's own code
-        return f"{type(error).__name__}: {error}"
+    answer = assigned(assignor, group)
     if isinstance(answer, str):
         return answer
     had = _owners(group, {member_id: member.owned for member_id, member in sorted(group.members.items())})
