@@ -13,7 +13,6 @@ from group_member import GroupMember
 from run_command import Kohort
 
 from kohort.client.cluster import Cluster
-from kohort.coordinator.assignors.registry import with_plugins
 from kohort.server import assignor_plugins
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -59,9 +58,7 @@ def pair(bootstrap: str, topic: str) -> Iterator[tuple[ConsumerMember, ConsumerM
 
 def install(monkeypatch: pytest.MonkeyPatch, entries: list[EntryPoint]) -> None:
     """These are the plug-ins that are installed."""
-    plugins, failures = assignor_plugins.load(entries)
-    assignors, refusals = with_plugins(plugins)
-    monkeypatch.setattr(assignor_plugins, "installed", lambda: (assignors, failures + refusals))
+    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)
 
 
 def dry(kohort: Kohort, group: str, assignor: str, *more: str, code: int = 0) -> str:

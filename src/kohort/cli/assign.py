@@ -21,7 +21,7 @@ from kohort.cli.timeline import Names, partitions
 from kohort.client.cluster import Cluster
 from kohort.client.groups import DEAD, GroupDescription
 from kohort.coordinator.assignors.dry_run import DryRun, what_would_move
-from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.registry import BUILT_IN, with_plugins
 from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec
 from kohort.server import assignor_plugins
 from kohort.wire.embedded import CONSUMER_PROTOCOL
@@ -69,8 +69,12 @@ def assign(
 
 
 def _assignor(wanted: str) -> Assignor:
-    assignors, unfit = assignor_plugins.installed()
-    for why in unfit:
+    """A built-in one; packages are imported only for another."""
+    if wanted in BUILT_IN:
+        return BUILT_IN[wanted]
+    plugins, failures = assignor_plugins.load()
+    assignors, refusals = with_plugins(plugins)
+    for why in (*failures, *refusals):
         complain(why)
     if wanted not in assignors:
         fail(f"there is no assignor {wanted} here; there are {', '.join(assignors)}")
