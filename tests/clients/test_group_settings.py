@@ -1,0 +1,110 @@
+"""Settings of single groups and rollout holds, with confluent-kafka's consumers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from group import Group
+from produce import create_topic
+from typer.testing import CliRunner
+
+from kohort.cli.main import app
+from kohort.testing import KohortServer
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    """Sessions last as long as by default, unless a group wants it otherwise."""
+    with KohortServer(
+        group_consumer_min_session_timeout_ms=1_000,
+        group_consumer_min_heartbeat_interval_ms=100,
+        group_consumer_assignment_interval_ms=0,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def kohort(bootstrap: str) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["groups", *arguments], env={"KOHORT_BOOTSTRAP_SERVER": bootstrap})
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+def wait_for_members(kohort: Callable[..., str], group: str, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(json.loads(kohort("describe", group, "--members", "-o", "json"))[0]["members"]) != count:
+        assert time.monotonic() < deadline, f"{count} members"
+        time.sleep(0.05)
+
+
+def short_sessions(kohort: Callable[..., str], group: str) -> None:
+    """So that a member that was killed is missed soon."""
+    kohort(
+        *("configs", group),
+        *("--set", "consumer.session.timeout.ms=3000", "--set", "consumer.heartbeat.interval.ms=1000"),
+    )
+
+
+def test_a_group_has_a_session_timeout_of_its_own(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    short_sessions(kohort, unique)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_assigned([3, 3], a, b)
+        b.kill()
+        assert group.wait_assigned([6], a, timeout=10) > 1
+        group.close()
+
+
+def test_a_rollout_is_one_rebalance(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_assigned([3, 3], a, b)
+        kept, seen = list(b.assigned), len(b.assignments)
+        kohort("hold", unique, "--for", "5m")
+        a.close()
+        c, d = group.start("c"), group.start("d")
+        wait_for_members(kohort, unique, 3)
+        assert "rebalances are held for" in kohort("describe", unique)
+        assert (b.assigned, c.assigned, d.assigned, len(b.assignments)) == (kept, [], [], seen)
+        kohort("release", unique)
+        group.wait_assigned([2, 2, 2], b, c, d, timeout=10)
+        assert set(b.assigned) < set(kept)
+        group.close()
+        errors = [error for worker in group.workers for error in worker.errors]
+        assert not errors
+
+
+def test_a_hold_ends_when_all_are_back(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_assigned([3, 3], a, b)
+        kohort("hold", unique, "--for", "5m", "--until-members", "3")
+        c = group.start("c")
+        wait_for_members(kohort, unique, 3)
+        group.wait_assigned([2, 2, 2], a, b, c, timeout=10)
+        group.close()
+
+
+def test_partitions_of_the_dead_are_not_held_back(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    short_sessions(kohort, unique)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_assigned([3, 3], a, b)
+        kohort("hold", unique, "--for", "5m")
+        b.kill()
+        group.wait_assigned([6], a, timeout=15)
+        kohort("release", unique)
+        group.close()
