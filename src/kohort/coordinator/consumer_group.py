@@ -342,10 +342,10 @@ class ConsumerGroups:
     def _wake(self, group: ConsumerGroup, now: Millis) -> None:
         """Answer the held heartbeats of members that have something to give up or to take; that may free partitions for
         more. Who only gets another epoch is held on: answered, it could not be reached until its next heartbeat."""
-        again = bool(self.holds.held)
+        again = bool(self.holds.held and self._running.out.records)
         while again:
             again = False
-            for member_id in sorted(group.members):
+            for member_id in sorted(self._consumers.moving.get(group.group_id, ())):
                 if self.holds.of(group, member_id) is None:
                     continue
                 before = group.state_of(member_id)
