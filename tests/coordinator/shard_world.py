@@ -164,6 +164,7 @@ class ShardWorld:
         self.tells_steps = False
         self.topics = TopicNames()
         self.catalog = Topics()
+        self.overrides: dict[str, dict[str, str]] = {}
         self._shard: Shard | None = None
 
     @property
@@ -302,6 +303,7 @@ class ShardWorld:
 
     def do_group_config(self, group: str, **overrides: str) -> None:
         values = {k: str(self.now + duration(v[1:])) if v.startswith("+") else v for k, v in overrides.items()}
+        self.overrides[_text(group)] = values
         self._step(GroupConfigsChanged(_text(group), values))
 
     def do_made(self, group: str, fails: str = "", lag: str = "") -> None:
@@ -441,6 +443,8 @@ class ShardWorld:
             self._shard.apply(record, self.now)
         if self.catalog.by_name:
             self._step(TopicsChanged(self.catalog))
+        for group, overrides in self.overrides.items():
+            self._step(GroupConfigsChanged(group, overrides))
         self._step(Loaded())
 
     # -- machinery

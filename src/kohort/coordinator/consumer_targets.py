@@ -148,7 +148,7 @@ class Targets:
             waits[ON_HOLD] = settings.hold_until_timestamp_ms
         why = max(waits, key=lambda reason: waits[reason], default="")
         if why and waits[why] > now:
-            self._open(group, now)
+            self._open(group)
             self._defer(group, now, why, waits[why])
         elif group_id not in self._asked:
             self._make(group, now)
@@ -158,11 +158,12 @@ class Targets:
         self._running.deadlines.set((ASSIGN, group.group_id, ""), until)
         self.deferred[group.group_id] = Deferred(why, until, partitions)
 
-    def _open(self, group: ConsumerGroup, now: Millis) -> None:
-        """Give a group without any target an empty one, for the epoch that its first member is told."""
+    def _open(self, group: ConsumerGroup) -> None:
+        """Give a group without any target an empty one, for the epoch that its first member is told. No assignment
+        interval counts from it."""
         if group.assignment_epoch:
             return
-        self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(group.epoch, now)))
+        self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(group.epoch, 0)))
         epoch = epoch_value(group.epoch + 1, self.hash(group))
         self._consumers.emit(consumer_group_record(group.group_id, epoch))
 
@@ -176,7 +177,7 @@ class Targets:
         if assignor is not None and name not in WANT_LAG and size <= AT_ONCE:
             self._take(group, group.epoch, name, assigned(assignor, spec), now)
             return
-        self._open(group, now)
+        self._open(group)
         self._asked[group.group_id] = group.epoch
         wants_lag = assignor is None or name in WANT_LAG
         task = AssignmentAsked(group.group_id, group.epoch, name, spec, wants_lag)

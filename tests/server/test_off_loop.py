@@ -1,0 +1,164 @@
+"""Work off the loop: assignors of other packages run in a process, and whatever they do, the task has an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.turn import Arrived, HandedOut, TaskDone
+from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
+from kohort.coordinator.events import AssignmentAsked, AssignmentMade
+from kohort.server.assignor_plugins import installed
+from kohort.server.off_loop import OffLoop
+
+TOPIC = b"t" * 16
+PACKAGE = """
+    import os, sys, time
+
+    class Assignor:
+        def __init__(self, name, assign):
+            self.name, self.assign = name, assign
+
+    def everything_to_the_first(group):
+        first = min(group.members)
+        return {first: {topic.topic_id: tuple(range(topic.partitions)) for topic in group.topics.values()}}
+
+    def printing(group):
+        print("x" * 100_000)
+        sys.stdout.flush()
+        return everything_to_the_first(group)
+
+    def raising(group):
+        raise ValueError("no luck")
+
+    def looping(group):
+        while True:
+            pass
+
+    def exiting(group):
+        os._exit(3)
+
+    def nonsense(group):
+        return {"nobody": {}}
+
+    def foreign(group):
+        return object()
+
+    first = Assignor("first", everything_to_the_first)
+    printing = Assignor("printing", printing)
+    raising = Assignor("raising", raising)
+    looping = Assignor("looping", looping)
+    exiting = Assignor("exiting", exiting)
+    nonsense = Assignor("nonsense", nonsense)
+    foreign = Assignor("foreign", foreign)
+"""
+NAMES = ("first", "printing", "raising", "looping", "exiting", "nonsense", "foreign")
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "odd_assignors.py").write_text(textwrap.dedent(PACKAGE))
+    metadata = tmp_path / "odd_assignors-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-assignors\nVersion: 1.0\n")
+    entries = "".join(f"{name} = odd_assignors:{name}\n" for name in NAMES)
+    (metadata / "entry_points.txt").write_text(f"[kohort.assignors]\n{entries}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    installed.cache_clear()
+    yield
+    installed.cache_clear()
+
+
+def spec(members: int = 2, partitions: int = 4) -> GroupSpec:
+    topic = TopicSpec(TOPIC, "t", partitions, lag=(0,) * partitions)
+    names = [f"m{number}" for number in range(members)]
+    return GroupSpec({name: MemberSpec(name, topics=(TOPIC,)) for name in names}, {TOPIC: topic})
+
+
+async def outcomes(*names: str, group: GroupSpec | None = None, timeout_ms: int = 5_000) -> list[AssignmentMade]:
+    """What becomes of these tasks, one for each assignor, in the order in which they are done."""
+    done: list[AssignmentMade] = []
+    all_done = asyncio.Event()
+
+    def arrive(event: Arrived) -> None:
+        assert isinstance(event, TaskDone)
+        done.append(event.event)
+        if len(done) == len(names):
+            all_done.set()
+
+    off_loop = OffLoop(arrive, timeout_ms)
+    try:
+        tasks = [AssignmentAsked(f"g{i}", i, name, group or spec()) for i, name in enumerate(names)]
+        off_loop.start([HandedOut(0, task) for task in tasks])
+        await asyncio.wait_for(all_done.wait(), 60)
+    finally:
+        off_loop.stop()
+    return done
+
+
+EVERYTHING = {"m0": {TOPIC: (0, 1, 2, 3)}, "m1": {}}
+
+
+@pytest.mark.usefixtures("plugins")
+def test_an_assignor_of_another_package_serves() -> None:
+    made = asyncio.run(outcomes("first", "printing"))
+    assert [(m.group_id, m.epoch, m.assignor, m.result) for m in made] == [
+        ("g0", 0, "first", EVERYTHING),
+        ("g1", 1, "printing", EVERYTHING),
+    ]
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("raising", "ValueError: no luck"),
+        ("exiting", "its process has ended"),
+        ("nonsense", "unknown member 'nobody'"),
+        ("foreign", "the answer is a object, not a mapping of members to their partitions"),
+        ("absent", "it is not installed any more"),
+    ],
+)
+def test_what_fails_is_refused_and_the_next_one_serves(name: str, why: str) -> None:
+    failed, after = asyncio.run(outcomes(name, "first"))
+    assert failed.result == why
+    assert after.result == EVERYTHING
+
+
+@pytest.mark.usefixtures("plugins")
+def test_who_takes_too_long_is_stopped() -> None:
+    # The worker's start counts too, and the machine may be busy.
+    failed, after = asyncio.run(outcomes("looping", "first", timeout_ms=3_000))
+    assert failed.result == "no answer in 3000 ms"
+    assert after.result == EVERYTHING
+
+
+def test_a_large_group_is_assigned_beside_the_loop() -> None:
+    """1,000 members and 10,000 partitions: the loop runs on meanwhile."""
+
+    async def run() -> tuple[AssignmentMade, float]:
+        longest = 0.0
+
+        async def watch() -> None:
+            nonlocal longest
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(0)
+                longest = max(longest, time.perf_counter() - before)
+
+        watcher = asyncio.create_task(watch())
+        (made,) = await outcomes("uniform", group=spec(1_000, 10_000))
+        watcher.cancel()
+        return made, longest
+
+    made, longest = asyncio.run(run())
+    assert not isinstance(made.result, str)
+    assert {len(partitions.get(TOPIC, ())) for partitions in made.result.values()} == {10}
+    # Threads take turns every 5 ms; a loaded machine may take longer, but not as long as a loop that waits.
+    assert longest < 1.0
