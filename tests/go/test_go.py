@@ -21,3 +21,13 @@ def test_franz_go(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ok ") == 4, done.stdout
+
+
+def test_commits_fenced_by_ownership(tmp_path: Path) -> None:
+    binary = tmp_path / "fenced"
+    subprocess.run(["go", "build", "-o", str(binary), "./fenced"], cwd=Path(__file__).parent, check=True, timeout=400)
+    settings = {"group_consumer_ownership_fencing_enable": True, "group_consumer_assignment_interval_ms": 0}
+    with KohortServer(**settings) as server:
+        done = subprocess.run([str(binary), server.bootstrap_servers], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok ") == 2, done.stdout

@@ -47,6 +47,13 @@ def test_held_heartbeats(classpath: str) -> None:
     assert "ERROR" not in done.stderr, done.stderr
 
 
+def test_commits_fenced_by_ownership(classpath: str) -> None:
+    settings = {"group_consumer_ownership_fencing_enable": True, "group_consumer_assignment_interval_ms": 0}
+    with KohortServer(**settings) as fencing:
+        out = java(classpath, str(HERE / "FencedCommits.java"), fencing.bootstrap_servers, timeout=120)
+    assert out.count("ok ") == 2, out
+
+
 def test_the_command_line_tools(classpath: str, server: KohortServer) -> None:
     address = ("--bootstrap-server", server.bootstrap_servers)
     topics = "org.apache.kafka.tools.TopicCommand"
