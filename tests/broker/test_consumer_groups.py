@@ -14,6 +14,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -116,6 +117,21 @@ def test_only_groups_that_are_subscribed_look_at_a_changed_topic(wire: Wire, cli
         client.ask(join(f"g{number}", "m", f"t{number}"), 1)
     assert first > 500, "the count counts"
     assert cost("b") < 1.1 * first
+
+
+@pytest.mark.conformance("N21")
+def test_the_more_members_poll_the_longer_their_intervals() -> None:
+    """Each sends something behind its held heartbeat."""
+    wire = Wire(group_consumer_assignment_interval_ms=0)
+    told = []
+    for number in range(50):
+        client = wire.connect()
+        epoch = client.ask(join("g", f"m{number}"), 1).member_epoch
+        client.send(later(f"m{number}", epoch), 1)
+        assert not client.responses, "held"
+        client.send(MetadataRequest(topics=()), 9)
+        told.append(client.responses.pop(0).heartbeat_interval_ms)
+    assert (told[0], told[9], told[-1]) == (250, 250, 1000)
 
 
 @pytest.mark.conformance("O13")

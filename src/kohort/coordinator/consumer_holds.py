@@ -4,6 +4,10 @@ So a member learns the moment something changes for it, and not an interval late
 partitions to give up or to take, when another request arrives behind it, or when its time is up. That time is below the
 interval that the member was told, because a client waits that long for an answer, and below a third of its session.
 
+A member that sends another request behind its held heartbeat, as those do that commit, ends the hold, and would be out
+of reach until its next heartbeat. So it is told a short interval for a while: with it the member polls instead. What
+that costs is bounded: the more members of the shard do so, the longer their intervals.
+
 Never held: a first heartbeat, a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their
 next heartbeat, and send none while one is in flight.
 """
@@ -20,6 +24,12 @@ from kohort.wire.errors import ErrorCode
 WAITING_INTERVAL_MS = 250
 """What a member that waits for partitions is told to heartbeat at: a first heartbeat cannot be held until they come."""
 
+BUSY_FOR_MS = 20_000
+"""How long a member stays busy after what it sent last. Clients that commit by themselves do so every 5 s."""
+BUSY_INTERVAL_MS = 250
+BUSY_SHARE_MS = 20
+"""What a busy member is told to heartbeat at: at least BUSY_INTERVAL_MS, and so much for each busy one of the shard."""
+
 
 class Holds:
     def __init__(self, consumers: RunningConsumers) -> None:
@@ -29,6 +39,8 @@ class Holds:
         """Held heartbeats: group and member."""
         self._told: dict[tuple[str, str], Millis] = {}
         """The interval that each member was told last."""
+        self._busy: dict[tuple[str, str], Millis] = {}
+        """Members that sent something behind a held heartbeat: when they did or committed last; the oldest first."""
 
     def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, allowed_ms: Millis) -> Millis:
         """How long the answer may be held; 0: not at all. A new epoch alone is no hurry: the member's commits are
@@ -75,6 +87,8 @@ class Holds:
         elif group.epoch > group.assignment_epoch:
             due = self._running.deadlines.get((ASSIGN, group.group_id, ""))
             interval = min(interval, max(WAITING_INTERVAL_MS, 0 if due is None else due - now))
+        elif self._is_busy(group.group_id, member_id, now):
+            interval = min(interval, max(BUSY_INTERVAL_MS, BUSY_SHARE_MS * len(self._busy)))
         self._told[group.group_id, member_id] = interval
         answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
         self._running.out.replies.append(Reply(request_id, answer))
@@ -85,7 +99,18 @@ class Holds:
         self._running.deadlines.clear((HOLD, group_id, member_id))
         return self._running.parked.pop(request_id, None) is not None
 
+    def committed(self, group_id: str, member_id: str, now: Millis) -> None:
+        """A member that is busy stays so."""
+        if self._busy.pop((group_id, member_id), None) is not None:
+            self._busy[group_id, member_id] = now
+
+    def _is_busy(self, group_id: str, member_id: str, now: Millis) -> bool:
+        while self._busy and now - self._busy[oldest := next(iter(self._busy))] >= BUSY_FOR_MS:
+            del self._busy[oldest]
+        return (group_id, member_id) in self._busy
+
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
+        self._busy.pop((group.group_id, member_id), None)
         self._told.pop((group.group_id, member_id), None)
 
     # -- by the request
@@ -95,7 +120,10 @@ class Holds:
         return found is not None and self.held.get(found) == request_id
 
     def answer_held(self, request_id: RequestId, now: Millis) -> None:
+        """Something else came behind the heartbeat."""
         group_id, member_id = self._running.parked[request_id]
+        self._busy.pop((group_id, member_id), None)
+        self._busy[group_id, member_id] = now
         self.let_go(self._consumers.groups[group_id], member_id, now)
 
     def abandon(self, request_id: RequestId) -> None:
@@ -106,3 +134,4 @@ class Holds:
         for group_id, member_id in list(self.held):
             self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)
         self._told.clear()
+        self._busy.clear()

@@ -164,6 +164,7 @@ class Shard:
             case HeartbeatRequest():
                 self._groups.heartbeat(event, now)
             case OffsetCommitRequest():
+                self.consumers.holds.committed(event.body.group_id, event.body.member_id, now)
                 self._offsets.commit(event, now)
             case ConsumerGroupHeartbeatRequest():
                 self.consumers.heartbeat(event, now)
