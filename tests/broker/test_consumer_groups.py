@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import Connection, Wire, create_topic
+from wire_driver import Connection, Wire, create_topic, produce
 
-from kohort.broker.turn import MoveGroup
+from kohort.broker.turn import MoveGroup, TaskDone
+from kohort.coordinator.assignors.check import assigned
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.events import AssignmentAsked, AssignmentMade
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
@@ -211,3 +214,31 @@ def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire,
     heartbeat, versions = client.take(), client.take()
     assert (heartbeat.error_code, heartbeat.member_epoch, heartbeat.assignment) == (0, 1, None)
     assert versions.api_keys
+
+
+def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, client: Connection) -> None:
+    topic_id = create_topic(client, "t", 3)
+    produce(client, "t", "a", "b", "c")
+    produce(client, "t", "a", partition=1)
+    commit(client, "g", topic_id, 1)
+    first = client.ask(join(server_assignor="lag"), 1)
+    assert (first.member_epoch, parts(first)) == (1, [])
+    (handed_out,) = wire.tasks
+    task = handed_out.task
+    assert isinstance(task, AssignmentAsked)
+    assert task.spec.topics[topic_id].lag == (2, 1, 0), "from the committed offset, or the start, to the end"
+    made = AssignmentMade("g", task.epoch, "lag", assigned(BUILT_IN["lag"], task.spec))
+    wire.step(TaskDone(handed_out.shard, made))
+    assert parts(client.ask(later("m", 1), 1)) == [(topic_id, (0, 1, 2))]
+    # Twice, or for another time: nothing.
+    wire.step(TaskDone(handed_out.shard, made))
+    after = wire.restarted()
+    after.step(TaskDone(handed_out.shard, made))
+    assert after.broker.state.shards[handed_out.shard].consumers.groups["g"].assignment_epoch == 2
+
+
+def commit(client: Connection, group: str, topic_id: bytes, offset: int) -> None:
+    """As an operator does, before there are members."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = OffsetCommitRequestTopic(topic_id=topic_id, partitions=(partition,))
+    client.ask(OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)), 10)

@@ -18,7 +18,18 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.turn import Arrived, Closed, Complaint, ConnectionId, Disconnect, Frame, Opened, Release, Turn
+from kohort.broker.turn import (
+    Arrived,
+    Closed,
+    Complaint,
+    ConnectionId,
+    Disconnect,
+    Frame,
+    HandedOut,
+    Opened,
+    Release,
+    Turn,
+)
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
@@ -163,6 +174,8 @@ class Wire:
         self.connections: dict[ConnectionId, Connection] = {}
         self.complaints: list[Complaint] = []
         """Of all turns so far."""
+        self.tasks: list[HandedOut] = []
+        """Work that was handed out, and that nobody does unless a test does."""
         self._next_connection = 0
         self.broker = Broker(
             self.config,
@@ -194,6 +207,7 @@ class Wire:
 
     def _end(self, turn: Turn) -> None:
         self.complaints.extend(turn.complaints)
+        self.tasks.extend(turn.tasks)
         if turn.operations:
             self.storage.commit(turn.operations)
         for release in turn.releases:

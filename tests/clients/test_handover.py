@@ -1,0 +1,52 @@
+"""Gradual hand-over and the initial delay, with confluent-kafka's consumers in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from group import Group
+from produce import create_topic
+
+from kohort.testing import KohortServer
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(
+        group_consumer_assignment_interval_ms=0,
+        group_consumer_initial_rebalance_delay_ms=4_000,
+        group_consumer_handover_max_partitions=1,
+        group_consumer_handover_interval_ms=1_000,
+    ) as running:
+        yield running
+
+
+def test_load_creeps_to_a_newcomer_and_a_leavers_partitions_do_not_wait(bootstrap: str, unique: str) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a = group.start("a")
+        group.wait_assigned([6], a)
+        b = group.start("b")
+        # Three partitions, one a second: two seconds lie between the first and the last.
+        group.wait(lambda: len(b.assigned) == 1, "one partition for b")
+        assert group.wait_assigned([3, 3], a, b, timeout=20) > 1.5
+        assert [len(assigned) for assigned in b.assignments if assigned] == [1, 2, 3]
+        assert [len(assigned) for assigned in a.assignments if assigned] == [6, 5, 4, 3]
+        a.close()
+        assert group.wait_assigned([6], b, timeout=10) < 3
+        assert [len(assigned) for assigned in b.assignments if assigned][-1] == 6
+        group.close()
+        assert not [error for worker in group.workers for error in worker.errors]
+
+
+def test_the_first_member_does_not_get_everything(bootstrap: str, unique: str) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_assigned([3, 3], a, b)
+        assert max(len(assigned) for worker in (a, b) for assigned in worker.assignments) == 3
+        group.close()
