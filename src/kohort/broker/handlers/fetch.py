@@ -25,7 +25,8 @@ from kohort.broker.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
 from kohort.broker.turn import Complaint
-from kohort.coordinator.fencing import Fence
+from kohort.coordinator.checks import LONGEST_NAME
+from kohort.coordinator.fencing import Fence, every
 from kohort.storage.protocol import DamagedBatch, LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
@@ -107,6 +108,8 @@ def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
     member = request.as_member
     if member == NOBODY:
         return None
+    if len(member.group_id) > LONGEST_NAME:
+        return every(ErrorCode.GROUP_ID_NOT_FOUND)  # there is none, and to find the shard would take long
     shard = state.shards[state.shard_of(member.group_id)]
     return shard.fetch_fence(member.group_id, member.member_id, member.member_epoch)
 
