@@ -36,7 +36,7 @@ from kohort.coordinator.records import consumer_group_record, target_epoch_recor
 from kohort.coordinator.stored_assignment import by_topic, target_value
 from kohort.coordinator.topics import hash_of
 
-AT_ONCE = 1_000
+AT_ONCE = 2_000
 """Members and partitions of a group whose target is made within the step; that takes some milliseconds."""
 ASIDE_MS = 60_000
 """For how long a group does without an assignor that failed it."""
