@@ -182,6 +182,12 @@ class Config:
     group_consumer_max_assignment_interval_ms: int = _setting(
         15_000, "Largest assignment interval, also of a group", low=0
     )
+    group_consumer_migration_policy: str = _setting(
+        "bidirectional",
+        "Whether running groups may change their protocol: a classic group with members becomes a consumer group with "
+        "the first member of the consumer protocol (upgrade), and the other way round with the last one (downgrade)",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     group_consumer_heartbeat_hold_max_ms: int = _setting(
         4_500,
         "Longest time a consumer group heartbeat's answer is held; 0 never. The told interval less a tenth, at least "

@@ -72,13 +72,14 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import decode, encode
+from kohort.wire.embedded import assignment_bytes, assignment_in
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, OffsetCommitKey
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -125,8 +126,37 @@ def duration(text: str) -> int:
     return round(float(number) * UNITS[text[len(number) :]])
 
 
-def subscription(topics: list[str]) -> bytes:
-    return b"\x00\x01" + encode(ConsumerProtocolSubscription(topics=tuple(topics)), 1)
+def subscription(topics: list[str], owned: str = "", since: int = -1) -> bytes:
+    """What a member tells that it wants, and what it owns: `t:0+1/u:2`."""
+    version = 2 if since >= 0 else 1
+    return version.to_bytes(2, "big") + encode(
+        ConsumerProtocolSubscription(
+            topics=tuple(topics),
+            owned_partitions=tuple(TopicPartition(topic=t, partitions=p) for t, p in by_name(owned)),
+            generation_id=since if since >= 0 else -1,
+        ),
+        version,
+    )
+
+
+def by_name(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    parts = [part.partition(":") for part in text.split("/") if ":" in part]
+    return [(topic, tuple(int(index) for index in indexes.split("+"))) for topic, _, indexes in parts]
+
+
+def assignment(text: str) -> bytes:
+    """`@t:0+1/u:2` is an assignment of the consumer protocol; with `!` at its end it has data of its assignor, too."""
+    if not text.startswith("@"):
+        return text.encode()
+    data = assignment_bytes(by_name(text[1:].rstrip("!")))
+    return data[:-4] + b"\0\0\0\1x" if text.endswith("!") else data
+
+
+def assigned_text(data: bytes) -> str:
+    found = assignment_in(data) if data[:1] == b"\0" else None
+    if found is None:
+        return data.decode(errors="replace")
+    return "@" + "/".join(f"{topic}:{'+'.join(map(str, indexes))}" for topic, indexes in found.items())
 
 
 class Name:
@@ -185,7 +215,7 @@ class ShardWorld:
 
     def do_config(self, **settings: str) -> None:
         assert self._shard is None, "config stands before the first request"
-        self.settings.update((name, int(value)) for name, value in settings.items())
+        self.settings.update((name, _setting(value)) for name, value in settings.items())
 
     def do_loading(self) -> None:
         assert self._shard is None, "loading stands before the first request"
@@ -205,7 +235,8 @@ class ShardWorld:
         protocols = []
         for protocol in filter(None, given["protocols"].split(",")):
             protocol_name, _, topics = protocol.partition(":")
-            metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"))
+            owned, since = options.get("owned", ""), int(options.get("since", -1))
+            metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"), owned, since)
             protocols.append(JoinGroupRequestProtocol(name=protocol_name, metadata=metadata))
         request = JoinGroupRequest(
             group_id=_text(group),
@@ -224,9 +255,9 @@ class ShardWorld:
         version = int(options.get("v", 5))
         assignments = []
         for item in filter(None, options.get("assign", "").split(",")):
-            member, _, assignment = item.partition(":")
+            member, _, assigned = item.partition(":")
             member_id = self.names[group, member].member_id if (group, member) in self.names else member
-            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment.encode()))
+            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment(assigned)))
         request = SyncGroupRequest(
             group_id=_text(group),
             generation_id=int(options.get("gen", who.generation)),
@@ -269,8 +300,9 @@ class ShardWorld:
         self._ask(self._name(group, names[0] if names else "operator"), version, request)
 
     def do_group(self, group: str, *names: str, **options: str) -> None:
-        """A stable group, its making not printed; each member is assigned its name's `!`."""
+        """A stable group, its making not printed; each member is assigned its name's `!`, or what `assign` says."""
         self.quiet = True
+        assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
         for name in names:
             self.do_join(group, name, **options)
             if not self._name(group, name).parked:
@@ -280,7 +312,7 @@ class ShardWorld:
             assert deadline is not None
             self._advance_to(deadline)
         for name in names:
-            self.do_sync(group, name, assign=",".join(f"{member}:{member}!" for member in names))
+            self.do_sync(group, name, assign=assign)
         self.quiet = False
 
     def do_topics(self, **partitions: str) -> None:
@@ -402,7 +434,7 @@ class ShardWorld:
             self._print(
                 f"    {member.member_id} instance={member.group_instance_id} client={member.client_id}"
                 f" host={member.client_host} metadata={len(member.member_metadata)} bytes"
-                f" assignment={member.member_assignment.decode()}"
+                f" assignment={assigned_text(member.member_assignment)}"
             )
 
     def do_list(self, states: str = "", types: str = "") -> None:
@@ -434,7 +466,7 @@ class ShardWorld:
 
     def do_restart(self, **settings: str) -> None:
         """A crash: soft state and parked requests are lost."""
-        self.settings.update((name, int(value)) for name, value in settings.items())
+        self.settings.update((name, _setting(value)) for name, value in settings.items())
         for who, _, _ in self.asked.values():
             who.parked = None
         self.asked.clear()
@@ -588,6 +620,10 @@ def _text(text: str) -> str:
     return "" if text == "''" else text
 
 
+def _setting(text: str) -> Any:
+    return int(text) if text.isdigit() else text
+
+
 def _null(text: str | None) -> str | None:
     return None if text == "null" else text
 
@@ -627,7 +663,7 @@ def describe_record(record: Record) -> str:
         case GroupMetadataKey():
             if value is None:
                 return f"group {key.group} deleted"
-            members = [f"{m.member_id}={m.assignment.decode()}" for m in value.members]
+            members = [f"{m.member_id}={assigned_text(m.assignment)}" for m in value.members]
             return (
                 f"group {key.group} generation={value.generation} type={value.protocol_type!r}"
                 f" protocol={value.protocol} leader={value.leader} members=[{' '.join(members)}]"
@@ -655,7 +691,7 @@ def describe_response(body: Any) -> str:
             members = [m.member_id + (f"/{m.group_instance_id}" if m.group_instance_id else "") for m in body.members]
             return f"{text} members=[{' '.join(members)}]"
         case SyncGroupResponse():
-            return f"{_error(body.error_code)} assignment={body.assignment.decode()!r}"
+            return f"{_error(body.error_code)} assignment={assigned_text(body.assignment)!r}"
         case HeartbeatResponse():
             return _error(body.error_code) or " ok"
         case LeaveGroupResponse():

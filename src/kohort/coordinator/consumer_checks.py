@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 
 from kohort.coordinator.checks import LONGEST_NAME
-from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE
+from kohort.coordinator.classic_member import is_classic
+from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup
 from kohort.coordinator.reconciliation import MemberState, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -67,6 +68,14 @@ def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition
     if epoch == state.previous_member_epoch and (owned is None or known.issuperset(owned)):
         return None
     return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, no longer {epoch}."
+
+
+def check_known(group: ConsumerGroup, member_id: str) -> Refusal | None:
+    """25 for somebody unknown. Who speaks the classic protocol is none of those who send ConsumerGroupHeartbeats."""
+    member = group.members.get(member_id)
+    if member is not None and not is_classic(member):
+        return None
+    return ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group."
 
 
 def check_static(holder: str | None, member_id: str, instance_id: str) -> Refusal | None:

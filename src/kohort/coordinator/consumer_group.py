@@ -26,14 +26,16 @@ from dataclasses import replace
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.consumer_checks import check_epoch, check_heartbeat, check_static
+from kohort.coordinator.classic_member import is_classic, must_rejoin, session_timeout_of
+from kohort.coordinator.consumer_checks import check_epoch, check_heartbeat, check_known, check_static
 from kohort.coordinator.consumer_holds import Holds
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
-from kohort.coordinator.consumer_running import REVOKE, SESSION, RunningConsumers
+from kohort.coordinator.consumer_running import JOIN, REVOKE, SESSION, SYNC, RunningConsumers
 from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
 from kohort.coordinator.consumer_status import consumer_status_of
 from kohort.coordinator.consumer_steps import note_steps, subscription_change, topics_change
 from kohort.coordinator.consumer_targets import Targets
+from kohort.coordinator.conversion import Conversions, Upgrade
 from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, Reply, What
 from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.rebalance_status import RebalanceStatus
@@ -47,7 +49,7 @@ from kohort.coordinator.records import (
     target_record,
 )
 from kohort.coordinator.running import Running
-from kohort.coordinator.state import HardState, Phase
+from kohort.coordinator.state import HardState
 from kohort.coordinator.stored_assignment import current_value, target_value
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
@@ -73,6 +75,7 @@ class ConsumerGroups:
         self._consumers = RunningConsumers(hard, running, settings)
         self.holds = Holds(self._consumers)
         self.targets = Targets(config, self._consumers, assignors)
+        self._conversions = Conversions(config, self._consumers)
         self._former_topics = Topics()
         """Before they changed last."""
         self._note = self._consumers.note
@@ -89,16 +92,23 @@ class ConsumerGroups:
     def topics(self) -> Topics:
         return self._consumers.topics
 
+    @property
+    def shared(self) -> RunningConsumers:
+        return self._consumers
+
     # -- ConsumerGroupHeartbeat
 
     def heartbeat(self, event: GroupRequested, now: Millis) -> None:
         request: ConsumerGroupHeartbeatRequest = event.body
-        refused = check_heartbeat(request, event.version, self._assignors) or self._check_group(request)
+        upgrade = self._conversions.plan_upgrade(request)
+        refused = check_heartbeat(request, event.version, self._assignors) or self._check_group(request, upgrade)
         if refused is not None:
             return self._refuse(event, *refused)
         if request.member_epoch < 0:
             return self._leave(event, now)
-        if request.member_epoch == 0:
+        if isinstance(upgrade, Upgrade):
+            self._upgrade(upgrade, request, now)
+        elif request.member_epoch == 0:
             self._found(request.group_id)
         group = self.groups[request.group_id]
         member_id = request.member_id or event.nonce
@@ -107,11 +117,14 @@ class ConsumerGroups:
         if refused is not None:
             self._remove_if_unused(group)
             return self._refuse(event, *refused)
-        self._update(group, request, member_id, event, now)
+        epoch = group.epoch
+        self.update(group, member_id, _member_value(group.members.get(member_id), request, event), now)
+        if isinstance(upgrade, Upgrade) and not upgrade.is_settled and group.epoch == epoch:
+            self.targets.bump(group, now, "it was upgraded in the middle of a rebalance", member_id)
         before = group.state_of(member_id)
         self._consumers.said[group.group_id, member_id] = request.member_epoch
-        state = self._reconcile(group, member_id, now, self._acknowledged(request, before), changed=True)
-        self._arm_session(group, member_id, now)
+        state = self.reconcile(group, member_id, now, self._acknowledged(request, before), changed=True)
+        self.arm_session(group, member_id, now)
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
             and request.subscribed_topic_names is not None
@@ -124,21 +137,22 @@ class ConsumerGroups:
             self.holds.hold(group, member_id, event.request_id, now + hold_ms)
         else:
             self.holds.answer(event.request_id, group, member_id, state, now, tell=tell)
-        return self._wake(group, now)
+        return self.wake(group, now)
 
-    def _check_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str] | None:
+    def _check_group(
+        self, request: ConsumerGroupHeartbeatRequest, upgrade: Upgrade | str | None
+    ) -> tuple[ErrorCode, str] | None:
         group = self.groups.get(request.group_id)
-        if group is None:
-            classic = self._running.groups.get(request.group_id)
-            if request.member_epoch != 0:
-                return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}."
-            if classic is not None and (classic.phase is not Phase.EMPTY or classic.pending):
-                return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is a classic group with members."
-            return None
+        if group is None and request.member_epoch != 0:
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}."
+        if isinstance(upgrade, str):
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} stays a classic group: {upgrade}."
         if request.member_epoch != 0:
             return None
-        is_known = request.member_id in group.members or request.instance_id in group.instances
-        if not is_known and len(group.members) >= self._config.group_consumer_max_size:
+        known = upgrade or group
+        if known is None or request.member_id in known.members or request.instance_id in known.instances:
+            return None
+        if len(known.members) >= self._config.group_consumer_max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full: group.consumer.max.size."
         return None
 
@@ -163,28 +177,34 @@ class ConsumerGroups:
         owned = _owned(request)
         if request.instance_id is None:
             if request.member_epoch == 0:
+                if member_id in group.members and is_classic(group.members[member_id]):
+                    self.take_over(group, member_id, member_id)
                 return None
-            if member_id not in group.members:
-                return ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group."
-            return check_epoch(group.state_of(member_id), request.member_epoch, owned)
+            refused = check_known(group, member_id)
+            return refused or check_epoch(group.state_of(member_id), request.member_epoch, owned)
         holder = group.instances.get(request.instance_id)
         if request.member_epoch != 0:
-            refused = check_static(holder, member_id, request.instance_id)
+            refused = check_static(holder, member_id, request.instance_id) or check_known(group, member_id)
             return refused or check_epoch(group.state_of(member_id), request.member_epoch, owned)
         if holder is None:
             return None
-        if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE:
-            self._take_over(group, holder, member_id)
+        if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE or is_classic(group.members[holder]):
+            self.take_over(group, holder, member_id)
         elif holder != member_id:
             text = f"Instance {request.instance_id} is still in use by member {holder}."
             return ErrorCode.UNRELEASED_INSTANCE_ID, text
         return None
 
-    def _take_over(self, group: ConsumerGroup, former_id: str, member_id: str) -> None:
-        """A static member is back, under a new id or its own. What it had is kept for it, but it uses nothing yet."""
+    def take_over(self, group: ConsumerGroup, former_id: str, member_id: str) -> None:
+        """A member is back, under a new id or its own, maybe with the other protocol. What it had is kept for it, but
+        it uses nothing yet."""
         value, target, state = group.members[former_id], group.targets.get(former_id), group.state_of(former_id)
+        for kind in (REVOKE, JOIN, SYNC):
+            self._running.deadlines.clear((kind, group.group_id, former_id))
         if former_id != member_id:
-            self._forget(group, former_id)
+            why = f"Instance {value.instance_id} is member {member_id} now."
+            self.holds.refuse(group.group_id, former_id, ErrorCode.FENCED_INSTANCE_ID, why)
+            self.forget(group, former_id)
             self._emit(member_record(group.group_id, member_id, value))
             if target is not None:
                 self._emit(target_record(group.group_id, member_id, target_value(target)))
@@ -192,17 +212,11 @@ class ConsumerGroups:
         self._emit(current_record(group.group_id, member_id, current_value(state)))
         self._note(group, "static member returned", "", member_id)
 
-    def _update(
-        self,
-        group: ConsumerGroup,
-        request: ConsumerGroupHeartbeatRequest,
-        member_id: str,
-        event: GroupRequested,
-        now: Millis,
+    def update(
+        self, group: ConsumerGroup, member_id: str, value: ConsumerGroupMemberMetadataValue, now: Millis
     ) -> None:
-        """Keep what the heartbeat says of the member; a new one, or another subscription, raises the group epoch."""
+        """Keep what a member says of itself; a new one, or another subscription, raises the group epoch."""
         former = group.members.get(member_id)
-        value = _member_value(former, request, event)
         if value != former:
             self._emit(member_record(group.group_id, member_id, value))
         if former is None:
@@ -232,8 +246,9 @@ class ConsumerGroups:
             refused = check_static(group.instances.get(request.instance_id), member_id, request.instance_id)
             if refused is not None:
                 return self._refuse(event, *refused)
-        elif member_id not in group.members:
-            return self._refuse(event, ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group.")
+        refused = check_known(group, member_id)
+        if refused is not None:
+            return self._refuse(event, *refused)
         self.holds.let_go(group, member_id, now)
         if request.member_epoch == LEFT_FOR_A_WHILE:
             state = group.state_of(member_id)
@@ -243,18 +258,17 @@ class ConsumerGroups:
         else:
             self._note(group, "member left", "", member_id)
             self.targets.departs(group, member_id, now, is_dead=False)
-            self._forget(group, member_id)
-            self.targets.bump(group, now, "a member left", member_id)
+            self._go_on_without(group, member_id, now, "a member left")
         interval = self._consumers.settings(group).heartbeat_interval_ms
         self._running.out.replies.append(
             Reply(event.request_id, heartbeat_answer(member_id, request.member_epoch, interval))
         )
-        return self._wake(group, now)
+        return self.wake(group, now)
 
-    def _forget(self, group: ConsumerGroup, member_id: str) -> None:
+    def forget(self, group: ConsumerGroup, member_id: str) -> None:
         for record in (current_record, target_record, member_record):
             self._emit(record(group.group_id, member_id, None))
-        for kind in (SESSION, REVOKE):
+        for kind in (SESSION, REVOKE, JOIN, SYNC):
             self._running.deadlines.clear((kind, group.group_id, member_id))
         self._consumers.moving.get(group.group_id, {}).pop(member_id, None)
         self._consumers.said.pop((group.group_id, member_id), None)
@@ -264,9 +278,64 @@ class ConsumerGroups:
         self.holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, why)
         self._note(group, what, why, member_id, ms)
         self.targets.departs(group, member_id, now, is_dead=True)
-        self._forget(group, member_id)
-        self.targets.bump(group, now, why, member_id)
-        self._wake(group, now)
+        self._go_on_without(group, member_id, now, why)
+        self.wake(group, now)
+
+    def _go_on_without(self, group: ConsumerGroup, member_id: str, now: Millis, why: str) -> None:
+        """If it was the last member of the consumer protocol, the others are a classic group from now on."""
+        was_classic = is_classic(group.members[member_id])
+        self.forget(group, member_id)
+        if was_classic or not self._conversions.may_downgrade(group):
+            return self.targets.bump(group, now, why, member_id)
+        self._end_for_classic(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        return self._conversions.downgrade(group, now, why)
+
+    # -- from one protocol to the other
+
+    def _upgrade(self, upgrade: Upgrade, request: ConsumerGroupHeartbeatRequest, now: Millis) -> None:
+        """A classic group with members becomes a consumer group."""
+        replaces = request.instance_id is not None and request.instance_id in upgrade.instances
+        self._conversions.upgrade(request.group_id, upgrade, rejoin=not (replaces and upgrade.is_settled))
+        group = self.groups[request.group_id]
+        for member_id, member in group.members.items():
+            self.arm_session(group, member_id, now)
+            if member_id in upgrade.awaiting_sync:
+                self._running.deadlines.set((SYNC, group.group_id, member_id), now + member.rebalance_timeout_ms)
+
+    def downgrade_for(
+        self,
+        group: ConsumerGroup,
+        former_id: str,
+        member_id: str,
+        value: ConsumerGroupMemberMetadataValue,
+        event: GroupRequested,
+        now: Millis,
+    ) -> bool:
+        """A member of the consumer protocol comes back with the classic one. Whether it was the last of its kind: then
+        the group is a classic one now, and the JoinGroup is answered there."""
+        if not self._conversions.may_downgrade(group, former_id, value):
+            return False
+        former, state = group.members[former_id], group.state_of(former_id)
+        rebalance = not self._conversions.is_at_rest(group, former_id) or _subscription(former) != _subscription(value)
+        if former_id == member_id:
+            self.holds.let_go(group, member_id, now)
+        else:
+            why = f"Instance {value.instance_id} is member {member_id} now."
+            self.holds.refuse(group.group_id, former_id, ErrorCode.FENCED_INSTANCE_ID, why)
+        self.forget(group, former_id)
+        self._end_for_classic(group, ErrorCode.REBALANCE_IN_PROGRESS if rebalance else ErrorCode.NONE)
+        self._conversions.replace(group, former_id, member_id, value, state.assigned, event, now, rebalance=rebalance)
+        return True
+
+    def _end_for_classic(self, group: ConsumerGroup, told: ErrorCode) -> None:
+        for member_id in group.members:
+            self.holds.refuse(group.group_id, member_id, told, None)
+            for kind in (SESSION, REVOKE, JOIN, SYNC):
+                self._running.deadlines.clear((kind, group.group_id, member_id))
+            self._consumers.said.pop((group.group_id, member_id), None)
+            self.holds.forget(group, member_id)
+        self.targets.deleted(group)
+        self._consumers.forget(group.group_id)
 
     # -- what is told by others than members
 
@@ -282,7 +351,7 @@ class ConsumerGroups:
                 if how:
                     self._note(group, "topics changed", how)
                 self.targets.bump(group, now, "its topics changed")
-                self._wake(group, now)
+                self.wake(group, now)
 
     def settings_changed(self, group_id: str, former: GroupSettings, now: Millis) -> None:
         group = self.groups.get(group_id)
@@ -290,17 +359,17 @@ class ConsumerGroups:
             if self._session_ms(group) > former.session_timeout_ms:
                 self._lengthen_sessions(group, now)
             self.targets.settings_changed(group, now)
-            self._wake(group, now)
+            self.wake(group, now)
 
     def assignment_made(self, event: AssignmentMade, now: Millis) -> None:
         group = self.groups.get(event.group_id)
         if group is not None:
             self.targets.made(group, event, now)
-            self._wake(group, now)
+            self.wake(group, now)
 
     # -- reconciliation
 
-    def _reconcile(
+    def reconcile(
         self,
         group: ConsumerGroup,
         member_id: str,
@@ -330,7 +399,7 @@ class ConsumerGroups:
             key = (REVOKE, group.group_id, member_id)
             if after.state is not Reconciliation.UNREVOKED_PARTITIONS:
                 self._running.deadlines.clear(key)
-            elif after.revoking.keys() != before.revoking.keys():
+            elif after.revoking.keys() != before.revoking.keys() and not is_classic(group.members[member_id]):
                 timeout = group.members[member_id].rebalance_timeout_ms
                 self._running.deadlines.set(key, now + timeout)
             note_steps(self._consumers, group, member_id, before, after, pushed=pushed)
@@ -339,7 +408,7 @@ class ConsumerGroups:
             self._consumers.settle(group, now)
         return after
 
-    def _wake(self, group: ConsumerGroup, now: Millis) -> None:
+    def wake(self, group: ConsumerGroup, now: Millis) -> None:
         """Answer the held heartbeats of members that have something to give up or to take; that may free partitions for
         more. Who only gets another epoch is held on: answered, it could not be reached until its next heartbeat."""
         again = bool(self.holds.held and self._running.out.records)
@@ -348,8 +417,13 @@ class ConsumerGroups:
             for member_id in sorted(self._consumers.moving.get(group.group_id, ())):
                 if self.holds.of(group, member_id) is None:
                     continue
+                if is_classic(group.members[member_id]):
+                    if must_rejoin(group, member_id):
+                        self.expect_join(group, member_id, now)
+                        self.holds.let_go(group, member_id, now)
+                    continue
                 before = group.state_of(member_id)
-                state = self._reconcile(group, member_id, now, None, pushed=True)
+                state = self.reconcile(group, member_id, now, None, pushed=True)
                 if state.assigned.keys() != before.assigned.keys():
                     again = True
                     self.holds.let_go(group, member_id, now, tell=True)
@@ -364,23 +438,31 @@ class ConsumerGroups:
         match kind:
             case "consumer assign":
                 self.targets.due(group, now)
-                self._wake(group, now)
+                self.wake(group, now)
             case "consumer session" if member_id in group.members:
-                silent = self._session_ms(group)
+                silent = self._session_ms(group, member_id)
                 self._expire(group, member_id, now, "session expired", f"no heartbeat in {silent} ms", silent)
             case "consumer revoke" if member_id in group.members:
                 waited = group.members[member_id].rebalance_timeout_ms
                 if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:
                     why = f"it did not give its partitions up in {waited} ms"
                     self._expire(group, member_id, now, "member removed", why, waited)
+            case "consumer join" if member_id in group.members and must_rejoin(group, member_id):
+                waited = group.members[member_id].rebalance_timeout_ms
+                why = f"it did not rejoin in {waited} ms"
+                self._expire(group, member_id, now, "member removed", why, waited)
+            case "consumer sync" if member_id in group.members:
+                waited = group.members[member_id].rebalance_timeout_ms
+                self._expire(group, member_id, now, "member removed", f"it did not sync in {waited} ms", waited)
             case "consumer hold":
                 self.holds.let_go(group, member_id, now)
 
     def load(self, now: Millis) -> None:
         for group in list(self.groups.values()):
             for member_id, member in group.members.items():
-                self._arm_session(group, member_id, now)
-                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:
+                self.arm_session(group, member_id, now)
+                revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
+                if revokes and not is_classic(member):
                     self._running.deadlines.set((REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)
             if group.members:
                 self._note(group, "group loaded")
@@ -420,8 +502,9 @@ class ConsumerGroups:
 
     # -- what leaves
 
-    def _arm_session(self, group: ConsumerGroup, member_id: str, now: Millis) -> None:
-        self._running.deadlines.set((SESSION, group.group_id, member_id), now + self._session_ms(group))
+    def arm_session(self, group: ConsumerGroup, member_id: str, now: Millis) -> None:
+        session_ms = self._session_ms(group, member_id)
+        self._running.deadlines.set((SESSION, group.group_id, member_id), now + session_ms)
 
     def _lengthen_sessions(self, group: ConsumerGroup, now: Millis) -> None:
         """A longer session counts at once; a shorter one from each member's next heartbeat, which it was told is due
@@ -430,10 +513,17 @@ class ConsumerGroups:
             key = (SESSION, group.group_id, member_id)
             armed = self._running.deadlines.get(key)
             if armed is not None:
-                self._running.deadlines.set(key, max(armed, now + self._session_ms(group)))
+                self._running.deadlines.set(key, max(armed, now + self._session_ms(group, member_id)))
 
-    def _session_ms(self, group: ConsumerGroup) -> Millis:
-        return self._consumers.settings(group).session_timeout_ms
+    def _session_ms(self, group: ConsumerGroup, member_id: str) -> Millis:
+        member = group.members[member_id]
+        return session_timeout_of(member) if is_classic(member) else self._consumers.settings(group).session_timeout_ms
+
+    def expect_join(self, group: ConsumerGroup, member_id: str, now: Millis) -> None:
+        """A member of the classic protocol is told that it has to join again."""
+        key = (JOIN, group.group_id, member_id)
+        if key not in self._running.deadlines:
+            self._running.deadlines.set(key, now + group.members[member_id].rebalance_timeout_ms)
 
     def _refuse(self, event: GroupRequested, error: ErrorCode, message: str) -> None:
         self._running.out.replies.append(Reply(event.request_id, heartbeat_error(error, message)))

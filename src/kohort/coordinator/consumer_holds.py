@@ -14,12 +14,14 @@ next heartbeat, and send none while one is in flight.
 
 from __future__ import annotations
 
+from kohort.coordinator.classic_member import is_classic, must_rejoin, session_timeout_of
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
 from kohort.coordinator.consumer_running import ASSIGN, HOLD, RunningConsumers
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import Millis, Reply, RequestId
 from kohort.coordinator.reconciliation import MemberState, Reconciliation
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
 
 WAITING_INTERVAL_MS = 250
 """What a member that waits for partitions is told to heartbeat at: a first heartbeat cannot be held until they come."""
@@ -41,6 +43,8 @@ class Holds:
         """The interval that each member was told last."""
         self._busy: dict[tuple[str, str], Millis] = {}
         """Members that sent something behind a held heartbeat: when they did or committed last; the oldest first."""
+        self._heard: dict[tuple[str, str], Millis] = {}
+        """When the last heartbeat of a member that speaks the classic protocol came."""
 
     def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, allowed_ms: Millis) -> Millis:
         """How long the answer may be held; 0: not at all. A new epoch alone is no hurry: the member's commits are
@@ -50,6 +54,18 @@ class Holds:
             return 0
         told = self._told.get((group.group_id, member_id), 0)
         return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)
+
+    def time_for_classic(self, group: ConsumerGroup, member_id: str, now: Millis, allowed_ms: Millis) -> Millis:
+        """The same for a member that speaks the classic protocol and did not need to hear anything: some clients count
+        their interval from the answer on, so the hold and the interval that it has shown leave a third of its session
+        (classic_group.py)."""
+        session_ms = session_timeout_of(group.members[member_id])
+        key = (group.group_id, member_id)
+        interval_ms = now - self._heard.get(key, now)
+        self._heard[key] = now
+        if interval_ms == 0 or not self._consumers.settings(group).heartbeat_hold_enable:
+            return 0
+        return min(allowed_ms, session_ms // 3, session_ms * 2 // 3 - interval_ms)
 
     def hold(self, group: ConsumerGroup, member_id: str, request_id: RequestId, until: Millis) -> None:
         self.held[group.group_id, member_id] = request_id
@@ -62,13 +78,21 @@ class Holds:
     def let_go(self, group: ConsumerGroup, member_id: str, now: Millis, *, tell: bool = False) -> None:
         """Answer the member's held heartbeat, if there is one, with what there is."""
         request_id = self.of(group, member_id)
-        if request_id is not None and self._release(group.group_id, member_id, request_id):
+        if request_id is None or not self._release(group.group_id, member_id, request_id):
+            return
+        if is_classic(group.members[member_id]):
+            error = ErrorCode.REBALANCE_IN_PROGRESS if must_rejoin(group, member_id) else ErrorCode.NONE
+            self._running.out.replies.append(Reply(request_id, HeartbeatResponse(error_code=error)))
+        else:
             self.answer(request_id, group, member_id, group.state_of(member_id), now, tell=tell)
 
     def refuse(self, group_id: str, member_id: str, error: ErrorCode, message: str | None) -> None:
         request_id = self.held.get((group_id, member_id))
-        if request_id is not None and self._release(group_id, member_id, request_id):
-            self._running.out.replies.append(Reply(request_id, heartbeat_error(error, message)))
+        if request_id is None or not self._release(group_id, member_id, request_id):
+            return
+        classic = is_classic(self._consumers.groups[group_id].members[member_id])
+        body = HeartbeatResponse(error_code=error) if classic else heartbeat_error(error, message)
+        self._running.out.replies.append(Reply(request_id, body))
 
     def answer(
         self,
@@ -112,6 +136,7 @@ class Holds:
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
         self._busy.pop((group.group_id, member_id), None)
         self._told.pop((group.group_id, member_id), None)
+        self._heard.pop((group.group_id, member_id), None)
 
     # -- by the request
 
@@ -135,3 +160,4 @@ class Holds:
             self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)
         self._told.clear()
         self._busy.clear()
+        self._heard.clear()

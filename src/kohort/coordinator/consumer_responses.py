@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kohort.coordinator.classic_member import is_classic
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import MemberStory
 from kohort.coordinator.reconciliation import TopicPartition
@@ -27,8 +28,8 @@ from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignmentResponseTopicPartition,
 )
 
-CONSUMER_MEMBER = 1
-"""Member type of the consumer protocol, in ConsumerGroupDescribe."""
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Member types in ConsumerGroupDescribe, by the protocol that the member speaks."""
 
 
 def heartbeat_answer(
@@ -84,7 +85,7 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
                 subscribed_topic_regex=member.subscribed_topic_regex,
                 assignment=_described_assignment(state.assigned, topics),
                 target_assignment=_described_assignment(group.targets.get(member_id, ()), topics),
-                member_type=CONSUMER_MEMBER,
+                member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
             )
         )
     return DescribedConsumerGroup(

@@ -17,6 +17,8 @@ from kohort.coordinator.topics import Topics
 
 SESSION, REVOKE, HOLD, ASSIGN = "consumer session", "consumer revoke", "consumer hold", "consumer assign"
 """Deadlines of consumer groups, by what they are of: a member, and for the last the group ("")."""
+JOIN, SYNC = "consumer join", "consumer sync"
+"""Deadlines of members that speak the classic protocol: to join again, and then to sync."""
 
 EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
 
@@ -117,6 +119,12 @@ class RunningConsumers:
                 members=stories_of(group, self.topics) if tells_all else (),
             )
         )
+
+    def forget(self, group_id: str) -> None:
+        """The group is not here any more, under this protocol."""
+        self.moving.pop(group_id, None)
+        self.began.pop(group_id, None)
+        self.assignors.pop(group_id, None)
 
     def unload(self) -> None:
         self.said.clear()

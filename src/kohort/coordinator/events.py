@@ -173,6 +173,8 @@ What = Literal[
     "group is empty",
     "assignment refused",  # the group's record would be too large; of a consumer group: its assignor failed
     "rollout hold ended",
+    "group upgraded",  # from the classic protocol to the consumer protocol
+    "group downgraded",
     "group deleted",
     "group loaded",
     "group unloaded",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kohort.coordinator.classic_member import is_classic
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.protocols import candidates
 from kohort.coordinator.reconciliation import Reconciliation, TopicPartition
@@ -72,9 +73,9 @@ def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
     name = group.group_id
     waits = ("consumer assign", name, "") in running.deadlines or name in running.asked
     assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
-    for member_id in group.members:
+    for member_id, member in group.members.items():
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
-        revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
+        revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS and not is_classic(member)
         armed = ("consumer revoke", name, member_id) in running.deadlines
         assert revokes == armed, f"{name}: {member_id} and its revoke deadline"
 

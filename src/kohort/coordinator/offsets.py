@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.checks import LONGEST_NAME, check_member
+from kohort.coordinator.classic_member import is_classic, session_timeout_of
+from kohort.coordinator.consumer_running import SESSION
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
 from kohort.coordinator.fencing import Fence, commit_fence, every
@@ -94,7 +96,12 @@ class Offsets:
         generation = request.generation_id_or_member_epoch
         consumers = self._hard.consumers.groups.get(request.group_id)
         if consumers is not None:
-            return _check_consumer_commit(consumers, request, version)
+            error = _check_consumer_commit(consumers, request, version)
+            member = consumers.members.get(request.member_id)
+            if not error and member is not None and is_classic(member):
+                key = (SESSION, request.group_id, request.member_id)
+                self._running.deadlines.set(key, now + session_timeout_of(member))
+            return error
         group = self._running.groups.get(request.group_id)
         if group is None:
             if generation < 0:
@@ -159,8 +166,10 @@ class Offsets:
             return ErrorCode.NONE
         if request.member_id not in group.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        known = group.state_of(request.member_id).member_epoch
-        return ErrorCode.NONE if request.member_epoch == known else ErrorCode.STALE_MEMBER_EPOCH
+        if request.member_epoch == group.state_of(request.member_id).member_epoch:
+            return ErrorCode.NONE
+        classic = is_classic(group.members[request.member_id])
+        return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     # -- delete
 
@@ -264,8 +273,14 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not request.member_id and request.group_instance_id is None:
         return ErrorCode.UNKNOWN_MEMBER_ID if group.members else ErrorCode.NONE
+    holder = group.instances.get(request.group_instance_id or "", request.member_id)
+    if holder != request.member_id:
+        return ErrorCode.FENCED_INSTANCE_ID
     if request.member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    if is_classic(group.members[request.member_id]):
+        is_current = epoch == group.state_of(request.member_id).member_epoch
+        return ErrorCode.NONE if is_current else ErrorCode.ILLEGAL_GENERATION
     if version < MEMBER_EPOCHS:
         return ErrorCode.UNSUPPORTED_VERSION
     known = group.state_of(request.member_id).member_epoch

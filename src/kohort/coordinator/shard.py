@@ -40,10 +40,11 @@ from kohort.coordinator.events import (
 from kohort.coordinator.fencing import Fence, every, fetch_fence
 from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.invariants import check
+from kohort.coordinator.mixed_group import MixedGroups
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
-from kohort.coordinator.responses import join_error, refusal
+from kohort.coordinator.responses import refusal
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
@@ -94,6 +95,7 @@ class Shard:
         self._groups = ClassicGroups(config, self.hard, self.running)
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
+        self._mixed = MixedGroups(config, self.consumers)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
@@ -160,7 +162,10 @@ class Shard:
             error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
             self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
+        mixed = self._mixed.group(event.body)
         match event.body:
+            case HeartbeatRequest() if mixed is not None:
+                self._mixed.heartbeat(mixed, event, now)
             case HeartbeatRequest():
                 self._groups.heartbeat(event, now)
             case OffsetCommitRequest():
@@ -168,13 +173,17 @@ class Shard:
                 self._offsets.commit(event, now)
             case ConsumerGroupHeartbeatRequest():
                 self.consumers.heartbeat(event, now)
-            case JoinGroupRequest() if not self._makes_way(event.body.group_id):
-                refused = join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.version, "")
-                self.running.out.replies.append(Reply(event.request_id, refused))
+            case JoinGroupRequest() if mixed is not None:
+                self._mixed.join(mixed, event, now)
             case JoinGroupRequest():
+                self._make_way(event.body.group_id)
                 self._groups.join(event, now)
+            case SyncGroupRequest() if mixed is not None:
+                self._mixed.sync(mixed, event, now)
             case SyncGroupRequest():
                 self._groups.sync(event, now)
+            case LeaveGroupRequest() if mixed is not None:
+                self._mixed.leave(mixed, event, now)
             case LeaveGroupRequest():
                 self._groups.leave(event, now)
             case OffsetDeleteRequest():
@@ -184,15 +193,11 @@ class Shard:
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
 
-    def _makes_way(self, group_id: str) -> bool:
-        """Whether a classic group may have this name. A consumer group without members makes way (J34)."""
+    def _make_way(self, group_id: str) -> None:
+        """A consumer group without members makes way for a classic one (J34)."""
         group = self.consumers.groups.get(group_id)
-        if group is None:
-            return True
-        if group.members:
-            return False
-        self.consumers.delete(group, "it becomes a classic group")
-        return True
+        if group is not None:
+            self.consumers.delete(group, "it becomes a classic group")
 
     def _delete_groups(self, event: GroupRequested) -> None:
         results = []

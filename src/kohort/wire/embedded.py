@@ -6,17 +6,44 @@ group can speak any protocol, and a client can send garbage.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
-from kohort.wire.codec import decode_prefix
+from kohort.wire.codec import decode_prefix, encode
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schema import schema_of
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kohort.wire.schemas.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentResponseTopicPartition,
+    ConsumerProtocolSubscription,
+)
 
 _M = TypeVar("_M")
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups whose members are consumers."""
+
+
+def assignment_of(data: bytes) -> ConsumerProtocolAssignment | None:
+    """None where the bytes are no assignment of the consumer protocol."""
+    return _decode_versioned(ConsumerProtocolAssignment, data)
+
+
+def subscription_of(data: bytes) -> ConsumerProtocolSubscription | None:
+    """None where the bytes are no subscription of the consumer protocol."""
+    return _decode_versioned(ConsumerProtocolSubscription, data)
+
+
+def assignment_bytes(partitions: Iterable[tuple[str, tuple[int, ...]]], subscription: bytes = b"") -> bytes:
+    """The assignment of these partitions, in the version of a subscription, which its reader understands."""
+    versions = schema_of(ConsumerProtocolAssignment).versions
+    assert versions is not None
+    version = min(max(int.from_bytes(subscription[:2], "big", signed=True), 0), versions.last)
+    rows = tuple(
+        ConsumerProtocolAssignmentResponseTopicPartition(topic=topic, partitions=indexes)
+        for topic, indexes in partitions
+    )
+    return version.to_bytes(2, "big") + encode(ConsumerProtocolAssignment(assigned_partitions=rows), version)
 
 
 def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
