@@ -356,7 +356,7 @@ class ConsumerGroups:
     def settings_changed(self, group_id: str, former: GroupSettings, now: Millis) -> None:
         group = self.groups.get(group_id)
         if group is not None:
-            if self._session_ms(group) > former.session_timeout_ms:
+            if self._consumers.settings(group).session_timeout_ms > former.session_timeout_ms:
                 self._lengthen_sessions(group, now)
             self.targets.settings_changed(group, now)
             self.wake(group, now)
