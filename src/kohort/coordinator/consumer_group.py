@@ -509,10 +509,10 @@ class ConsumerGroups:
     def _lengthen_sessions(self, group: ConsumerGroup, now: Millis) -> None:
         """A longer session counts at once; a shorter one from each member's next heartbeat, which it was told is due
         later perhaps."""
-        for member_id in group.members:
+        for member_id, member in group.members.items():
             key = (SESSION, group.group_id, member_id)
             armed = self._running.deadlines.get(key)
-            if armed is not None:
+            if armed is not None and not is_classic(member):
                 self._running.deadlines.set(key, max(armed, now + self._session_ms(group, member_id)))
 
     def _session_ms(self, group: ConsumerGroup, member_id: str) -> Millis:
