@@ -147,9 +147,11 @@ class Holds:
     def answer_held(self, request_id: RequestId, now: Millis) -> None:
         """Something else came behind the heartbeat."""
         group_id, member_id = self._running.parked[request_id]
-        self._busy.pop((group_id, member_id), None)
-        self._busy[group_id, member_id] = now
-        self.let_go(self._consumers.groups[group_id], member_id, now)
+        group = self._consumers.groups[group_id]
+        if not is_classic(group.members[member_id]):
+            self._busy.pop((group_id, member_id), None)
+            self._busy[group_id, member_id] = now
+        self.let_go(group, member_id, now)
 
     def abandon(self, request_id: RequestId) -> None:
         """Nobody waits for the held answer any more."""
