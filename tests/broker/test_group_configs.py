@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import Connection, Wire
+from wire_driver import Connection, Wire, create_topic
 
 from kohort.config import Config
 from kohort.coordinator.config_keys import BOOLEAN, INT, LONG, STRING
@@ -13,6 +13,7 @@ from kohort.coordinator.group_settings import GROUP_CONFIGS, SettingsOfGroups
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
 from kohort.wire.schemas import incremental_alter_configs as incremental
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -256,3 +257,31 @@ def test_stored_texts_that_cannot_be_read_count_as_not_set() -> None:
     assert settings.of("g").session_timeout_ms == 45_000
     settings.put("g", {"consumer.later": "1"})
     assert settings.of("g") is settings.of("other")
+
+
+def joins(client: Connection, member: str) -> int:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member,
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
+    )
+    answer = client.ask(request, 1)
+    assert answer.error_code == 0
+    return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
+
+
+def test_a_hold_that_enough_members_ended_is_over_for_good() -> None:
+    wire = Wire(group_consumer_assignment_interval_ms=0)
+    client = wire.connect()
+    create_topic(client, "t", 4)
+    put(client, hold_until_timestamp_ms=str(wire.now + HOUR), hold_until_members="2", session_timeout_ms="50000")
+    assert joins(client, "a") == 0
+    assert described(client)["consumer.hold.until.members"].config_source == 8
+    assert joins(client, "b") == 2
+    for now in (wire, wire.restarted()):
+        own = {name: entry.value for name, entry in described(now.connect()).items() if entry.config_source == 8}
+        assert own == {SESSION: "50000"}
+        assert settings_in(now).hold_until_timestamp_ms == 0

@@ -67,6 +67,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.group_settings import HOLD
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
@@ -535,6 +536,10 @@ class ShardWorld:
         for task in effects.tasks:
             self.tasks.append((shard, task))
             self._print(f"asked for a target of {task.group_id} at epoch {task.epoch} by {task.assignor}")
+        for group in effects.holds_over:
+            self._print(f"the hold of {group} is taken back")
+            self.overrides[group] = {k: v for k, v in self.overrides[group].items() if k not in HOLD}
+            self._step(GroupConfigsChanged(group, self.overrides[group]))
 
     def _check_log(self, shard: Shard) -> None:
         """Live hard state is a replay of the log, and of what compaction leaves of it."""

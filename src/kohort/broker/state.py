@@ -50,6 +50,7 @@ from kohort.coordinator.events import (
     TopicsChanged,
     TopicsDeleted,
 )
+from kohort.coordinator.group_settings import HOLD
 from kohort.coordinator.journal import Journal
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
@@ -298,6 +299,10 @@ class BrokerState:
         self.decide(group_record(group_id, configs))
         self.ask(self.shard_of(group_id), GroupConfigsChanged(group_id, configs))
 
+    def _take_hold_back(self, group_id: str) -> None:
+        configs = self.catalog.group_configs.get(group_id, {})
+        self.configure_group(group_id, {name: text for name, text in configs.items() if name not in HOLD})
+
     def delete_topics(self, topics: Sequence[Topic]) -> None:
         """The shards are told once: each looks at all offsets that it has."""
         for topic in topics:
@@ -348,6 +353,8 @@ class BrokerState:
             self.journal.tell(effects.journal, self.now)
         for task in effects.tasks:
             self._hand_out(shard, task)
+        for group_id in effects.holds_over:
+            self._take_hold_back(group_id)
         self.deadlines.set(shard, instance.next_deadline())
         found = None
         for reply in effects.replies:

@@ -83,6 +83,7 @@ class Targets:
             self._newcomers.setdefault(group.group_id, set()).add(member_id)
         if self.is_on_hold(group, now) and 0 < settings.hold_until_members <= _present(group):
             self._holds_over[group.group_id] = settings.hold_until_timestamp_ms
+            self._consumers.running.out.holds_over.append(group.group_id)
             self._consumers.note(group, "rollout hold ended", f"the group has {_present(group)} members")
 
     def departs(self, group: ConsumerGroup, member_id: str, now: Millis, *, is_dead: bool) -> None:

@@ -238,3 +238,6 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
     replies: tuple[Reply, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
     tasks: tuple[Task, ...] = ()
+    holds_over: tuple[str, ...] = ()
+    """Groups whose rollout hold ended before its time. Who keeps their configs takes the hold's back (`HOLD`), so that
+    it is over after a restart too; `GroupConfigsChanged` follows."""

@@ -79,6 +79,8 @@ ASSIGNOR = "consumer.assignor"
 HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
 HOLD_MEMBERS = "consumer.hold.until.members"
 HOLD_DEAD = "consumer.hold.dead.members"
+HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
+"""The configs that are a rollout hold."""
 
 GROUP_CONFIGS: dict[str, ConfigKey] = dict(
     sorted(

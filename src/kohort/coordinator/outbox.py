@@ -7,13 +7,14 @@ from kohort.coordinator.state import Group, Member
 
 
 class Outbox:
-    __slots__ = ("journal", "records", "replies", "tasks")
+    __slots__ = ("holds_over", "journal", "records", "replies", "tasks")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.journal: list[JournalEntry] = []
         self.tasks: list[Task] = []
+        self.holds_over: list[str] = []
 
     def note(
         self,

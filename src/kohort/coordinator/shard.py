@@ -145,7 +145,9 @@ class Shard:
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
         out = self.running.out
-        return Effects(tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks))
+        return Effects(
+            tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks), tuple(out.holds_over)
+        )
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)
