@@ -186,6 +186,18 @@ def test_bad_values_and_names_change_nothing(client: Connection, name: str, valu
     assert described(client) == before
 
 
+def test_values_are_kept_as_they_are_understood(client: Connection) -> None:
+    put(client, session_timeout_ms=" 00046000" + " " * 1_000, heartbeat_hold_enable="FALSE ", assignor=" range")
+    found = {name: entry.value for name, entry in described(client).items() if entry.config_source == 8}
+    assert found == {SESSION: "46000", "consumer.heartbeat.hold.enable": "false", "consumer.assignor": "range"}
+
+
+def test_a_name_that_is_nearly_right_is_guessed(client: Connection) -> None:
+    assert alter(client, ("consumer.asignor", SET, "range"))[1] == (
+        "There is no group config consumer.asignor; did you mean consumer.assignor?"
+    )
+
+
 def test_requests_that_make_no_sense(client: Connection) -> None:
     assert alter(client, (SESSION, SET, None))[0] == ErrorCode.INVALID_REQUEST
     assert alter(client, (SESSION, APPEND, "1"))[0] == ErrorCode.INVALID_CONFIG

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,10 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 
 LONGEST_VALUE = 8_000
 """Characters of a value: what a flexible request can carry, older versions of DescribeConfigs cannot answer."""
+
+
+LONGEST_GUESSED = 100
+"""Characters of an unknown name that is compared with those there are; it takes long with long ones."""
 
 
 class InvalidConfig(ValueError):
@@ -109,7 +114,8 @@ def parse(keys: Mapping[str, ConfigKey], kind: str, name: str, text: str) -> Any
     """The typed value of a config of a topic or a group, as `kind` calls it. Raises InvalidConfig."""
     known = keys.get(name)
     if known is None:
-        raise InvalidConfig(f"There is no {kind} config {name}")
+        near = get_close_matches(name, keys, n=1) if len(name) <= LONGEST_GUESSED else []
+        raise InvalidConfig(f"There is no {kind} config {name}" + (f"; did you mean {near[0]}?" if near else ""))
     if len(text) > LONGEST_VALUE:
         raise InvalidConfig(f"{name} takes up to {LONGEST_VALUE} characters; {len(text)} came")
     try:

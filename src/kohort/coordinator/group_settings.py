@@ -1,7 +1,7 @@
 """What applies to one consumer group: the server's settings, and over them the group's own.
 
 A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); those that the server has too are named
-as its setting without "group.". Clients set them as text; `check` refuses what cannot be, `SettingsOfGroups` has what
+as its setting without "group.". Clients set them as text; `checked` refuses what cannot be, `SettingsOfGroups` has what
 is in force. A server that starts again with narrower bounds, or as an older version, finds texts that it would now
 refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set.
 
@@ -28,6 +28,7 @@ from kohort.coordinator.config_keys import (
     config_key,
     int_key,
     long_key,
+    value_text,
     whole,
 )
 from kohort.coordinator.events import Millis
@@ -121,18 +122,21 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
 """Name: what is known of it, in the order of names."""
 
 
-def check(
+def checked(
     configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
-) -> None:
-    """Whether a group's configs may become these; `now` in milliseconds since 1970. Raises InvalidConfig.
+) -> dict[str, str]:
+    """A group's configs if they may become these, as they are to be kept; `now` in milliseconds since 1970.
 
-    What stays as it was is not looked at again: it must not stand in the way of a change of something else.
+    Raises InvalidConfig. What stays as it was is not looked at again: it must not stand in the way of a change of
+    something else. What is new is kept as it is understood, without spaces and zeros before it.
     """
+    kept = dict(configs)
     changed = {name for name, text in configs.items() if former.get(name) != text}
     for name in sorted(changed):
         value = config_keys.parse(GROUP_CONFIGS, "group", name, configs[name])
         if problem := _problem(name, value, config, assignors, now):
             raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
+        kept[name] = value_text(value)
     if not {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
         effective = SettingsOfGroups(config)
         effective.put("", configs)
@@ -142,6 +146,7 @@ def check(
                 f"{SESSION_TIMEOUT} ({settings.session_timeout_ms}) must be more than {HEARTBEAT_INTERVAL} "
                 f"({settings.heartbeat_interval_ms})"
             )
+    return kept
 
 
 def _problem(name: str, value: Any, config: Config, assignors: Container[str], now: Millis) -> str | None:

@@ -61,8 +61,7 @@ def _alter(
             if times[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
             resource = _alterable(state, kind, name)
-            configs = compute(state, resource, asked)
-            _check(resource, configs)
+            configs = _checked(resource, compute(state, resource, asked))
             if not validate_only and configs != resource.configs:
                 resource.put(configs)
         except Refused as refused:
@@ -81,9 +80,9 @@ def _alterable(state: BrokerState, kind: int, name: str) -> Resource:
     return resource_of(state, kind, name)
 
 
-def _check(resource: Resource, configs: dict[str, str]) -> None:
+def _checked(resource: Resource, configs: dict[str, str]) -> dict[str, str]:
     try:
-        resource.check(configs)
+        return resource.checked(configs)
     except InvalidConfig as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -44,8 +44,8 @@ class Resource:
     """Set on the resource itself."""
     source: int
     """What DescribeConfigs calls the source of those."""
-    check: Callable[[Mapping[str, str]], None]
-    """Whether they may become these. Raises InvalidConfig."""
+    checked: Callable[[dict[str, str]], dict[str, str]]
+    """What they become if these are asked for. Raises InvalidConfig."""
     put: Callable[[dict[str, str]], object]
 
 
@@ -97,18 +97,19 @@ def _topic(state: BrokerState, name: str) -> Resource:
         TOPIC_CONFIGS,
         topic.configs,
         TOPIC_CONFIG,
-        lambda configs: _check_topic(topic, configs),
+        lambda configs: _checked_topic(topic, configs),
         lambda configs: state.change_topic(topic, configs=configs),
     )
 
 
-def _check_topic(topic: Topic, configs: Mapping[str, str]) -> None:
+def _checked_topic(topic: Topic, configs: dict[str, str]) -> dict[str, str]:
     for name, value in configs.items():
         parse(name, value)
     own = OWN_TOPICS.get(topic.name)
     if own is not None and set(configs.get("cleanup.policy", "").replace(" ", "").split(",")) != own.cleanup:
         policy = ",".join(sorted(own.cleanup))
         raise InvalidConfig(f"The cleanup.policy of {topic.name} stays {policy}: it holds {own.holds}")
+    return configs
 
 
 # -- groups
@@ -123,13 +124,14 @@ def _group(state: BrokerState, name: str) -> Resource:
         GROUP_CONFIGS,
         former,
         GROUP_CONFIG,
-        lambda configs: _check_group(state, name, configs, former),
+        lambda configs: _checked_group(state, configs, former),
         lambda configs: state.configure_group(name, configs),
     )
 
 
-def _check_group(state: BrokerState, name: str, configs: Mapping[str, str], former: Mapping[str, str]) -> None:
-    group_settings.check(configs, former, state.config, state.assignors, state.now)
+def _checked_group(state: BrokerState, configs: dict[str, str], former: Mapping[str, str]) -> dict[str, str]:
+    kept = group_settings.checked(configs, former, state.config, state.assignors, state.now)
     if configs and not former and len(state.catalog.group_configs) >= state.config.group_max_configured:
         limit = f"{state.config.group_max_configured} groups have settings of their own: group.max.configured"
         raise Refused(ErrorCode.POLICY_VIOLATION, limit)
+    return kept
