@@ -141,7 +141,7 @@ class Targets:
             return
         settings = self._consumers.settings(group)
         waits = {}
-        if group.assignment_epoch:
+        if group.assignment_epoch and group.assigned_ms <= now:  # not if the clock has been set back since
             waits["assignment interval"] = group.assigned_ms + settings.assignment_interval_ms
         if group_id in self._opened:
             waits["initial delay"] = self._opened[group_id] + settings.initial_rebalance_delay_ms
