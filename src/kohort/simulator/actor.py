@@ -14,6 +14,9 @@ from kohort.simulator.world import Millis, World
 
 
 class Actor:
+    kind = ""
+    """"consumer" for a member of a consumer group that behaves."""
+
     def __init__(self, world: World, process: Process, faults: Faults, name: str) -> None:
         self.world = world
         self.process = process

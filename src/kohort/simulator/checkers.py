@@ -22,15 +22,19 @@ from kohort.coordinator.events import JournalEntry
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import Group
 from kohort.simulator import promises
+from kohort.simulator.consumer_checks import ConsumerChecks
 from kohort.simulator.facts import GroupFacts
 from kohort.simulator.ledger import Ledger, replayed
 from kohort.simulator.network import Asked, Link
+from kohort.simulator.plan import CONSUMER_GROUPS
 from kohort.simulator.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Operation, Storage
 from kohort.wire.codec import decode
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import read_response_header
-from kohort.wire.schema import schema_of
+from kohort.wire.schema import NO_UUID, schema_of
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.group_records import OffsetCommitKey
@@ -63,6 +67,7 @@ class Checkers:
         self.world = world
         self.config = config
         self.ledger = Ledger()
+        self.consumers = ConsumerChecks(world, config, self.ledger, CONSUMER_GROUPS)
         self.groups: dict[str, GroupFacts] = {}
         self.subscribed: frozenset[str] = frozenset()
         """Topics that every member of the run subscribes to."""
@@ -121,7 +126,15 @@ class Checkers:
             facts.reload([] if stored is None else [member.member_id for member in stored.members])
 
     def died(self) -> None:
+        self.consumers.died()
+        self._forget_turn()
         self.check_replay()
+
+    def _forget_turn(self) -> None:
+        self._told.clear()
+        self.ledger.written.clear()
+        self.ledger.before.clear()
+        self.ledger.groups_before.clear()
 
     def check_replay(self) -> None:
         """What the disk holds, replayed, is what is durable."""
@@ -135,7 +148,7 @@ class Checkers:
 
     # -- a turn
 
-    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived]) -> None:
+    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None:
         self._turn_began = self.world.now
         self._deleting = False
         self._moved.clear()
@@ -147,6 +160,10 @@ class Checkers:
                 shard = broker.state.shard_of(event.group)
                 if broker.state.coordinator_of(shard) != event.to_broker:
                     self._moved.append(shard)
+        self.consumers.turn_begins(broker, asked, self._loading)
+        for name in self.consumers.facts:
+            if self._moved and broker.state.shard_of(name) in self._moved:
+                self.consumers.load(name)
         for facts in self.groups.values():
             facts.generations = {facts.current}
             facts.unsettled = self._loading
@@ -180,17 +197,21 @@ class Checkers:
         self._links = links
         now = broker.state.now
         answers = [answer for release in releases if isinstance(release, Send) for answer in self._paired(release)]
-        for entry in self._told:
+        self.consumers.decided(broker, self._told)
+        told = [entry for entry in self._told if not self.consumers.of(entry.group)]
+        for entry in told:
             if entry.what in ("generation began", "group is empty"):
                 self._generation(entry, now)
             elif entry.what == "member joined":
                 self.facts(entry.group).joining.add(entry.member_id)
         for facts in self.groups.values():
-            facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in self._told)
+            facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in told)
         self._answers = answers
-        for _, asked, response in answers:
-            self._check_promise(broker, asked, response, now)
+        for link, asked, response in answers:
+            self._check_promise(broker, link, asked, response, now)
         for entry in self._told:
+            self._tell(entry)
+        for entry in told:
             self._journal(entry, now)
         self._check_awaited(broker, now)
         for _, asked, response in answers:
@@ -210,16 +231,14 @@ class Checkers:
             taken = self.ledger.fold(shard.index).generations.get(name, 0)
             self._settle(facts, running(shard).get(name), taken, state.now)
         self._loading = False
+        self.consumers.turn_ends(broker, links.values(), self._turn_began)
         for request_id, parked in broker._parked.items():
             if parked.shard is not None and request_id not in state.shards[parked.shard].running.parked:
                 raise Violation("whoever is parked will be answered", f"request {request_id} is forgotten")
         if self.world.now - self._replayed_at > REPLAY_EVERY_MS:
             self.check_replay()
             self._check_unanswered(broker, links)
-        self._told.clear()
-        self.ledger.written.clear()
-        self.ledger.before.clear()
-        self.ledger.groups_before.clear()
+        self._forget_turn()
 
     # -- answers
 
@@ -249,8 +268,14 @@ class Checkers:
         except ProtocolError as error:
             raise Violation("answers can be read", f"{asked.request}: {error}") from error
 
-    def _check_promise(self, broker: Broker, asked: Asked, response: Any, now: Millis) -> None:
+    def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
         request = asked.request
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            self.consumers.heartbeat(link, asked, response, broker)
+            return
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            self.consumers.described(response)
+            return
         if isinstance(request, OffsetFetchRequest):
             self._check_fetched(broker, request, response)
             return
@@ -259,6 +284,11 @@ class Checkers:
             return
         name = getattr(request, "group_id", None)
         if name is None:
+            return
+        if self.consumers.of(name):
+            if isinstance(request, OffsetCommitRequest):
+                topics = {topic.name: topic.topic_id for topic in broker.state.catalog.topics.values()}
+                self.consumers.commit(link, request, response, topics)
             return
         facts = self.facts(name)
         fold = self.ledger.fold(broker.state.shard_of(name))
@@ -287,13 +317,17 @@ class Checkers:
                 continue
             durable = self.ledger.fold(broker.state.shard_of(name)).offsets.get(name, {})
             for topic in found.topics:
-                topic_name = topic.name or names.get(getattr(topic, "topic_id", b""), "")
+                topic_id = getattr(topic, "topic_id", NO_UUID)
+                topic_name = topic.name or names.get(topic_id, "")
                 for partition in topic.partitions:
                     place = (topic_name, partition.partition_index)
                     if partition.error_code or not topic_name:
                         continue
                     value = durable.get(place)
                     known = {-1 if value is None else value.offset}
+                    ids = (NO_UUID, topic_id) if value is None else (topic_id, value.topic_id)
+                    if NO_UUID not in ids and topic_id != ids[1]:
+                        known = {-1}  # of a former topic of this name
                     if (name, place) in self.ledger.before:
                         before = self.ledger.before[name, place]
                         known.add(-1 if before is None else before)
@@ -311,7 +345,7 @@ class Checkers:
 
     def _check_deleted(self, broker: Broker, response: Any) -> None:
         for result in response.results:
-            if result.error_code:
+            if result.error_code or self.consumers.of(result.group_id):
                 continue
             facts = self.facts(result.group_id)
             if facts.phase not in ("Dead", "Empty") and len(facts.generations) == 1 and not facts.unsettled:
@@ -319,6 +353,8 @@ class Checkers:
 
     def _check_refusal(self, asked: Asked, response: Any) -> None:
         request = asked.request
+        if self.consumers.of(getattr(request, "group_id", "")):
+            return
         match request:
             case JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest():
                 promises.check_refusal(self.facts(request.group_id), request, response.error_code)
@@ -327,6 +363,9 @@ class Checkers:
                     promises.check_refusal(self.facts(request.group_id), request, error)
 
     # -- the journal
+
+    def _tell(self, entry: JournalEntry) -> None:
+        self.world.tell("journal", f"{entry.group}({entry.generation_id}) {entry.what} {entry.member_id} {entry.cause}")
 
     def _generation(self, entry: JournalEntry, now: Millis) -> None:
         facts = self.facts(entry.group)
@@ -338,7 +377,6 @@ class Checkers:
 
     def _journal(self, entry: JournalEntry, now: Millis) -> None:
         facts = self.facts(entry.group)
-        self.world.tell("journal", f"{entry.group}({entry.generation_id}) {entry.what} {entry.member_id} {entry.cause}")
         member_id = entry.member_id
         match entry.what:
             case "rebalance started":
@@ -407,6 +445,8 @@ class Checkers:
     def _check_awaited(self, broker: Broker, now: Millis) -> None:
         """Ids that were given out are waited for, and keep their group."""
         for entry in self._told:
+            if self.consumers.of(entry.group):
+                continue
             facts = self.facts(entry.group)
             if facts.unsettled or not facts.pending:
                 continue
@@ -476,6 +516,9 @@ class Checkers:
         for key, value in self.ledger.written:
             if value is not None or not isinstance(key, OffsetCommitKey):
                 continue
+            if self.consumers.of(key.group):
+                self.consumers.check_tombstone(key, state.now)
+                continue
             facts = self.facts(key.group)
             group = running(state.shards[state.shard_of(key.group)]).get(key.group)
             phase = "Dead" if group is None else group.phase.value
@@ -498,7 +541,7 @@ class Checkers:
             head = link.outstanding[0]
             if head.asked_at >= self._turn_began or isinstance(head.request, JoinGroupRequest | SyncGroupRequest):
                 continue
-            if not isinstance(head.request, FetchRequest | HeartbeatRequest):
+            if not isinstance(head.request, FetchRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest):
                 raise Violation("every request is answered", f"{link.owner.name}: {brief(head.request)}")
 
 

@@ -5,7 +5,7 @@ hard state must equal it at every moment, and so must a replay of what the disk 
 
 Promises that are about the log itself are checked here: a name's generations only rise, even over deletion; a
 generation has one assignment for ever; commits of a group whose members are all honest never go back; no offset
-disappears without a reason.
+disappears without a reason. Those of consumer groups are in consumer_ledger.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from kohort.coordinator.events import Record
 from kohort.coordinator.records import parse
 from kohort.coordinator.state import HardState, Place
+from kohort.simulator.consumer_ledger import ConsumerLedger, Durable
 from kohort.simulator.world import Violation
 from kohort.storage.protocol import Append, LogKey, Operation, Storage
 from kohort.wire.batches import decode_columns
@@ -38,9 +39,24 @@ class Fold:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
         self.generations: dict[str, int] = {}
+        self.consumers: dict[str, Durable] = {}
 
     def equals(self, hard: HardState) -> bool:
-        return self.groups == hard.groups and self.offsets == hard.offsets and self.generations == hard.generations
+        return (
+            self.groups == hard.groups
+            and self.offsets == hard.offsets
+            and self.generations == hard.generations
+            and not self._of_consumers(hard)
+        )
+
+    def _of_consumers(self, hard: HardState) -> str:
+        for name in sorted({*self.consumers, *hard.consumers.groups}):
+            mine, theirs = self.consumers.get(name), hard.consumers.groups.get(name)
+            if mine is None or theirs is None:
+                return f"the consumer group {name}: {mine} is durable, {theirs} is not"
+            if difference := mine.difference(theirs):
+                return f"the consumer group {name}, durable and not: {difference}"
+        return ""
 
     def difference(self, hard: HardState) -> str:
         for name in ("groups", "offsets", "generations"):
@@ -48,7 +64,7 @@ class Fold:
             for key in sorted({*mine, *theirs}):
                 if mine.get(key) != theirs.get(key):
                     return f"{name} of {key}: {mine.get(key)} is durable, {theirs.get(key)} is not"
-        return ""
+        return self._of_consumers(hard)
 
 
 class Ledger:
@@ -60,9 +76,12 @@ class Ledger:
         """By the last commit, in order."""
         self.before: dict[tuple[str, Place], int | None] = {}
         """Committed offsets that the last commit changed, as they were."""
+        self.deleted: dict[tuple[str, Place], int] = {}
+        """Those that it deleted: when they had been committed."""
         self.groups_before: dict[str, GroupMetadataValue | None] = {}
         """Groups that the last commit changed, as they were."""
         self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
+        self._consumers = ConsumerLedger()
 
     def fold(self, shard: int) -> Fold:
         found = self.folds.get(shard)
@@ -73,6 +92,7 @@ class Ledger:
     def commit(self, operations: Iterable[Operation], offsets_topic: bytes) -> None:
         self.written.clear()
         self.before.clear()
+        self.deleted.clear()
         self.groups_before.clear()
         for operation in operations:
             if isinstance(operation, Append) and operation.log.topic_id == offsets_topic:
@@ -103,6 +123,8 @@ class Ledger:
                         "generations only rise", f"{group}: {known} is followed by {value and value.generation}", group
                     )
                 fold.generations[group] = value.generation
+            case _:
+                self._consumers.apply(fold.consumers, fold.generations.get(key.group_id, 0), key, value)
 
     def _offset(self, fold: Fold, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         place = (key.topic, key.partition)
@@ -117,8 +139,8 @@ class Ledger:
                     key.group,
                 )
             offsets[place] = value
-        else:
-            offsets.pop(place, None)
+        elif offsets.pop(place, None) is not None and former is not None:
+            self.deleted[key.group, place] = former.commit_timestamp
         if not offsets:
             del fold.offsets[key.group]
 

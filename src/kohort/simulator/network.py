@@ -31,6 +31,7 @@ class Owner(Protocol):
     """Whoever opened a connection."""
 
     name: str
+    kind: str
 
     def answered(self, link: Link, tag: Any, response: Any) -> None: ...
 
@@ -193,13 +194,14 @@ class Link:
             self._cut_both()
             return
         for frame in frames:
+            asked = None
             if not self.raw:
                 asked = self._travelling.popleft()
                 asked.asked_at = self.world.now
                 if self.world.scribe is not None:
                     self.world.scribe.request(self.world.now, self.owner.name, asked.request, asked.version)
                 self.outstanding.append(asked)
-            self._process.arrive(Frame(self.id, frame))
+            self._process.arrive(Frame(self.id, frame), asked)
 
     # -- the server's side
 

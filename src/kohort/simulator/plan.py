@@ -146,23 +146,43 @@ def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
         "log_cleaner_min_cleanable_ratio": random.choice((0.01, 0.5)),
         "log_cleaner_delete_retention_ms": random.choice((0, 5_000, 86_400_000)),
     }
+    config.update(_consumer_config(random))
     stayers: dict[str, int] = {}
     for actor in cast:
-        if actor.kind == "member":
+        if actor.kind in ("member", "consumer"):
             stayers[actor.options["group"]] = stayers.get(actor.options["group"], 0) + 1
     if random.random() < 0.15:
         config["group_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
+    if random.random() < 0.15:
+        config["group_consumer_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
     return config
 
 
+def _consumer_config(random: Random) -> dict[str, Any]:
+    session = random.choice((6_000, 6_000, 10_000))
+    return {
+        "group_coordinator_rebalance_protocols": "classic,consumer",
+        "group_consumer_min_session_timeout_ms": 1_000,
+        "group_consumer_session_timeout_ms": session,
+        "group_consumer_min_heartbeat_interval_ms": 100,
+        "group_consumer_heartbeat_interval_ms": random.choice((600, 1_500, 3_000)),
+        "group_consumer_assignment_interval_ms": random.choice((0, 0, 300, 1_000, 4_000)),
+        "group_heartbeat_hold_enable": random.random() < 0.85,
+        "group_consumer_heartbeat_hold_max_ms": random.choice((500, 1_500, 4_500)),
+    }
+
+
 GROUPS = ("alpha", "beta")
+"""Classic groups."""
+CONSUMER_GROUPS = ("gamma", "delta")
+"""Of the consumer protocol (KIP-848)."""
 
 
 def _cast(random: Random) -> tuple[Cast, ...]:
-    groups = GROUPS[: random.choice((1, 1, 1, 2))]
+    groups = random.choice((("alpha",), ("gamma",), ("alpha", "beta"), ("alpha", "gamma"), ("gamma", "delta")))
     cast: list[Cast] = []
     for group in groups:
-        cast += _members(random, group)
+        cast += _consumers(random, group) if group in CONSUMER_GROUPS else _members(random, group)
         if random.random() < 0.3:
             cast.append(Cast("storm", f"storm-{group}", {"group": group, "size": _size(random, 6), "wave_ms": 4_000}))
         if random.random() < 0.25:
@@ -205,4 +225,29 @@ def _members(random: Random, group: str) -> list[Cast]:
         members.append(Cast("member", f"{group}{index}", options))
         if "instance" in options and random.random() < 0.25:
             members.append(Cast("member", f"{group}{index}twin", {**options, "life": "leaves"}))
+    return members
+
+
+def _consumers(random: Random, group: str) -> list[Cast]:
+    common: dict[str, Any] = {
+        "group": group,
+        "rebalance_ms": random.choice((4_000, 10_000, 30_000)),
+        "work_ms": random.choice((1_000, 2_500)),
+    }
+    static = random.random() < 0.4
+    fickle = random.random() < 0.3
+    assignor = random.choice((None, None, "uniform", "range", "rack", "lag", "plugin"))
+    members = []
+    for index in range(1 + _size(random, 7)):
+        options = dict(common)
+        if static and random.random() < 0.7:
+            options["instance"] = f"{group}-{index}"
+        options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
+        options["patience_ms"] = random.choice((3_500, 6_000, 12_000))
+        options["slow"] = random.random() < 0.2
+        options["fickle"] = fickle and random.random() < 0.5
+        options["assignor"] = assignor
+        members.append(Cast("consumer", f"{group}{index}", options))
+        if "instance" in options and random.random() < 0.25:
+            members.append(Cast("consumer", f"{group}{index}twin", {**options, "life": "leaves"}))
     return members

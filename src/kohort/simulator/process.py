@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.turn import Arrived, ConnectionId, Send, Shutdown, Turn
+from kohort.broker.turn import Arrived, ConnectionId, Send, Shutdown, TaskDone, Turn
 from kohort.config import Config
 from kohort.simulator.checkers import Checkers
 from kohort.simulator.disk import Disk, Fate
-from kohort.simulator.network import Link
+from kohort.simulator.network import Asked, Link
+from kohort.simulator.off_loop import ASSIGNORS, OffLoop
 from kohort.simulator.plan import Plan
 from kohort.simulator.world import START_MS, Millis, Violation, World
 
@@ -33,8 +34,11 @@ class Process:
         self.lives = 0
         self.paused_until: Millis = 0
         self._plan = plan
+        self._off_loop = OffLoop(world, self._task_done)
         self._random = world.random("process")
         self._arrived: list[Arrived] = []
+        self._asked: list[Asked] = []
+        """What arrived, as its senders know it."""
         self._due = False
         self._under_way = False
         self._timer_at: Millis | None = None
@@ -69,6 +73,7 @@ class Process:
             now=self.clock(),
             random=self.world.random(f"broker/{self.lives}"),
             endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
+            assignors=ASSIGNORS,
         )
         self.world.tell("server", f"starts, life {self.lives}")
         self.checkers.started(self.broker)
@@ -83,6 +88,7 @@ class Process:
         self.world.tell("server", f"dies: {why}")
         self.broker = None
         self._arrived.clear()
+        self._asked.clear()
         links, self.links = self.links, {}
         for link in links.values():
             link.outstanding.clear()
@@ -109,9 +115,11 @@ class Process:
 
     # -- turns
 
-    def arrive(self, event: Arrived) -> None:
+    def arrive(self, event: Arrived, asked: Asked | None = None) -> None:
         if self.broker is not None:
             self._arrived.append(event)
+            if asked is not None:
+                self._asked.append(asked)
             self._wake()
 
     def _wake(self) -> None:
@@ -131,7 +139,8 @@ class Process:
         self._due = False
         self._under_way = True
         arrived, self._arrived = self._arrived, []
-        self.checkers.turn_begins(self.broker, arrived)
+        asked, self._asked = self._asked, []
+        self.checkers.turn_begins(self.broker, arrived, asked)
         try:
             turn = self.broker.step(arrived, self.clock())
         except Exception as error:
@@ -171,6 +180,8 @@ class Process:
                 self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
                 link_.disconnect()
         self.checkers.turn_ends(self.broker, self.links)
+        for handed_out in turn.tasks:
+            self._off_loop.start(handed_out, life)
         if self._stop_after_turn and not self.broker.busy and self.broker.next_deadline() is None:
             self.crash("it was told to stop")
             return
@@ -179,6 +190,10 @@ class Process:
             self._due = False
             self._wake()
         self._arm(life)
+
+    def _task_done(self, done: TaskDone, life: int) -> None:
+        if life == self.lives:
+            self.arrive(done)
 
     # -- the one timer
 

@@ -11,8 +11,11 @@ from typing import Any
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
 from kohort.simulator.checkers import running
+from kohort.simulator.consumer import Consumer
+from kohort.simulator.impostor import Impostor
 from kohort.simulator.member import Member, Owners
-from kohort.simulator.plan import GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
+from kohort.simulator.participant import Participant
+from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
 from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.world import Millis, Violation, World
@@ -70,13 +73,19 @@ class Simulation:
         self.process = Process(self.world, plan)
         self.process.checkers.subscribed = frozenset(TOPICS)
         self.owners = Owners()
-        self.members: list[Member] = []
+        self.members: list[Member | Consumer] = []
         self.others: list[Paced | Storm] = []
         self._storms: list[Storm] = []
+        self._groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or [
+            "alpha"
+        ]
         for cast in plan.cast:
             self._enlist(cast)
         disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in ("liar", "committer")}
-        self.process.checkers.ledger.honest = frozenset(GROUPS) - disturbed
+        checkers = self.process.checkers
+        checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS)) - disturbed
+        checkers.consumers.members = self._consumers
+        checkers.consumers.requests_come_twice = plan.faults.duplicate > 0
 
     def run(self) -> None:
         self._start()
@@ -96,6 +105,8 @@ class Simulation:
         match cast.kind:
             case "member":
                 self.members.append(Member(*common, self.owners, options))
+            case "consumer":
+                self.members.append(Consumer(*common, options))
             case "storm":
                 storm = Storm(*common, self.owners, options)
                 self._storms.append(storm)
@@ -106,17 +117,28 @@ class Simulation:
                 self.others.append(Producer(*common, options))
             case "admin":
                 admin = Admin(*common, options)
-                admin.members = self._everybody
+                admin.members = self._classic
                 self.others.append(admin)
             case "liar":
+                if options["group"] in CONSUMER_GROUPS:
+                    impostor = Impostor(*common, options)
+                    impostor.victims = self._consumers
+                    self.others.append(impostor)
+                    return
                 liar = Liar(*common, options)
-                liar.members = self._everybody
+                liar.members = self._classic
                 self.others.append(liar)
             case _:
                 raise ValueError(cast.kind)
 
-    def _everybody(self) -> list[Member]:
+    def _everybody(self) -> list[Member | Consumer]:
         return [*self.members, *(member for storm in self._storms for member in storm.members)]
+
+    def _classic(self) -> list[Member]:
+        return [member for member in self._everybody() if isinstance(member, Member)]
+
+    def _consumers(self) -> list[Consumer]:
+        return [member for member in self._everybody() if isinstance(member, Consumer)]
 
     def _start(self) -> None:
         world, faults = self.world, self.plan.faults
@@ -170,10 +192,11 @@ class Simulation:
     def _pause_client(self, random: Random) -> None:
         if self.members:
             member = random.choice(self.members)
-            member.pause(random.randrange(100, 2 * member.options["session_ms"]))
+            session_ms = member.options.get("session_ms", self.process.config.group_consumer_session_timeout_ms)
+            member.pause(random.randrange(100, 2 * session_ms))
 
     def _move(self, random: Random) -> None:
-        group, broker = random.choice(GROUPS), self.process.config.broker_id + random.randrange(self.plan.brokers)
+        group, broker = random.choice(self._groups), self.process.config.broker_id + random.randrange(self.plan.brokers)
         self.world.tell("server", f"the shard of {group} goes to broker {broker}")
         self.process.arrive(MoveGroup(group, broker))
         if self.world.scribe is not None:
@@ -190,7 +213,7 @@ class Simulation:
             other.end()
         for member in self._everybody():
             member.go_on()
-            if member.life in ("stays", "restarts") and member in self.members:
+            if stays(member) and member in self.members:
                 member.revive()
             elif member.random.random() < 0.5:
                 member.leave()
@@ -214,8 +237,14 @@ class Simulation:
         broker = self.process.broker
         if broker is None:
             return "the server is down"
+        for group in CONSUMER_GROUPS:
+            consumers = [m for m in self._consumers() if m.group == group and m in self.members and stays(m)]
+            catalog = broker.state.catalog.topics.values()
+            topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in catalog}
+            if why := self.process.checkers.consumers.unsettled(group, consumers, topics):
+                return why
         for group in GROUPS:
-            present = [m for m in self.members if m.group == group and m.life in ("stays", "restarts")]
+            present = [m for m in self._classic() if m.group == group and m in self.members and stays(m)]
             shard = broker.state.shards[partition_for(group, len(broker.state.shards))]
             held = running(shard).get(group)
             absent = [m.name for m in present if not m.content]
@@ -227,3 +256,8 @@ class Simulation:
             if held is not None and sorted(held.members) != ids:
                 return f"{group}: has {sorted(held.members)}, alive are {ids}"
         return ""
+
+
+def stays(member: Participant) -> bool:
+    """It is there when the faults are over."""
+    return member.life in ("stays", "restarts")

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.simulator.actor import Actor
+from kohort.simulator.consumer import Consumer
 from kohort.simulator.member import SUBSCRIPTION, Member, Owners
 from kohort.simulator.network import Link
-from kohort.simulator.plan import TOPICS, Faults
+from kohort.simulator.plan import CONSUMER_GROUPS, TOPICS, Faults
 from kohort.simulator.process import Process
 from kohort.simulator.world import START_MS, Violation, World
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import encode_request
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
@@ -145,6 +147,7 @@ class Admin(Asking):
 
     def _look(self, link: Link, group: str) -> None:
         link.ask(DescribeGroupsRequest(groups=(group, "nobody")), self.random.choice((0, 5, 6)), "described")
+        link.ask(ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False), 1, "described")
         link.ask(ListGroupsRequest(states_filter=self.random.choice(((), ("Stable",)))), 5, "listed")
         link.ask(fetch_all(group), 8, "fetched")
 
@@ -248,7 +251,7 @@ class Storm(Actor):
     ) -> None:
         super().__init__(world, process, faults, name)
         self.options = options
-        self.members: list[Member] = []
+        self.members: list[Member | Consumer] = []
         self._owners = owners
 
     def start(self) -> None:
@@ -268,35 +271,20 @@ class Storm(Actor):
                 "old": self.random.random() < 0.2,
             }
             name = f"{self.name}-{len(self.members)}"
-            member = Member(self.world, self.process, self.faults, name, self._owners, options)
+            member: Member | Consumer
+            if options["group"] in CONSUMER_GROUPS:
+                member = Consumer(self.world, self.process, self.faults, name, options)
+            else:
+                member = Member(self.world, self.process, self.faults, name, self._owners, options)
             self.members.append(member)
             self.soon(self.random.randrange(500), member.start)
         self.soon(self.random.randrange(self.options["wave_ms"] // 2, self.options["wave_ms"] * 2), self._wave)
 
 
-class Liar(Paced):
-    """Sends what no client should: garbage, other members' ids, old and future generations, foreign protocols."""
+class Garbler(Paced):
+    """May send what is no request."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.members: Callable[[], list[Member]] = list
-
-    def act(self, link: Link) -> None:
-        random = self.random
-        if random.random() < 0.15:
-            self._garbage()
-            return
-        victim = random.choice(self.members() or [None])
-        member_id = victim.membership.member_id if victim is not None and victim.lives else ""
-        member_id = random.choice((member_id, member_id, "", "nobody-at-all"))
-        generation = (victim.generation if victim is not None else 0) + random.choice((-1, 0, 0, 1, 1_000))
-        instance = random.choice((None, None, "alpha-0", "alpha-1", "unheard-of"))
-        request, version = random.choice((self._heartbeat, self._sync, self._join, self._leave, self._commit))(
-            member_id, generation, instance
-        )
-        link.ask(request, version, "lied")
-
-    def _garbage(self) -> None:
+    def garbage(self) -> None:
         link = self.connect(self.any_broker())
         random = self.random
         frame = encode_request(fetch_all(self.options["group"]), 8, 1, "x")[4:]
@@ -314,6 +302,29 @@ class Liar(Paced):
             data = len(broken).to_bytes(4, "big") + bytes(broken)
         link.send_bytes(data)
         self.world.after(2_000, link.close)
+
+
+class Liar(Garbler):
+    """Sends what no client should: garbage, other members' ids, old and future generations, foreign protocols."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.members: Callable[[], list[Member]] = list
+
+    def act(self, link: Link) -> None:
+        random = self.random
+        if random.random() < 0.15:
+            self.garbage()
+            return
+        victim = random.choice(self.members() or [None])
+        member_id = victim.membership.member_id if victim is not None and victim.lives else ""
+        member_id = random.choice((member_id, member_id, "", "nobody-at-all"))
+        generation = (victim.generation if victim is not None else 0) + random.choice((-1, 0, 0, 1, 1_000))
+        instance = random.choice((None, None, "alpha-0", "alpha-1", "unheard-of"))
+        request, version = random.choice((self._heartbeat, self._sync, self._join, self._leave, self._commit))(
+            member_id, generation, instance
+        )
+        link.ask(request, version, "lied")
 
     def _heartbeat(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
         return (

@@ -1,0 +1,46 @@
+"""What the server does beside its turns, as in server/off_loop.py: every task is done, in some time, unless it dies.
+
+Outcomes come in any order, late or at once. There is one assignor that is not built in: it is somebody else's code, so
+it fails now and then while there are faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from kohort.broker.turn import HandedOut, TaskDone
+from kohort.coordinator.assignors.check import Result, assigned
+from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.assignors.spec import Assignment, GroupSpec
+from kohort.coordinator.events import AssignmentMade
+from kohort.simulator.world import World
+
+
+class Plugin:
+    """An assignor by another package."""
+
+    name = "plugin"
+
+    def assign(self, group: GroupSpec) -> dict[str, Assignment]:
+        return dict(BUILT_IN["range"].assign(group))
+
+
+ASSIGNORS = {**BUILT_IN, Plugin.name: Plugin()}
+
+
+class OffLoop:
+    def __init__(self, world: World, done: Callable[[TaskDone, int], None]) -> None:
+        self._world = world
+        self._done = done
+        self._random: Random = world.random("tasks")
+
+    def start(self, handed_out: HandedOut, life: int) -> None:
+        """`life`: of the server; what comes in another one is not heard."""
+        task = handed_out.task
+        delay = self._random.choice((1, 1, 30, 400, 3_000))
+        result: Result = assigned(ASSIGNORS[task.assignor], task.spec)
+        if task.assignor == Plugin.name and not self._world.healed and self._random.random() < 0.3:
+            result = "no answer in 2000 ms"
+        done = TaskDone(handed_out.shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+        self._world.after(delay, self._done, done, life)
