@@ -7,7 +7,7 @@ catch it:
 
     heartbeat.txt                    a scenario: it prints something else, or the shard fails or breaks its invariants
     tests/broker/test_x.py::test_y   a test: an assertion of it fails
-    simulator                        one of the first seeds breaks a promise
+    simulator of member, liar        one of the first seeds in which these take part breaks a promise
 
 For each catcher a line of JSON is printed: its name, and what it saw, or null. Other failures are no catch but a bad
 plant, and end the process with a traceback.
@@ -71,15 +71,19 @@ SEEDS = 150
 
 
 def seen_by(catcher: str) -> str | None:
-    if catcher == "simulator":
-        return seen_by_simulator()
+    if catcher.startswith("simulator"):
+        return seen_by_simulator(catcher.removeprefix("simulator of ").split(", "))
     return seen_by_test(catcher) if "::" in catcher else seen_by_scenario(catcher)
 
 
-def seen_by_simulator() -> str | None:
-    from kohort.simulator import run
+def seen_by_simulator(kinds: list[str]) -> str | None:
+    from itertools import count, islice
 
-    for seed in range(SEEDS):
+    from kohort.simulator import run
+    from kohort.simulator.plan import plan_of
+
+    fitting = (seed for seed in count() if set(kinds) <= {actor.kind for actor in plan_of(seed).cast})
+    for seed in islice(fitting, SEEDS):
         violation = run(seed).violation
         if violation is not None:
             return f"seed {seed}: {violation}"

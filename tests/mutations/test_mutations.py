@@ -58,7 +58,7 @@ BUGS = (
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
             "tests/broker/test_group_rows.py::test_after_a_failed_append_a_commit_never_was",
-            "simulator",
+            "simulator of member",
         ),
     ),
     Bug(
@@ -67,7 +67,7 @@ BUGS = (
         (
             "sync_leader.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
-            "simulator",
+            "simulator of member",
         ),
     ),
     Bug(
@@ -89,7 +89,7 @@ BUGS = (
             ),
             (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
         ),
-        ("heartbeat.txt", "join_rebalance_timeout.txt", "simulator"),
+        ("heartbeat.txt", "join_rebalance_timeout.txt", "simulator of member"),
     ),
     Bug(
         "a generation is used again after the group was deleted",
@@ -97,7 +97,7 @@ BUGS = (
             (GROUP, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
             (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
         ),
-        ("generation_after_deletion.txt", "simulator"),
+        ("generation_after_deletion.txt", "simulator of member"),
     ),
     Bug(
         "a generation is used again after a crash between join and sync",
@@ -108,7 +108,7 @@ BUGS = (
                 "",
             ),
         ),
-        ("failover_between_join_and_sync.txt", "simulator"),
+        ("failover_between_join_and_sync.txt", "simulator of member"),
     ),
     Bug(
         "a generation that was lost in a crash goes on as if it had been synced",
@@ -129,7 +129,7 @@ BUGS = (
     Bug(
         "a commit of an older generation is accepted",
         ((OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),),
-        ("commit_members.txt", "simulator"),
+        ("commit_members.txt", "simulator of member, liar"),
     ),
     Bug(
         "a commit between join and sync is accepted",
@@ -145,13 +145,13 @@ BUGS = (
     Bug(
         "a commit without a member is accepted while the group has members",
         ((OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),),
-        ("commit_operator.txt", "simulator"),
+        ("commit_operator.txt", "simulator of member"),
     ),
     # -- timers
     Bug(
         "a timer that was moved fires at its old time",
         ((DEADLINES, "            if due == when:\n", "            if due is not None:\n"),),
-        ("heartbeat.txt", "static_silent.txt", "simulator"),
+        ("heartbeat.txt", "static_silent.txt", "simulator of member"),
     ),
     Bug(
         "a session ends while the member's join is parked",
@@ -178,7 +178,7 @@ BUGS = (
     Bug(
         "a commit does not keep the session alive",
         ((OFFSETS, "        self._running.arm_session(group, group.members[request.member_id], now)\n", ""),),
-        ("commit_members.txt", "simulator"),
+        ("commit_members.txt", "simulator of member"),
     ),
     Bug(
         "a heartbeat does not keep the session alive while the group rebalances",
@@ -202,7 +202,7 @@ BUGS = (
                 "            if",
             ),
         ),
-        ("failover.txt", "simulator"),
+        ("failover.txt", "simulator of member"),
     ),
     # -- the rebalance
     Bug(
@@ -224,7 +224,7 @@ BUGS = (
     Bug(
         "members that never sync stay in a stable group",
         ((REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),),
-        ("sync_overdue.txt", "simulator"),
+        ("sync_overdue.txt", "simulator of member"),
     ),
     Bug(
         "followers are not told that the rebalance they wait for is off",
@@ -235,7 +235,7 @@ BUGS = (
                 "                pass\n",
             ),
         ),
-        ("rejoin_completing.txt", "sync_overdue.txt", "simulator"),
+        ("rejoin_completing.txt", "sync_overdue.txt", "simulator of member"),
     ),
     Bug(
         "a heartbeat that is held sleeps through the start of a rebalance",
@@ -257,7 +257,7 @@ BUGS = (
                 "        member.join = event.request_id\n        self.out.replies[:] = self.out.replies[:-1]\n",
             ),
         ),
-        ("parked_replaced.txt", "simulator"),
+        ("parked_replaced.txt", "simulator of member"),
     ),
     # -- expiry
     Bug(
@@ -269,7 +269,7 @@ BUGS = (
                 "subscribed_topics(group) if group.phase is Phase.STABLE else set()",
             ),
         ),
-        ("expiry_stable.txt", "simulator"),
+        ("expiry_stable.txt", "simulator of member"),
     ),
     Bug(
         "a group expires under members that are about to join",

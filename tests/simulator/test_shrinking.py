@@ -23,9 +23,12 @@ sys.path.insert(0, sys.argv[1])
 from catcher import Planter
 sys.meta_path.insert(0, Planter(json.load(sys.stdin)))
 from kohort.simulator import run
+from kohort.simulator.plan import plan_of
 from kohort.simulator.shrink import shrink
 from kohort.simulator.simulate import run_plan
-for seed in range(300):
+for seed in range(1_000):
+    if not {*sys.argv[2:]} <= {actor.kind for actor in plan_of(seed).cast}:
+        continue
     found = run(seed)
     if found.violation is not None:
         smaller = shrink(found.plan, found.violation.check)
@@ -42,14 +45,18 @@ for seed in range(300):
 """
 
 SEEN_AS = {
-    "a generation is used again after the group was deleted": "generations only rise",
-    "a commit of an older generation is accepted": "old generations are refused",
-    "the former self of a static member is not fenced": "who is fenced is told so",
+    "a generation is used again after the group was deleted": (("generations only rise",), ("member", "admin")),
+    "a commit of an older generation is accepted": (
+        ("old generations are refused", "members commit, nobody else"),
+        ("member", "liar"),
+    ),
+    "the former self of a static member is not fenced": (("who is fenced is told so",), ("member",)),
     "what a turn decided is written with the next one; until then only memory has it, and shows it": (
-        "no reply before durability"
+        ("no reply before durability",),
+        (),
     ),
 }
-"""The bug, by its name in tests/mutations, and the promise that it breaks."""
+"""The bug, by its name in tests/mutations, the promises that it may break, and who has to take part."""
 
 
 def planted(what: str) -> Any:
@@ -62,10 +69,11 @@ def planted(what: str) -> Any:
     return next(bug.changes for bug in module.BUGS if bug.what == what)
 
 
-@pytest.mark.parametrize(("what", "check"), SEEN_AS.items())
-def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str, check: str) -> None:
+@pytest.mark.parametrize("what", SEEN_AS)
+def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str) -> None:
+    checks, kinds = SEEN_AS[what]
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations")],
+        [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations"), *kinds],
         input=json.dumps(planted(what)),
         capture_output=True,
         text=True,
@@ -74,7 +82,8 @@ def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str, check: str) -
     )
     assert process.returncode == 0, process.stderr
     found = json.loads(process.stdout)
-    assert found["check"] == found["again"] == check
+    assert found["check"] == found["again"]
+    assert found["check"] in checks
     assert found["actors"][1] <= found["actors"][0]
     assert found["scenario"][0].startswith("# Of the simulator's seed")
     assert found["scenario"][-1] == "----"

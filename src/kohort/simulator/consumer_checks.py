@@ -73,6 +73,8 @@ class ConsumerFacts:
     """Members whose record was written in this turn."""
     went: set[str] = field(default_factory=set)
     """Members whose record was deleted in this turn."""
+    gone: set[str] = field(default_factory=set)
+    """Who was a member once."""
     loading: bool = True
     """Its shard was loaded in this turn: all times began anew."""
 
@@ -137,6 +139,10 @@ class ConsumerChecks:
                 self._told_to_give_up(facts, key.member_id, broker.state.now)
             elif isinstance(key, ConsumerGroupMemberMetadataKey):
                 (facts.went if value is None else facts.came).add(key.member_id)
+                if value is None:
+                    facts.gone.add(key.member_id)
+                else:
+                    facts.gone.discard(key.member_id)
         for entry in told:
             facts = self.facts.get(entry.group)
             if facts is not None:
@@ -271,7 +277,8 @@ class ConsumerChecks:
     ) -> None:
         member_id = response.member_id or ""
         if member_id not in facts.before.members and member_id not in facts.came:
-            self._broken("who is gone never succeeds", facts, f"a heartbeat of {member_id} is answered")
+            promise = "who is gone never succeeds" if member_id in facts.gone else "no reply before durability"
+            self._broken(promise, facts, f"a heartbeat of {member_id} is answered, which is no member")
         if response.member_epoch < request.member_epoch or response.member_epoch == 0:
             self._broken(
                 "a member's epoch only rises", facts, f"{member_id}: {request.member_epoch}, {response.member_epoch}"

@@ -186,7 +186,8 @@ def _cast(random: Random) -> tuple[Cast, ...]:
         if random.random() < 0.3:
             cast.append(Cast("storm", f"storm-{group}", {"group": group, "size": _size(random, 6), "wave_ms": 4_000}))
         if random.random() < 0.25:
-            cast.append(Cast("liar", f"liar-{group}", {"group": group, "pace_ms": random.choice((300, 2_000))}))
+            kind = "impostor" if group in CONSUMER_GROUPS else "liar"
+            cast.append(Cast(kind, f"{kind}-{group}", {"group": group, "pace_ms": random.choice((300, 2_000))}))
     if random.random() < 0.4:
         cast.append(Cast("committer", "committer", {"group": random.choice((*groups, "simple")), "pace_ms": 800}))
     if random.random() < 0.5:

@@ -23,6 +23,8 @@ from kohort.simulator.world import Millis, Violation, World
 STABLE_WITHIN_MS = 90_000
 """Of the healing: sessions, two rebalance timeouts and the join timeout of new members, with room."""
 LOOK_EVERY_MS = 1_000
+DISTURBING = ("liar", "impostor", "committer")
+"""Actors that commit what is not theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Simulation:
         ]
         for cast in plan.cast:
             self._enlist(cast)
-        disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in ("liar", "committer")}
+        disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in DISTURBING}
         checkers = self.process.checkers
         checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS)) - disturbed
         checkers.consumers.members = self._consumers
@@ -120,14 +122,13 @@ class Simulation:
                 admin.members = self._classic
                 self.others.append(admin)
             case "liar":
-                if options["group"] in CONSUMER_GROUPS:
-                    impostor = Impostor(*common, options)
-                    impostor.victims = self._consumers
-                    self.others.append(impostor)
-                    return
                 liar = Liar(*common, options)
                 liar.members = self._classic
                 self.others.append(liar)
+            case "impostor":
+                impostor = Impostor(*common, options)
+                impostor.victims = self._consumers
+                self.others.append(impostor)
             case _:
                 raise ValueError(cast.kind)
 
