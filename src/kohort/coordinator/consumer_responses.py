@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kohort.coordinator.classic_member import is_classic
 from kohort.coordinator.consumer_state import ConsumerGroup
@@ -110,20 +110,32 @@ def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) 
     )
 
 
-def stories_of(group: ConsumerGroup, topics: Topics) -> tuple[MemberStory, ...]:
-    """All members for the journal, what they own in the form of a consumer's assignment."""
-    stories = []
+Told = dict[str, tuple[Mapping[TopicPartition, int], bytes]]
+"""What the journal was told of each member the last time: its partitions, and the same encoded."""
+
+
+def stories_of(group: ConsumerGroup, topics: Topics, told: Told) -> tuple[tuple[MemberStory, ...], Told]:
+    """All members for the journal, what they own in the form of a consumer's assignment; and the new `told`.
+
+    Most members of a large group have what they had the last time, and encoding is what takes long.
+    """
+    stories, tells = [], {}
     for member_id, member in sorted(group.members.items()):
-        state = group.state_of(member_id)
-        owned = ConsumerProtocolAssignment(
-            assigned_partitions=tuple(
-                ConsumerProtocolAssignmentResponseTopicPartition(topic=topics.by_id[topic_id].name, partitions=indexes)
-                for topic_id, indexes in by_topic(state.assigned)
-                if topic_id in topics.by_id
-            )
-        )
-        assignment = b"\x00\x00" + encode(owned, 0)
+        assigned = group.state_of(member_id).assigned
+        known = told.get(member_id)
+        if known is None or known[0].keys() != assigned.keys():
+            known = assigned, _encoded(assigned, topics)
+        tells[member_id] = known
         stories.append(
-            MemberStory(member_id, member.instance_id, member.client_id, member.client_host, assignment=assignment)
+            MemberStory(member_id, member.instance_id, member.client_id, member.client_host, assignment=known[1])
         )
-    return tuple(stories)
+    return tuple(stories), tells
+
+
+def _encoded(partitions: Iterable[TopicPartition], topics: Topics) -> bytes:
+    rows = tuple(
+        ConsumerProtocolAssignmentResponseTopicPartition(topic=topics.by_id[topic_id].name, partitions=indexes)
+        for topic_id, indexes in by_topic(partitions)
+        if topic_id in topics.by_id
+    )
+    return b"\x00\x00" + encode(ConsumerProtocolAssignment(assigned_partitions=rows), 0)

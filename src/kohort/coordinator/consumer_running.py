@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator.consumer_responses import stories_of
+from kohort.coordinator.consumer_responses import Told, stories_of
 from kohort.coordinator.consumer_state import ConsumerGroup
-from kohort.coordinator.events import JournalEntry, Millis, Record, What
+from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, What
 from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import HardState
@@ -39,6 +39,7 @@ class RunningConsumers:
         """Why the epoch was raised last."""
         self.settled: dict[str, Millis] = {}
         """When the last rebalance was over."""
+        self.told: dict[str, Told] = {}
         self.handing_over: set[str] = set()
         """Groups whose target holds only a part of what moves: the rest comes with the next ones."""
         self.assignors: dict[str, str] = {}
@@ -98,7 +99,10 @@ class RunningConsumers:
     ) -> None:
         """Tell the journal. The fields: JournalEntry."""
         member = group.members.get(member_id)
-        tells_all = what in ("group is stable", "group loaded")
+        members: tuple[MemberStory, ...] = ()
+        if what in ("group is stable", "group loaded"):
+            told = self.told.get(group.group_id, {})
+            members, self.told[group.group_id] = stories_of(group, self.topics, told)
         self.running.out.journal.append(
             JournalEntry(
                 group=group.group_id,
@@ -116,7 +120,7 @@ class RunningConsumers:
                 partitions=partitions,
                 pushed=pushed,
                 peers=peers,
-                members=stories_of(group, self.topics) if tells_all else (),
+                members=members,
             )
         )
 
@@ -137,4 +141,4 @@ class RunningConsumers:
             known.pop(group_id, None)
 
     def _of_groups(self) -> tuple[dict[str, Any], ...]:
-        return self.moving, self.began, self.why, self.settled, self.assignors
+        return self.moving, self.began, self.why, self.settled, self.told, self.assignors
