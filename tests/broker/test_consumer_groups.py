@@ -237,6 +237,27 @@ def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, cl
     assert after.broker.state.shards[handed_out.shard].consumers.groups["g"].assignment_epoch == 2
 
 
+def test_an_assignment_that_is_refused_is_told_to_the_operator(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t", 3)
+    client.ask(join(server_assignor="lag"), 1)
+    (handed_out,) = wire.tasks
+    task = handed_out.task
+    assert isinstance(task, AssignmentAsked)
+    wire.step(TaskDone(handed_out.shard, AssignmentMade("g", task.epoch, "lag", "no answer in 5000 ms")))
+    (complaint,) = wire.complaints
+    assert complaint.kind == "assignment refused"
+    assert dict(complaint.values) == {
+        "group": "g",
+        "why": "assignor lag: no answer in 5000 ms",
+        "story": 1,
+        "began_with": "member joined",
+        "member_id": "m",
+        "client_id": "client",
+    }
+    (story,) = wire.broker.state.journal.stories("g", 10)
+    assert b'"what":"assignment refused"' in story
+
+
 def commit(client: Connection, group: str, topic_id: bytes, offset: int) -> None:
     """As an operator does, before there are members."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)

@@ -24,17 +24,30 @@ from kohort.wire.errors import ProtocolError
 
 READ_BYTES = 1024 * 1024
 HELD_UP = "a member was removed because it held up its group"
+REFUSED = "an assignment was refused"
 
 
 def write_journal(state: BrokerState) -> None:
     """At the end of a turn, before its metadata is written: the topic may have to be created for it."""
-    for group, delay in state.journal.take_delays():
-        values = {"group": group, **msgspec.structs.asdict(delay)}
-        told = tuple((name, value) for name, value in values.items() if value not in ("", None))
-        state.complain(Complaint("rebalance held up", HELD_UP, told))
+    _tell_the_operator(state)
     records = state.journal.take_changed()
     if records and state.config.journal_enable:
         state.append_records(state.partitions[_topic_id(state)][0], records)
+
+
+def _tell_the_operator(state: BrokerState) -> None:
+    for group, delay in state.journal.take_delays():
+        state.complain(Complaint("rebalance held up", HELD_UP, _told(group=group, **msgspec.structs.asdict(delay))))
+    for group, why, story in state.journal.take_refused():
+        told = _told(group=group, why=why)
+        if story is not None:
+            who = _told(member_id=story.cause.member_id, client_id=story.cause.client_id)
+            told = (*told, ("story", story.number), ("began_with", story.cause.what), *who)
+        state.complain(Complaint("assignment refused", REFUSED, told))
+
+
+def _told(**values: str | int | None) -> tuple[tuple[str, str | int], ...]:
+    return tuple((name, value) for name, value in values.items() if value is not None and value != "")
 
 
 def create_journal_topic(state: BrokerState) -> None:

@@ -89,7 +89,7 @@ Release = Send | Disconnect
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """What an operator must know of a turn: a line for the log."""
 
-    kind: Literal["damaged data", "rebalance held up"]
+    kind: Literal["damaged data", "rebalance held up", "assignment refused"]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values that stand behind it in the log."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +36,8 @@ MAX_HAPPENINGS = 50
 COUNTED_ONLY = frozenset(("subscription changed",))
 """Members of a cooperative group tell what they own, and so change their subscription, each time that they rejoin."""
 
+WITHIN = STEPS | {"target made", "held back"}
+"""Of consumer groups, in a rebalance: what these entries tell is part of its story."""
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 """Phases of a consumer group's rebalance: until it has a target; until everybody has come to it."""
 
@@ -42,6 +45,13 @@ GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Story).decode
+
+
+class Refused(NamedTuple):
+    group: str
+    why: str
+    story: Story | None
+    """The rebalance that it was for."""
 
 
 class _Group:
@@ -77,6 +87,7 @@ class Journal:
         self._has_forgotten = False
         self._changed: dict[tuple[str, int], Story] = {}
         self._delays: list[tuple[str, HeldUp]] = []
+        self._refused: list[Refused] = []
 
     # -- told
 
@@ -97,13 +108,9 @@ class Journal:
                 case "rebalance started":
                     self._start(group, waiting, entry, now)
                     waiting = []
-                case "target made" if group.open is not None:
-                    self._target(group, group.open, entry, now)
-                case "held back" if group.open is not None:
-                    hold_back(group.open, entry, now)
-                case what if what in STEPS:
+                case what if what in WITHIN:
                     if group.open is not None:
-                        take_step(group.open, group.taken, entry, now)
+                        self._within(group, group.open, entry, now)
                 case "generation began" | "group is stable" | "group is empty":
                     for happened in waiting:
                         self._add(group, happened, now)
@@ -114,9 +121,21 @@ class Journal:
                 case "group unloaded":
                     self._interrupt(group, now)
                 case _:
+                    if entry.what == "assignment refused":
+                        self._refused.append(Refused(cut(entry.group), cut(entry.cause), group.open))
                     waiting.append(entry)
         for happened in waiting:
             self._add(group, happened, now)
+
+    def _within(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
+        """What happens to a consumer group within a rebalance only."""
+        match entry.what:
+            case "target made":
+                self._target(group, story, entry, now)
+            case "held back":
+                hold_back(story, entry, now)
+            case _:
+                take_step(story, group.taken, entry, now)
 
     def _start(self, group: _Group, waiting: list[JournalEntry], entry: JournalEntry, now: Millis) -> None:
         open_story = group.open
@@ -299,6 +318,11 @@ class Journal:
         """Groups, and who was removed while their others waited for it, since the last call."""
         delays, self._delays = self._delays, []
         return delays
+
+    def take_refused(self) -> list[Refused]:
+        """Assignments that were refused since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def take_changed(self) -> list[Record]:
         """Records of the stories that made progress since the last call."""

@@ -171,7 +171,7 @@ class TurnLoop:
                 if now - self._complained.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
                     self._complained[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
-            case "rebalance held up":
+            case "rebalance held up" | "assignment refused":
                 self._limited.warning(complaint.what, **dict(complaint.values))
             case _:
                 assert_never(complaint.kind)
