@@ -267,6 +267,11 @@ def test_stored_texts_that_cannot_be_read_count_as_not_set() -> None:
     settings.put("g", {SESSION: "soon", "consumer.later": "1", INTERVAL: "6000"})
     assert settings.of("g").heartbeat_interval_ms == 6_000
     assert settings.of("g").session_timeout_ms == 45_000
+    settings.put("g", {INTERVAL: "15000"})
+    assert settings.of("g").heartbeat_interval_ms == 15_000
+    shorter = SettingsOfGroups(Config(group_consumer_session_timeout_ms=12_000))
+    shorter.put("g", {INTERVAL: "15000"})
+    assert shorter.of("g").heartbeat_interval_ms == 4_000, "nobody would live to its next heartbeat"
     settings.put("g", {"consumer.later": "1"})
     assert settings.of("g") is settings.of("other")
 

@@ -3,7 +3,8 @@
 A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); those that the server has too are named
 as its setting without "group.". Clients set them as text; `checked` refuses what cannot be, `SettingsOfGroups` has what
 is in force. A server that starts again with narrower bounds, or as an older version, finds texts that it would now
-refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set.
+refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set, and an interval that is
+longer than the session is cut to a third of it.
 
 Source: GroupConfig.java for the names that Kafka has too; the others are kohort's.
 """
@@ -138,9 +139,7 @@ def checked(
             raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
         kept[name] = value_text(value)
     if not {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
-        effective = SettingsOfGroups(config)
-        effective.put("", configs)
-        settings = effective.of("")
+        settings = SettingsOfGroups(config).with_own(configs)
         if settings.session_timeout_ms <= settings.heartbeat_interval_ms:
             raise InvalidConfig(
                 f"{SESSION_TIMEOUT} ({settings.session_timeout_ms}) must be more than {HEARTBEAT_INTERVAL} "
@@ -193,6 +192,17 @@ class SettingsOfGroups:
     def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:
         """The group's own settings are these, and no others. Returns what was in force before."""
         former = self.of(group_id)
+        settings = self.with_own(overrides)
+        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # by a setting of the server that changed
+            settings = replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
+        if settings == self._default:
+            self._own.pop(group_id, None)
+        else:
+            self._own[group_id] = settings
+        return former
+
+    def with_own(self, overrides: Mapping[str, str]) -> GroupSettings:
+        """The server's settings with these over them."""
         values: dict[str, Any] = {}
         for name, text in overrides.items():
             field = name.removeprefix("consumer.").replace(".", "_")
@@ -202,11 +212,7 @@ class SettingsOfGroups:
                 values[field] = self._within_bounds(name, config_keys.parse(GROUP_CONFIGS, "group", name, text))
             except InvalidConfig:
                 continue
-        if values:
-            self._own[group_id] = replace(self._default, **values)
-        else:
-            self._own.pop(group_id, None)
-        return former
+        return replace(self._default, **values)
 
     def _within_bounds(self, name: str, value: Any) -> Any:
         short = name.removeprefix("consumer.")
