@@ -126,7 +126,8 @@ def test_a_change_reaches_the_shard_and_lasts(wire: Wire, client: Connection) ->
     assert alter(client, (SESSION, DELETE, None), ("consumer.assignor", DELETE, None)) == (0, None)
     assert settings_in(wire).session_timeout_ms == 45_000
     assert alter(client, ("consumer.handover.max.partitions", DELETE, None)) == (0, None)
-    assert settings_in(wire.restarted()) == SettingsOfGroups(Config()).of("g")
+    for now in (wire, wire.restarted()):
+        assert settings_in(now) == SettingsOfGroups(Config()).of("g")
 
 
 def test_all_configs_are_replaced_by_the_older_api(wire: Wire, client: Connection) -> None:

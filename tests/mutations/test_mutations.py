@@ -21,6 +21,7 @@ REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_gro
 OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
 FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
+SETTINGS, STATE, START = "coordinator/group_settings.py", "broker/state.py", "broker/start.py"
 
 
 @dataclass(frozen=True)
@@ -336,6 +337,50 @@ BUGS = (
             "consumer_offsets.txt",
             "tests/broker/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
         ),
+    ),
+    # -- settings of groups
+    Bug(
+        "groups' own settings are forgotten with a restart",
+        (
+            (
+                START,
+                "    for group_id, configs in state.catalog.group_configs.items():\n",
+                "    for group_id, configs in ():\n",
+            ),
+        ),
+        ("tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",),
+    ),
+    Bug(
+        "a change of a group's settings is kept, and its shard is not told",
+        ((STATE, "        self.ask(self.shard_of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),),
+        (
+            "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
+            "tests/broker/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
+        ),
+    ),
+    Bug(
+        "settings that are taken back stay in force",
+        ((SETTINGS, "            self._own.pop(group_id, None)\n", "            pass\n"),),
+        (
+            "consumer_group_settings.txt",
+            "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
+        ),
+    ),
+    Bug(
+        "a hold that enough members ended comes back with a restart",
+        ((STATE, "        for group_id in effects.holds_over:\n", "        for group_id in ():\n"),),
+        ("tests/broker/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
+    ),
+    Bug(
+        "a group's session may be shorter than its heartbeat interval",
+        (
+            (
+                SETTINGS,
+                "        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:\n",
+                "        if False:\n",
+            ),
+        ),
+        ("tests/broker/test_group_configs.py::test_a_session_is_longer_than_the_interval",),
     ),
 )
 
