@@ -219,6 +219,12 @@ class Config:
         "Assignors that serve consumer groups; the first serves groups that choose none, and * stands for those that "
         "other packages bring. One must be built in, to serve where another fails",
     )
+    group_consumer_regex_max_length: int = _setting(
+        2_048, "Characters of a regular expression that a member subscribes with", low=1, high=16_384
+    )
+    group_consumer_regex_max_patterns: int = _setting(
+        100, "Different regular expressions of one group's members", low=1, high=10_000
+    )
     group_consumer_assignor_timeout_ms: int = _setting(
         5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1
     )

@@ -25,6 +25,7 @@ from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
@@ -180,8 +181,16 @@ def describe_consumer_record(key: Any, value: Any, topics: TopicNames) -> str | 
                 return f"{text} deleted"
             text += f" topics={'+'.join(value.subscribed_topic_names) or 'none'}"
             text += f" rebalance={value.rebalance_timeout_ms / 1000:g}s"
-            others = {"instance": value.instance_id, "assignor": value.server_assignor, "rack": value.rack_id}
+            others = {
+                "regex": value.subscribed_topic_regex or None,
+                "instance": value.instance_id,
+                "assignor": value.server_assignor,
+                "rack": value.rack_id,
+            }
             return text + "".join(f" {name}={told}" for name, told in others.items() if told is not None)
+        case ConsumerGroupRegularExpressionKey():
+            what = f"matches {'+'.join(value.topics) or 'none'}" if value is not None else "deleted"
+            return f"regex {key.group_id} {key.regular_expression} {what}"
         case ConsumerGroupTargetAssignmentMemberKey():
             what = topics.text(target_partitions(value)) if value is not None else "deleted"
             return f"target {key.group_id} {key.member_id} {what}"
@@ -216,7 +225,9 @@ def describe_description(found: DescribedConsumerGroup, topics: TopicNames) -> l
         lines.append(
             f"    {member.member_id} instance={member.instance_id} rack={member.rack_id} epoch={member.member_epoch}"
             f" client={member.client_id} host={member.client_host} type={member.member_type}"
-            f" topics={'+'.join(member.subscribed_topic_names)} has {text(member.assignment)}"
+            f" topics={'+'.join(member.subscribed_topic_names)}"
+            + (f" regex={member.subscribed_topic_regex}" if member.subscribed_topic_regex else "")
+            + f" has {text(member.assignment)}"
             f" target {text(member.target_assignment)}"
         )
     return lines

@@ -24,6 +24,7 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
     tell-steps                                   the journal's entries of each member's way to the target too
     describe-consumer GROUP                      commit and fetch take the member's epoch: fetch GROUP all as=NAME
     group-config GROUP consumer.assignor=range   its own settings, all of them; +5m is an instant from now
+    resolved [fails=yes]                         the patterns that were asked for are compared with the topics
     made GROUP [fails=why] [lag=t:100+5,u:0]     the target that was asked for is made, by what is known of the topics
 """
 
@@ -49,6 +50,7 @@ from kohort.coordinator.assignors.uniform import UniformAssignor
 from kohort.coordinator.events import (
     STEPS,
     AnswerHeld,
+    AssignmentAsked,
     AssignmentMade,
     Client,
     DeadlineReached,
@@ -58,6 +60,8 @@ from kohort.coordinator.events import (
     GroupRequested,
     JournalEntry,
     Loaded,
+    PatternsAsked,
+    PatternsResolved,
     Record,
     Reply,
     RequestAbandoned,
@@ -68,6 +72,7 @@ from kohort.coordinator.events import (
     Unloaded,
 )
 from kohort.coordinator.group_settings import HOLD
+from kohort.coordinator.patterns import resolved
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
@@ -339,8 +344,17 @@ class ShardWorld:
         self.overrides[_text(group)] = values
         self._step(GroupConfigsChanged(_text(group), values))
 
+    def do_resolved(self, fails: str = "") -> None:
+        shard, task = next(task for task in self.tasks if isinstance(task[1], PatternsAsked))
+        self.tasks.remove((shard, task))
+        outcome = PatternsResolved(task.number, (None,) * len(task.asked)) if fails else resolved(task)
+        if shard is self.shard:
+            self._step(outcome)
+
     def do_made(self, group: str, fails: str = "", lag: str = "") -> None:
-        shard, task = next(task for task in self.tasks if task[1].group_id == group)
+        shard, task = next(
+            task for task in self.tasks if isinstance(task[1], AssignmentAsked) and task[1].group_id == group
+        )
         self.tasks.remove((shard, task))
         lags = {name: numbers.split("+") for name, _, numbers in (part.partition(":") for part in lag.split(","))}
         topics = {
@@ -536,6 +550,10 @@ class ShardWorld:
             self._reply(reply)
         for task in effects.tasks:
             self.tasks.append((shard, task))
+            if isinstance(task, PatternsAsked):
+                asked = (f"{text} among {len(names)}" for text, names in task.asked)
+                self._print(f"asked for topics that match {', '.join(asked)}")
+                continue
             self._print(f"asked for a target of {task.group_id} at epoch {task.epoch} by {task.assignor}")
         for group in effects.holds_over:
             self._print(f"the hold of {group} is taken back")

@@ -14,6 +14,7 @@ they have once after each change, and everything again after an answer that did 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from consumer_world import TopicNames, partitions_of
@@ -34,6 +35,7 @@ from kohort.coordinator.events import (
     GroupConfigsChanged,
     GroupRequested,
     Loaded,
+    PatternsAsked,
     Record,
     Reply,
     RequestAbandoned,
@@ -43,6 +45,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.patterns import resolved
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
 from kohort.coordinator.stored_assignment import by_topic
@@ -74,7 +77,8 @@ CONFIG = Config(
 GROUPS = ("g", "h")
 CLIENTS = ("a", "b", "c", "s", "t")
 """s and t are static members."""
-SUBSCRIPTIONS = (("t",), ("t", "u"), ("u",), ())
+SUBSCRIPTIONS = ((("t",), ""), (("t", "u"), ""), (("u",), ""), ((), ""), ((), "[tu]"), ((), "t.?"), (("u",), "[^u]"))
+"""Names of topics, and a regular expression."""
 
 
 class Consumer:
@@ -85,7 +89,7 @@ class Consumer:
         self.name = name
         self.instance = name if name in "st" else None
         self.lives = 0
-        self.topics = SUBSCRIPTIONS[0]
+        self.topics, self.pattern = SUBSCRIPTIONS[0]
         self.start()
 
     def start(self) -> None:
@@ -124,8 +128,12 @@ class Consumer:
             instance_id=self.instance,
             rebalance_timeout_ms=(4000, 10_000)[len(self.topics) % 2] if says_all else -1,
             subscribed_topic_names=self.topics if says_all else None,
+            subscribed_topic_regex=self.pattern if says_all else None,
             topic_partitions=owned,
         )
+
+    def wants(self, topic: str) -> bool:
+        return topic in self.topics or re.fullmatch(self.pattern, topic) is not None
 
     def misses_answer(self) -> None:
         self.asked = None
@@ -259,7 +267,7 @@ class World:
 
     def subscribe(self, group: str, name: str, topics: int) -> None:
         client = self.clients[group, name]
-        client.topics = SUBSCRIPTIONS[topics]
+        client.topics, client.pattern = SUBSCRIPTIONS[topics]
         client.says_all = True
 
     def die(self, group: str, name: str) -> None:
@@ -298,11 +306,14 @@ class World:
             self.ask(None, request)
 
     def make(self, fails: bool) -> None:
-        """The oldest target that was asked for is made."""
+        """The oldest target that was asked for is made; or the topics that match are found."""
         if self.tasks:
             task = self.tasks.pop(0)
-            result = "no luck" if fails else assigned(BUILT_IN[task.assignor], task.spec)
-            self.step(AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+            if isinstance(task, PatternsAsked):
+                self.step(resolved(task))
+            else:
+                result = "no luck" if fails else assigned(BUILT_IN[task.assignor], task.spec)
+                self.step(AssignmentMade(task.group_id, task.epoch, task.assignor, result))
 
     def configure(self, group: str, name: str, value: int | str) -> None:
         overrides = self.overrides.setdefault(group, {})
@@ -522,7 +533,7 @@ def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any,
     assert set(used) == {
         (spec.topic_id, index)
         for spec in world.catalog.by_name.values()
-        if any(spec.name in member.topics for member in members)
+        if any(member.wants(spec.name) for member in members)
         for index in range(spec.partitions)
     }
     assert all(member.uses == group.state_of(member.member_id).assigned.keys() for member in members)

@@ -22,8 +22,8 @@ SCENARIOS = TESTS / "coordinator" / "scenarios"
 
 COUNTS = {"W": 9, "J": 37, "S": 13, "H": 14, "L": 12, "O": 25, "X": 6, "D": 10, "R": 6, "N": 24, "T": 10}
 ROWS = [f"{letter}{number}" for letter, last in COUNTS.items() for number in range(1, last + 1)]
-NOT_SERVED = {*(row for row in ROWS if row[0] == "T"), *("N15", "N16", "X5")}
-"""What needs transactions, regular expressions, or ACLs."""
+NOT_SERVED = {*(row for row in ROWS if row[0] == "T"), *("N16", "X5")}
+"""What needs transactions or ACLs."""
 
 
 class Row(NamedTuple):

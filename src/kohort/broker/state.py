@@ -40,6 +40,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
 from kohort.coordinator.events import (
+    AssignmentAsked,
     Client,
     Event,
     GroupConfigsChanged,
@@ -377,7 +378,8 @@ class BrokerState:
         if not names:
             return
         present = (spec for spec in names.values() if spec is not None)
-        self._topics = self._topics.with_changed(names, present)
+        version = self.metadata.end_offset + len(self._metadata_records)
+        self._topics = self._topics.with_changed(names, present, version)
         for shard in range(len(self.shards)):
             self.ask(shard, TopicsChanged(self._topics, tuple(names)))
 
@@ -449,7 +451,7 @@ class BrokerState:
         return tuple(lags)
 
     def _hand_out(self, shard: int, task: Task) -> None:
-        if task.wants_lag:
+        if isinstance(task, AssignmentAsked) and task.wants_lag:
             topics = {
                 topic_id: replace(topic, lag=self.lag_of(task.group_id, topic))
                 for topic_id, topic in task.spec.topics.items()

@@ -11,7 +11,7 @@ from typing import Literal, NewType
 
 import msgspec
 
-from kohort.coordinator.events import AssignmentMade, Task
+from kohort.coordinator.events import AssignmentMade, PatternsResolved, Task
 from kohort.storage.protocol import Operation
 
 ConnectionId = NewType("ConnectionId", int)
@@ -59,7 +59,7 @@ class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """What became of a task that an earlier turn handed out."""
 
     shard: int
-    event: AssignmentMade
+    event: AssignmentMade | PatternsResolved
 
 
 class Shutdown(msgspec.Struct, frozen=True, gc=False):

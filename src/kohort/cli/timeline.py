@@ -181,6 +181,8 @@ def happened(happening: Document, names: Names, *, consumers: bool = False) -> s
             return f"{who} changed its subscription{because}"
         case "subscription changed":
             return f"{who} rejoined{because}" if cause else f"{who} changed its subscription"
+        case "subscription refused":
+            return f"{who} was refused its subscription{because}"
         case "leader rejoined":
             return f"the leader {who} rejoined{because}"
         case "static member returned":

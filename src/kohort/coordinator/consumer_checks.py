@@ -35,8 +35,6 @@ def _wrong_field(request: ConsumerGroupHeartbeatRequest, version: int) -> str:
         return f"There is no member epoch {request.member_epoch}."
     if request.member_epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
         return "Only a static member leaves for a while."
-    if request.subscribed_topic_regex:
-        return "Subscriptions by regular expression are not served yet; subscribe to names."
     names = (request.group_id, request.member_id, request.instance_id or "", request.rack_id or "")
     if any(len(name) > LONGEST_NAME for name in names):
         return f"A name of more than {LONGEST_NAME} characters."

@@ -29,6 +29,7 @@ from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic_member import is_classic, must_rejoin, session_timeout_of
 from kohort.coordinator.consumer_checks import check_epoch, check_heartbeat, check_known, check_static
 from kohort.coordinator.consumer_holds import Holds
+from kohort.coordinator.consumer_patterns import Patterns
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
 from kohort.coordinator.consumer_running import JOIN, REVOKE, SESSION, SYNC, RunningConsumers
 from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
@@ -36,7 +37,7 @@ from kohort.coordinator.consumer_status import consumer_status_of
 from kohort.coordinator.consumer_steps import note_steps, subscription_change, topics_change
 from kohort.coordinator.consumer_targets import Targets
 from kohort.coordinator.conversion import Conversions, Upgrade
-from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, Reply, What
+from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, PatternsResolved, Reply, What
 from kohort.coordinator.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.rebalance_status import RebalanceStatus
 from kohort.coordinator.reconciliation import MemberState, Reconciliation, TopicPartition, reconcile
@@ -78,6 +79,7 @@ class ConsumerGroups:
         self._conversions = Conversions(config, self._consumers)
         self._former_topics = Topics()
         """Before they changed last."""
+        self.patterns = Patterns(config, self._consumers, self.targets)
         self._note = self._consumers.note
         self._emit = self._consumers.emit
 
@@ -106,6 +108,8 @@ class ConsumerGroups:
             return self._refuse(event, *refused)
         if request.member_epoch < 0:
             return self._leave(event, now)
+        if request.subscribed_topic_regex and (problem := self._problem_of_pattern(request)):
+            return self._refuse(event, ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
         if isinstance(upgrade, Upgrade):
             self._upgrade(upgrade, request, now)
         elif request.member_epoch == 0:
@@ -155,6 +159,13 @@ class ConsumerGroups:
         if len(known.members) >= self._config.group_consumer_max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full: group.consumer.max.size."
         return None
+
+    def _problem_of_pattern(self, request: ConsumerGroupHeartbeatRequest) -> str:
+        group = self.groups.get(request.group_id)
+        problem = self.patterns.problem_of(group, request.subscribed_topic_regex or "")
+        if problem and group is not None:
+            self._note(group, "subscription refused", problem, request.member_id)
+        return problem
 
     def _found(self, group_id: str) -> None:
         """A new group, or a classic one without members, which becomes a consumer group; its offsets stay."""
@@ -219,13 +230,23 @@ class ConsumerGroups:
         former = group.members.get(member_id)
         if value != former:
             self._emit(member_record(group.group_id, member_id, value))
+        pattern_before = former.subscribed_topic_regex if former is not None else None
+        if former is None or value.subscribed_topic_regex != pattern_before:
+            self.patterns.changed(group, pattern_before, value.subscribed_topic_regex, now)
+        names_before = former.subscribed_topic_names if former is not None else ()
+        # What a new pattern matches may not be known yet: then the epoch rises when it is.
+        nothing_new = group.is_pending(member_id) and value.subscribed_topic_names == names_before
         if former is None:
             self._note(group, "member joined", "", member_id)
             self.targets.joined(group, member_id, now)
-            self.targets.bump(group, now, "a member joined", member_id)
+            if nothing_new:
+                self.targets.open(group)
+            else:
+                self.targets.bump(group, now, "a member joined", member_id)
         elif _subscription(value) != _subscription(former):
             self._note(group, "subscription changed", subscription_change(former, value), member_id)
-            self.targets.bump(group, now, "a member's subscription changed", member_id)
+            if not nothing_new:
+                self.targets.bump(group, now, "a member's subscription changed", member_id)
 
     def _acknowledged(
         self, request: ConsumerGroupHeartbeatRequest, state: MemberState
@@ -283,8 +304,10 @@ class ConsumerGroups:
 
     def _go_on_without(self, group: ConsumerGroup, member_id: str, now: Millis, why: str) -> None:
         """If it was the last member of the consumer protocol, the others are a classic group from now on."""
-        was_classic = is_classic(group.members[member_id])
+        former = group.members[member_id]
+        was_classic = is_classic(former)
         self.forget(group, member_id)
+        self.patterns.changed(group, former.subscribed_topic_regex, None, now)
         if was_classic or not self._conversions.may_downgrade(group):
             return self.targets.bump(group, now, why, member_id)
         self._end_for_classic(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -323,6 +346,7 @@ class ConsumerGroups:
             why = f"Instance {value.instance_id} is member {member_id} now."
             self.holds.refuse(group.group_id, former_id, ErrorCode.FENCED_INSTANCE_ID, why)
         self.forget(group, former_id)
+        self.patterns.changed(group, former.subscribed_topic_regex, None, now)
         self._end_for_classic(group, ErrorCode.REBALANCE_IN_PROGRESS if rebalance else ErrorCode.NONE)
         self._conversions.replace(group, former_id, member_id, value, state.assigned, event, now, rebalance=rebalance)
         return True
@@ -335,12 +359,14 @@ class ConsumerGroups:
             self._consumers.said.pop((group.group_id, member_id), None)
             self.holds.forget(group, member_id)
         self.targets.deleted(group)
+        self.patterns.deleted(group)
         self._consumers.forget(group.group_id)
 
     # -- what is told by others than members
 
-    def topics_are(self, topics: Topics) -> None:
+    def topics_are(self, topics: Topics, names: Iterable[str] | None) -> None:
         self._former_topics, self._consumers.topics = self._consumers.topics, topics
+        self.patterns.topics_are(topics, names)
 
     def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
         """Groups whose topics are not what they were get a new target (N19). `names`: what changed, if known."""
@@ -352,6 +378,8 @@ class ConsumerGroups:
                     self._note(group, "topics changed", how)
                 self.targets.bump(group, now, "its topics changed")
                 self.wake(group, now)
+        for group in self.patterns.topics_changed(now):
+            self.wake(group, now)
 
     def settings_changed(self, group_id: str, former: GroupSettings, now: Millis) -> None:
         group = self.groups.get(group_id)
@@ -367,6 +395,10 @@ class ConsumerGroups:
             self.targets.made(group, event, now)
             self.wake(group, now)
 
+    def patterns_resolved(self, event: PatternsResolved, now: Millis) -> None:
+        for group in self.patterns.resolved(event, now):
+            self.wake(group, now)
+
     # -- reconciliation
 
     def reconcile(
@@ -380,15 +412,13 @@ class ConsumerGroups:
         pushed: bool = False,
     ) -> MemberState:
         before = group.state_of(member_id)
-        names = group.names_of(member_id)
-        by_name = self.topics.by_name
         after = reconcile(
             before,
             target_epoch=group.assignment_epoch,
             target=group.targets.get(member_id, frozenset()),
             owned=owned,
             current_epoch_of=group.epoch_of,
-            subscribed={by_name[name].topic_id for name in names if name in by_name},
+            subscribed=None if group.is_pending(member_id) else _Subscribed(group, member_id, self.topics),
             subscription_changed=changed,
         )
         if after is not before:
@@ -439,6 +469,9 @@ class ConsumerGroups:
             case "consumer assign":
                 self.targets.due(group, now)
                 self.wake(group, now)
+            case "consumer patterns":
+                self.patterns.due(group, now)
+                self.wake(group, now)
             case "consumer session" if member_id in group.members:
                 silent = self._session_ms(group, member_id)
                 self._expire(group, member_id, now, "session expired", f"no heartbeat in {silent} ms", silent)
@@ -474,6 +507,7 @@ class ConsumerGroups:
                 self._note(group, "rebalance started", "the coordinator has started and goes on with it")
             self.targets.load(group, now)
         self._former_topics = self.topics
+        self.patterns.load()
         self.topics_changed(now)
 
     def unload(self) -> None:
@@ -482,6 +516,7 @@ class ConsumerGroups:
             if group.members:
                 self._note(group, "group unloaded")
         self.targets.unload()
+        self.patterns.unload()
         self._consumers.unload()
 
     def expire(self) -> None:
@@ -496,6 +531,7 @@ class ConsumerGroups:
         self._note(group, "group deleted", why)
         self._emit(generation_record(group.group_id, self._consumers.highest_epoch(group.group_id)))
         self._emit(target_epoch_record(group.group_id, None))
+        self.patterns.deleted(group)
         self._emit(consumer_group_record(group.group_id, None))
         self.targets.deleted(group)
         self._consumers.deleted(group.group_id)
@@ -527,6 +563,22 @@ class ConsumerGroups:
 
     def _refuse(self, event: GroupRequested, error: ErrorCode, message: str) -> None:
         self._running.out.replies.append(Reply(event.request_id, heartbeat_error(error, message)))
+
+
+class _Subscribed:
+    """The ids of the present topics that a member is subscribed to, looked up when asked for: it may be thousands."""
+
+    def __init__(self, group: ConsumerGroup, member_id: str, topics: Topics) -> None:
+        self._group = group
+        self._member_id = member_id
+        self._topics = topics
+        self._names: frozenset[str] | None = None
+
+    def __contains__(self, topic_id: object) -> bool:
+        if self._names is None:
+            self._names = self._group.names_of(self._member_id)
+        topic = self._topics.by_id.get(topic_id) if isinstance(topic_id, bytes) else None
+        return topic is not None and topic.name in self._names
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicPartition] | None:

@@ -106,7 +106,7 @@ class Holds:
     ) -> None:
         """`tell`: also what the member may use; it knows already otherwise."""
         interval = self._consumers.settings(group).heartbeat_interval_ms
-        if state.state is Reconciliation.UNRELEASED_PARTITIONS:
+        if state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member_id):
             interval = min(interval, WAITING_INTERVAL_MS)
         elif group.epoch > group.assignment_epoch:
             due = self._running.deadlines.get((ASSIGN, group.group_id, ""))

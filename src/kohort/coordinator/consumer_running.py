@@ -15,10 +15,12 @@ from kohort.coordinator.running import Running
 from kohort.coordinator.state import HardState
 from kohort.coordinator.topics import Topics
 
-SESSION, REVOKE, HOLD, ASSIGN = "consumer session", "consumer revoke", "consumer hold", "consumer assign"
-"""Deadlines of consumer groups, by what they are of: a member, and for the last the group ("")."""
+SESSION, REVOKE, HOLD = "consumer session", "consumer revoke", "consumer hold"
+"""Deadlines of consumer groups' members."""
 JOIN, SYNC = "consumer join", "consumer sync"
 """Deadlines of members that speak the classic protocol: to join again, and then to sync."""
+ASSIGN, PATTERNS = "consumer assign", "consumer patterns"
+"""Deadlines of consumer groups; the member is ""."""
 
 EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
 

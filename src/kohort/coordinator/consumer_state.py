@@ -19,6 +19,8 @@ from kohort.wire.schemas.group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
@@ -27,6 +29,16 @@ from kohort.wire.schemas.group_records import (
 Target = frozenset[TopicPartition]
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that is away and whose place is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a regular expression matched."""
+
+    topics: frozenset[str]
+    version: int
+    """Of the topics that it was compared with."""
+    resolved_ms: Millis
 
 
 @dataclass(slots=True)
@@ -47,8 +59,12 @@ class ConsumerGroup:
     """Who has a partition, what is to be revoked included. Derived from `current`."""
     instances: dict[str, str] = field(default_factory=dict)
     """Static members: instance id, member id. Derived from `members`."""
+    patterns: dict[str, Pattern] = field(default_factory=dict)
+    """Regular expressions of members, and what they matched when that was looked at last."""
+    pattern_users: dict[str, int] = field(default_factory=dict)
+    """How many members subscribe by a regular expression. Derived from `members`."""
     subscribers: dict[str, int] = field(default_factory=dict)
-    """How many members are subscribed to a topic. Derived from `members`."""
+    """How many members and patterns are subscribed to a topic. Derived from them."""
 
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
@@ -62,9 +78,22 @@ class ConsumerGroup:
         state = self.state_of(member_id)
         return state.state is Reconciliation.STABLE and state.member_epoch == self.assignment_epoch
 
-    def names_of(self, member_id: str) -> tuple[str, ...]:
+    def names_of(self, member_id: str) -> frozenset[str]:
         """The topics that a member is subscribed to, whether they exist or not."""
-        return self.members[member_id].subscribed_topic_names
+        member = self.members[member_id]
+        pattern = self.patterns.get(member.subscribed_topic_regex or "")
+        if pattern is None:
+            return frozenset(member.subscribed_topic_names)
+        return pattern.topics.union(member.subscribed_topic_names) if member.subscribed_topic_names else pattern.topics
+
+    def is_pending(self, member_id: str) -> bool:
+        """Whether it is not known yet what the member's regular expression matches."""
+        text = self.members[member_id].subscribed_topic_regex
+        return bool(text) and text not in self.patterns
+
+    @property
+    def has_pending(self) -> bool:
+        return any(text not in self.patterns for text in self.pattern_users)
 
     @property
     def subscribed_topics(self) -> Set[str]:
@@ -81,6 +110,9 @@ class ConsumerGroup:
             and self.instances.get(former.instance_id) == member_id
         ):
             del self.instances[former.instance_id]
+        for member, members in ((former, -1), (value, 1)):
+            if member is not None and member.subscribed_topic_regex:
+                _count(self.pattern_users, member.subscribed_topic_regex, members)
         if value is not None:
             self.members[member_id] = value
             if value.instance_id is not None:
@@ -89,13 +121,20 @@ class ConsumerGroup:
         were = former.subscribed_topic_names if former is not None else ()
         return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
 
+    def put_pattern(self, text: str, pattern: Pattern | None) -> list[str]:
+        """Returns what `put_member` returns."""
+        former = self.patterns.pop(text, None)
+        if pattern is not None:
+            self.patterns[text] = pattern
+        names = pattern.topics if pattern is not None else frozenset()
+        were = former.topics if former is not None else frozenset()
+        return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]
+
     def _count(self, names: Iterable[str], members: int) -> Iterator[str]:
         """So many members more are subscribed to each of these topics."""
         for name in names:
             before = self.subscribers.get(name, 0)
-            self.subscribers[name] = before + members
-            if not self.subscribers[name]:
-                del self.subscribers[name]
+            _count(self.subscribers, name, members)
             if not before or name not in self.subscribers:
                 yield name
 
@@ -112,6 +151,12 @@ class ConsumerGroup:
 
 
 NEW = MemberState()
+
+
+def _count(counts: dict[str, int], key: str, more: int) -> None:
+    counts[key] = counts.get(key, 0) + more
+    if not counts[key]:
+        del counts[key]
 
 
 class ConsumerFold:
@@ -166,6 +211,8 @@ class ConsumerFold:
                     group.targets[key.member_id] = target_partitions(value)
             case ConsumerGroupCurrentMemberAssignmentKey():
                 group.put_current(key.member_id, None if value is None else member_state(value))
+            case ConsumerGroupRegularExpressionKey(regular_expression=text):
+                self._index(group, group.put_pattern(text, None if value is None else stored_pattern(value)))
 
 
 # -- records' values
@@ -177,3 +224,13 @@ def epoch_value(epoch: int, metadata_hash: int) -> ConsumerGroupMetadataValue:
 
 def target_epoch_value(epoch: int, now: Millis) -> ConsumerGroupTargetAssignmentMetadataValue:
     return ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now)
+
+
+def stored_pattern(value: ConsumerGroupRegularExpressionValue) -> Pattern:
+    return Pattern(frozenset(value.topics), value.version, value.timestamp)
+
+
+def pattern_value(pattern: Pattern) -> ConsumerGroupRegularExpressionValue:
+    return ConsumerGroupRegularExpressionValue(
+        topics=tuple(sorted(pattern.topics)), version=pattern.version, timestamp=pattern.resolved_ms
+    )

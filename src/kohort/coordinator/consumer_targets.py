@@ -159,6 +159,13 @@ class Targets:
         self._running.deadlines.set((ASSIGN, group.group_id, ""), until)
         self.deferred[group.group_id] = Deferred(why, until, partitions)
 
+    def open(self, group: ConsumerGroup) -> None:
+        """A member has come that has nothing to get yet; it needs an epoch all the same."""
+        if not group.assignment_epoch:
+            epoch = self._consumers.highest_epoch(group.group_id) + 1
+            self._consumers.emit(consumer_group_record(group.group_id, epoch_value(epoch, self.hash(group))))
+            self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, 0)))
+
     def _open(self, group: ConsumerGroup) -> None:
         """Give a group without any target an empty one, for the epoch that its first member is told. No assignment
         interval counts from it."""

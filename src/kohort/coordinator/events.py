@@ -94,6 +94,14 @@ class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
     """Checked (`assignors/check.py`): the assignment of every member that was asked for, or why there is none."""
 
 
+class PatternsResolved(msgspec.Struct, frozen=True, gc=False):
+    """What became of a `PatternsAsked`."""
+
+    number: int
+    found: tuple[tuple[str, ...] | None, ...]
+    """For each pattern, in the order in which they were asked for, the names that it matches; None: it is none."""
+
+
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
     """The periodic sweep: offsets and groups past their retention go (KIP-211)."""
 
@@ -115,6 +123,7 @@ Event = (
     | TopicsChanged
     | GroupConfigsChanged
     | AssignmentMade
+    | PatternsResolved
     | ExpireOffsets
     | Loaded
     | Unloaded
@@ -158,6 +167,7 @@ What = Literal[
     "subscription changed",  # its protocols or their metadata; of a consumer group: what it subscribes to, the cause
     "leader rejoined",
     "static member returned",
+    "subscription refused",  # what it gave is no regular expression
     # of a member of a consumer group on its way to the target: STEPS
     "told to revoke",
     "revoked",
@@ -172,6 +182,7 @@ What = Literal[
     "group is stable",
     "group is empty",
     "assignment refused",  # the group's record would be too large; of a consumer group: its assignor failed
+    "topics matched",  # by a regular expression of its members: which, now that they were looked at
     "rollout hold ended",
     "group upgraded",  # from the classic protocol to the consumer protocol
     "group downgraded",
@@ -228,7 +239,16 @@ class AssignmentAsked(msgspec.Struct, frozen=True, gc=False):
     """Whoever knows the logs' ends puts the group's lag into the spec first."""
 
 
-Task = AssignmentAsked
+class PatternsAsked(msgspec.Struct, frozen=True, gc=False):
+    """Find the topics that match regular expressions (`patterns.resolved`)."""
+
+    number: int
+    """Comes back with the answer."""
+    asked: tuple[tuple[str, tuple[str, ...]], ...]
+    """Patterns, and the names that each is to be compared with."""
+
+
+Task = AssignmentAsked | PatternsAsked
 """Work that takes longer than a step may. It is done elsewhere, and its outcome comes as an event; or never, when the
 process ends: who loads the shard asks again."""
 

@@ -65,12 +65,16 @@ def _check_consumers(group: ConsumerGroup) -> None:
     assert owned == group.owners, f"{name}: owners {group.owners}, but {owned}"
     targets = [partition for target in group.targets.values() for partition in target]
     assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
+    users = Counter(m.subscribed_topic_regex for m in group.members.values() if m.subscribed_topic_regex)
+    assert group.pattern_users == users, f"{name}: counts {group.pattern_users} members with patterns, but {users}"
     subscribed = Counter(topic for member in group.members.values() for topic in member.subscribed_topic_names)
+    subscribed.update(topic for pattern in group.patterns.values() for topic in pattern.topics)
     assert group.subscribers == subscribed, f"{name}: counts subscribers {group.subscribers}, but {subscribed}"
 
 
 def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
     name = group.group_id
+    assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: patterns that nobody uses: {group.patterns}"
     waits = ("consumer assign", name, "") in running.deadlines or name in running.asked
     assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
     for member_id, member in group.members.items():

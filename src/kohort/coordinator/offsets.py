@@ -228,7 +228,9 @@ class Offsets:
             group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
             consumers = self._hard.consumers.groups.get(group_id)
-            if consumers is not None and consumers.members:
+            if consumers is not None and consumers.has_pending:
+                expired = []
+            elif consumers is not None and consumers.members:
                 subscribed = consumers.subscribed_topics
                 expired = [
                     place

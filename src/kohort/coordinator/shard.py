@@ -30,6 +30,7 @@ from kohort.coordinator.events import (
     GroupRequested,
     Loaded,
     Millis,
+    PatternsResolved,
     Record,
     Reply,
     RequestAbandoned,
@@ -122,7 +123,7 @@ class Shard:
                 else:
                     groups.answer_held(event.request_id)
             case TopicsChanged():
-                consumers.topics_are(event.topics)
+                consumers.topics_are(event.topics, event.names)
                 if not self.unavailable:
                     consumers.topics_changed(now, event.names)
             case GroupConfigsChanged():
@@ -131,6 +132,8 @@ class Shard:
                     consumers.settings_changed(event.group_id, former, now)
             case AssignmentMade() if not self.unavailable:
                 consumers.assignment_made(event, now)
+            case PatternsResolved() if not self.unavailable:
+                consumers.patterns_resolved(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():

@@ -72,8 +72,10 @@ def _bucket(key: str | bytes) -> int:
 class Topics:
     by_name: Mapping[str, TopicSpec] = field(default_factory=SpecsBy)
     by_id: Mapping[bytes, TopicSpec] = field(default_factory=SpecsBy)
+    version: int = 0
+    """Rises with every change of the metadata."""
 
-    def with_changed(self, names: Iterable[str], present: Iterable[TopicSpec]) -> Topics:
+    def with_changed(self, names: Iterable[str], present: Iterable[TopicSpec], version: int = 0) -> Topics:
         """What there is when topics of these names have changed, and `present` are those of them that exist now."""
         assert isinstance(self.by_name, SpecsBy)
         assert isinstance(self.by_id, SpecsBy)
@@ -82,6 +84,7 @@ class Topics:
         return Topics(
             self.by_name.replaced((spec.name for spec in former), {spec.name: spec for spec in now}),
             self.by_id.replaced((spec.topic_id for spec in former), {spec.topic_id: spec for spec in now}),
+            version,
         )
 
 

@@ -1,9 +1,10 @@
-"""Work that would take the turn loop too long: two threads, and a process for the code of others.
+"""Work that would take the turn loop too long: three threads, and a process for the code of others.
 
-Assignors that are built in run in a thread of their own: they are known to end. One that another package brings may
-raise, loop or take the process with it, so it runs in a worker process (assignor_worker.py). That is started when it is
-first needed, and killed when an answer takes too long; the next task starts another. In each thread one task follows
-the other, in the order in which they were handed out.
+Assignors that are built in run in a thread of their own: they are known to end. So does the search for topics that
+match regular expressions, which another thread does: RE2 lets go of the interpreter meanwhile. An assignor that another
+package brings may raise, loop or take the process with it, so it runs in a worker process (assignor_worker.py). That is
+started when it is first needed, and killed when an answer takes too long; the next task starts another. In each thread
+one task follows the other, in the order in which they were handed out.
 
 Every task has an outcome, and it arrives as any other event does.
 """
@@ -16,13 +17,16 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import IO
+from typing import IO, Generic, TypeVar
 
 from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.check import Result, assigned, checked
 from kohort.coordinator.assignors.registry import BUILT_IN
-from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis
+from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis, PatternsAsked, PatternsResolved
+from kohort.coordinator.patterns import resolved
 from kohort.server.assignor_worker import Answer, Question, read_frame, write_frame
+
+T = TypeVar("T")
 
 
 class OffLoop:
@@ -32,55 +36,65 @@ class OffLoop:
         self._plugins = _Plugins(plugin_timeout_ms)
         self._own = _Line("kohort-assign", self._assign)
         self._others = _Line("kohort-plugins", self._ask_plugin)
+        self._patterns = _Line("kohort-patterns", self._resolve)
 
     def start(self, tasks: Sequence[HandedOut]) -> None:
         for handed_out in tasks:
-            line = self._own if handed_out.task.assignor in BUILT_IN else self._others
-            line.put(handed_out)
+            shard, task = handed_out.shard, handed_out.task
+            if isinstance(task, PatternsAsked):
+                self._patterns.put(shard, task)
+            elif task.assignor in BUILT_IN:
+                self._own.put(shard, task)
+            else:
+                self._others.put(shard, task)
 
     def stop(self) -> None:
         """Outcomes that are not there yet never come."""
         self._own.stop()
         self._others.stop()
+        self._patterns.stop()
         self._plugins.stop()
 
-    def _assign(self, handed_out: HandedOut) -> None:
-        task = handed_out.task
-        self._done(handed_out, assigned(BUILT_IN[task.assignor], task.spec))
+    def _assign(self, shard: int, task: AssignmentAsked) -> None:
+        self._made(shard, task, assigned(BUILT_IN[task.assignor], task.spec))
 
-    def _ask_plugin(self, handed_out: HandedOut) -> None:
-        self._done(handed_out, self._plugins.ask(handed_out.task))
+    def _ask_plugin(self, shard: int, task: AssignmentAsked) -> None:
+        self._made(shard, task, self._plugins.ask(task))
 
-    def _done(self, handed_out: HandedOut, result: Result) -> None:
-        task = handed_out.task
-        done = TaskDone(handed_out.shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+    def _made(self, shard: int, task: AssignmentAsked, result: Result) -> None:
+        self._done(shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+
+    def _resolve(self, shard: int, task: PatternsAsked) -> None:
+        self._done(shard, resolved(task))
+
+    def _done(self, shard: int, event: AssignmentMade | PatternsResolved) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._arrive, done)
+            self._loop.call_soon_threadsafe(self._arrive, TaskDone(shard, event))
         except RuntimeError:
             return  # the loop is closed: the server has stopped
 
 
-class _Line:
+class _Line(Generic[T]):
     """A thread that does one task after the other. It starts with the first one."""
 
-    def __init__(self, name: str, work: Callable[[HandedOut], None]) -> None:
+    def __init__(self, name: str, work: Callable[[int, T], None]) -> None:
         self._name = name
         self._work = work
-        self._queue: SimpleQueue[HandedOut | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def put(self, handed_out: HandedOut) -> None:
+    def put(self, shard: int, task: T) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._queue.put(handed_out)
+        self._queue.put((shard, task))
 
     def stop(self) -> None:
         self._queue.put(None)
 
     def _run(self) -> None:
-        while (handed_out := self._queue.get()) is not None:
-            self._work(handed_out)
+        while (next_one := self._queue.get()) is not None:
+            self._work(*next_one)
 
 
 class _Plugins:

@@ -13,7 +13,8 @@ from kohort.broker.turn import HandedOut, TaskDone
 from kohort.coordinator.assignors.check import Result, assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
-from kohort.coordinator.events import AssignmentMade
+from kohort.coordinator.events import AssignmentMade, PatternsAsked, PatternsResolved, Task
+from kohort.coordinator.patterns import resolved
 from kohort.simulator.world import World
 
 
@@ -37,10 +38,13 @@ class OffLoop:
 
     def start(self, handed_out: HandedOut, life: int) -> None:
         """`life`: of the server; what comes in another one is not heard."""
-        task = handed_out.task
-        delay = self._random.choice((1, 1, 30, 400, 3_000))
+        done = TaskDone(handed_out.shard, self._outcome(handed_out.task))
+        self._world.after(self._random.choice((1, 1, 30, 400, 3_000)), self._done, done, life)
+
+    def _outcome(self, task: Task) -> AssignmentMade | PatternsResolved:
+        if isinstance(task, PatternsAsked):
+            return resolved(task)
         result: Result = assigned(ASSIGNORS[task.assignor], task.spec)
         if task.assignor == Plugin.name and not self._world.healed and self._random.random() < 0.3:
             result = "no answer in 2000 ms"
-        done = TaskDone(handed_out.shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
-        self._world.after(delay, self._done, done, life)
+        return AssignmentMade(task.group_id, task.epoch, task.assignor, result)
