@@ -38,7 +38,7 @@ def consumer_status_of(
     deferred = targets.deferred.get(group.group_id)
     return RebalanceStatus(
         phase=state_name(group),
-        since_ms=consumers.since_ms(group),
+        since_ms=min(consumers.since_ms(group), now),
         generation=group.epoch,
         now_ms=now,
         why=consumers.why.get(group.group_id, ""),

@@ -1,0 +1,160 @@
+"""The journal beside consumer groups, through the random histories of test_consumer_properties.py: a rebalance runs as
+long as its story does, and what is told of it was the case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shard_world import ShardWorld
+from test_consumer_properties import CONFIG, GROUPS, World, action, play
+from test_scenarios import SCENARIOS, parse
+
+from kohort.coordinator.consumer_responses import state_name, stories_of
+from kohort.coordinator.events import Effects, Event, JournalEntry
+from kohort.coordinator.journal import Journal
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.state import Phase
+from kohort.coordinator.stories import Steps, Story
+
+
+def told_of(shard: Shard, step: Callable[[Event], None], event: Event) -> list[JournalEntry]:
+    """The entries of a step, and of those that it leads to."""
+    told: list[JournalEntry] = []
+    if "step" in vars(shard):  # one of those
+        step(event)
+        return told
+    plain = shard.step
+
+    def telling(event: Event, now: int) -> Effects:
+        effects = plain(event, now)
+        told.extend(effects.journal)
+        return effects
+
+    shard.step = telling  # type: ignore[method-assign]
+    try:
+        step(event)
+    finally:
+        del shard.step
+    return told
+
+
+class JournalWorld(World):
+    """A world with a journal, whose topic survives crashes as the log does."""
+
+    def __init__(self) -> None:
+        self.topic_of_journal: dict[bytes, bytes] = {}
+        super().__init__()
+
+    def _started(self) -> Shard:
+        self.journal = Journal(CONFIG)
+        for value in self.topic_of_journal.values():
+            self.journal.restore(value)
+        return super()._started()
+
+    def step(self, event: Event) -> None:
+        self.journal.tell(told_of(self.shard, super().step, event), self.now)
+        check_journal(self.shard, self.journal, self.now)
+
+    def end_turn(self) -> None:
+        super().end_turn()
+        for record in self.journal.take_changed():
+            assert record.value is not None
+            self.topic_of_journal.pop(record.key, None)
+            self.topic_of_journal[record.key] = record.value
+
+
+class JournalScenario(ShardWorld):
+    """A scenario with a journal, which a restart forgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal = Journal(CONFIG)
+
+    def _step(self, event: Event) -> None:
+        nested = "step" in vars(self.shard)
+        self.journal.tell(told_of(self.shard, super()._step, event), self.now)
+        if not nested:
+            check_journal(self.shard, self.journal, self.now)
+
+    def do_restart(self, **settings: str) -> None:
+        self.journal = Journal(CONFIG)
+        super().do_restart(**settings)
+
+
+def check_journal(shard: Shard, journal: Journal, now: int) -> None:
+    if shard.unavailable:
+        return
+    for group_id, group in shard.consumers.groups.items():
+        running = journal.running(group_id)
+        status = shard.rebalance_status(group_id, now)
+        assert status is not None
+        assert sum(status.counts.values()) == len(group.members) == len(status.members)
+        assert status.since_ms <= now
+        if state_name(group) == "Assigning":
+            assert running is not None
+        elif state_name(group) == "Reconciling":
+            away = [m for m in group.members if group.state_of(m).member_epoch < 0]
+            assert running is not None or away, "who is away has its place, and nobody waits"
+        elif not status.held_partitions:
+            assert running is None, running
+            check_owners(shard, journal, group_id)
+        if running is not None:
+            assert running.group_type == "consumer"
+            assert running.generation_after in (-1, group.epoch)
+    for group_id, classic in shard.running.groups.items():
+        is_rebalancing = classic.phase in (Phase.PREPARING, Phase.COMPLETING)
+        assert (journal.running(group_id) is not None) == is_rebalancing, classic.phase
+
+
+def check_owners(shard: Shard, journal: Journal, group_id: str) -> None:
+    group = shard.consumers.groups[group_id]
+    known = journal._groups.get(group_id)
+    if known is None or known.owners is None or not group.members:
+        return
+    members, _ = stories_of(group, shard.consumers.topics, {})
+    assert sorted(owner.assignment for owner in known.owners.values()) == sorted(m.assignment for m in members)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SCENARIOS if path.stem.startswith("consumer_")], ids=lambda p: p.stem
+)
+def test_scenarios_with_a_journal(path: Path) -> None:
+    _, blocks = parse(path.read_text(encoding="utf-8"))
+    world = JournalScenario()
+    for commands, _ in blocks:
+        for command in commands:
+            if not command.startswith("#"):
+                world.run(command)
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@given(st.lists(action, min_size=10, max_size=40))
+def test_the_journal_tells_what_was_the_case(actions: list[tuple[Any, ...]]) -> None:
+    world = JournalWorld()
+    play(world, actions)
+    world.end_turn()
+    for group_id in GROUPS:
+        stories = [msgspec.json.decode(data, type=Story) for data in world.journal.stories(group_id, 1000)]
+        numbers = [story.number for story in stories]
+        assert numbers == sorted(set(numbers))
+        for story in stories:
+            if story.outcome in ("Stable", "Empty") and story.group_type:
+                assert sum(phase.took_ms or 0 for phase in story.phases) == story.took_ms
+                for member in (*story.members, *story.gone):
+                    check_steps(member.steps or Steps(), story.took_ms or 0)
+
+
+def check_steps(steps: Steps, took_ms: int) -> None:
+    told, gave_up, waited, got = steps.told_after_ms, steps.revoked_after_ms, steps.waited_after_ms, steps.got_after_ms
+    assert (told is None) == (steps.revoked == 0) == (not steps.told_by)
+    assert (got is None) == (steps.got == 0) == (not steps.got_by)
+    for instant in (told, gave_up, waited, got):
+        assert instant is None or 0 <= instant <= took_ms
+    assert told is None or gave_up is None or told <= gave_up
+    assert (waited is not None) or not steps.waited_for
