@@ -534,7 +534,7 @@ class ConsumerGroups:
         self.patterns.deleted(group)
         self._emit(consumer_group_record(group.group_id, None))
         self.targets.deleted(group)
-        self._consumers.deleted(group.group_id)
+        self._consumers.forget(group.group_id)
 
     # -- what leaves
 

@@ -128,19 +128,14 @@ class RunningConsumers:
 
     def forget(self, group_id: str) -> None:
         """The group is not here any more, under this protocol."""
-        self.moving.pop(group_id, None)
-        self.began.pop(group_id, None)
-        self.assignors.pop(group_id, None)
+        for known in self._of_groups():
+            known.pop(group_id, None)
 
     def unload(self) -> None:
         self.said.clear()
         self.handing_over.clear()
         for known in self._of_groups():
             known.clear()
-
-    def deleted(self, group_id: str) -> None:
-        for known in self._of_groups():
-            known.pop(group_id, None)
 
     def _of_groups(self) -> tuple[dict[str, Any], ...]:
         return self.moving, self.began, self.why, self.settled, self.told, self.assignors
