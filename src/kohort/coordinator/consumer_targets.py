@@ -252,30 +252,34 @@ class Targets:
     def _spec(self, group: ConsumerGroup) -> GroupSpec:
         by_name = self._consumers.topics.by_name
         members = {}
-        subscribed: dict[str, None] = {}
+        ids: dict[frozenset[str], tuple[bytes, ...]] = {}
+        """By the names that are subscribed: many members subscribe to the same, and it may be thousands of topics."""
         for member_id, member in sorted(group.members.items()):
-            names = [name for name in group.names_of(member_id) if name in by_name]
-            subscribed.update(dict.fromkeys(names))
+            names = group.names_of(member_id)
+            if names not in ids:
+                ids[names] = tuple(sorted(by_name[name].topic_id for name in names if name in by_name))
             members[member_id] = MemberSpec(
                 member_id,
                 member.instance_id,
                 member.rack_id,
-                tuple(sorted(by_name[name].topic_id for name in names)),
+                ids[names],
                 dict(by_topic(group.targets.get(member_id, ()))),
             )
-        return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in sorted(subscribed)})
+        subscribed = sorted(name for name in frozenset().union(*ids) if name in by_name)
+        return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in subscribed})
 
     # -- how much of it
 
     def _effective(self, group: ConsumerGroup, full: Mapping[str, Target], now: Millis) -> Effective:
         group_id = group.group_id
         settings = self._consumers.settings(group)
-        ids = {name: spec.topic_id for name, spec in self._consumers.topics.by_name.items()}
-        may_use = {m: {ids[name] for name in group.names_of(m) if name in ids} for m in group.members}
+        may_use: dict[str, frozenset[str]] = {}
 
         def may_keep(member_id: str, partition: TopicPartition) -> bool:
+            if member_id not in may_use:
+                may_use[member_id] = group.names_of(member_id)
             topic = self._consumers.topics.by_id.get(partition[0])
-            return topic is not None and partition[1] < topic.partitions and partition[0] in may_use[member_id]
+            return topic is not None and partition[1] < topic.partitions and topic.name in may_use[member_id]
 
         present = {m: target for m, target in group.targets.items() if m in group.members}
         self._consumers.handing_over.discard(group_id)

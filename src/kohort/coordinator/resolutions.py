@@ -151,9 +151,15 @@ class Resolutions:
                 known.todo = ()
             else:
                 known.found.update(name for name in found if name in self._topics.by_name)
-                looked_at = frozenset(names)
-                known.todo = tuple(name for name in known.todo if name not in looked_at)
+                known.todo = _without(known.todo, names)
             self._queue(text, known)
             if not known.todo and known.groups:
                 complete.append(text)
         return complete
+
+
+def _without(todo: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    if todo[: len(names)] == names:
+        return todo[len(names) :]
+    gone = frozenset(names)
+    return tuple(name for name in todo if name not in gone)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -94,12 +95,14 @@ def topics_of(specs: Iterable[TopicSpec]) -> Topics:
 
 def hash_of(topics: Topics, names: Iterable[str]) -> int:
     """Of everything about these topics that a target assignment depends on; 0 when none of them exists."""
-    digest = hashlib.blake2b(digest_size=8)
-    found = False
-    for name in sorted(names):
-        spec = topics.by_name.get(name)
-        if spec is not None:
-            found = True
-            racks = [sorted(of_partition) for of_partition in spec.racks]
-            digest.update(repr((name, spec.topic_id, spec.partitions, racks)).encode())
-    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
+    present = (spec for name in names if (spec := topics.by_name.get(name)) is not None)
+    total = sum(map(_digest, present)) % 2**64
+    return total - 2**64 if total >= 2**63 else total
+
+
+@lru_cache(maxsize=65_536)
+def _digest(spec: TopicSpec) -> int:
+    """Remembered, because a group may be subscribed to thousands of topics, and each member that joins asks."""
+    racks = [sorted(of_partition) for of_partition in spec.racks]
+    text = repr((spec.name, spec.topic_id, spec.partitions, racks))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
