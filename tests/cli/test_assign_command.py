@@ -138,6 +138,19 @@ def test_a_classic_group_of_consumers(kohort: Kohort, topic: str, bootstrap: str
     assert dry(kohort, topic, "uniform", code=1).endswith("has no members: there is nobody to assign to\n")
 
 
+def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, bootstrap: str) -> None:
+    member = ConsumerMember(bootstrap, topic, "worker-1", topic)
+    kohort("topics", "create", f"{topic}-more", "--partitions", "3")
+    kohort("topics", "create", f"not-{topic}", "--partitions", "3")
+    other = ConsumerMember(bootstrap, topic, "worker-2", subscribed_topic_regex=f"{topic}.*")
+    told = json.loads(dry(kohort, topic, "uniform", "-o", "json"))
+    assert (told["partitions"], told["balance"]["then"]) == (7, {"least": 3, "most": 4})
+    then = {member["client_id"]: member["then"] for member in told["members"]}
+    assert then["worker-1"] + then["worker-2"] == 7
+    member.leave()
+    other.leave()
+
+
 def test_what_cannot_be_tried(kohort: Kohort, topic: str) -> None:
     assert dry(kohort, "nobody", "uniform", code=1) == "kohort: group nobody does not exist\n"
     told = kohort("groups", "assign", topic, "--assignor", "lag", code=2).err

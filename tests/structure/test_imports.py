@@ -31,7 +31,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulator": {"wire", "config", "coordinator", "storage", "broker", "client"},
     "spark": {"wire", "client"},
     "demo": {"wire", "client", "spark", "cli"},
-    "cli": {"config", "server", "client", "wire", "spark", "demo", "simulator", "coordinator.assignors"},
+    "cli": {
+        "config",
+        "server",
+        "client",
+        "wire",
+        "spark",
+        "demo",
+        "simulator",
+        "coordinator.assignors",
+        "coordinator.patterns",
+    },
     "__main__": {"cli"},
 }
 

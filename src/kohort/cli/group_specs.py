@@ -6,18 +6,19 @@ of any cluster. Owned is what the group aims at, for a classic group what its me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kohort.client.cluster import Cluster
 from kohort.client.groups import GroupDescription, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
+from kohort.coordinator.patterns import matching
 
 
 def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
     """The group with its topics, their racks and the group's lag in them. Raises KafkaError."""
-    subscribed = {member.member_id: _subscribed(member, group.members) for member in group.members}
-    names = {name for topics in subscribed.values() for name in topics}
+    subscribed = _subscriptions(cluster, group.members)
+    names = {name for topics_of_member in subscribed.values() for name in topics_of_member}
     topics = {name: topic for name, topic in cluster.topics(names).items() if not topic.error}
     led = [(topic.name, p.index) for topic in topics.values() for p in topic.partitions if p.leader >= 0]
     lags = _lags(cluster, group.group_id, led)
@@ -37,16 +38,16 @@ def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
     return GroupSpec(members, {spec.topic_id: spec for spec in specs.values()})
 
 
+def _subscriptions(cluster: Cluster, members: Sequence[GroupMember]) -> dict[str, set[str]]:
+    """Topics by member. A pattern matches all but internal ones."""
+    patterns = {member.pattern for member in members if member.pattern}
+    present = cluster.topics() if patterns else {}
+    matched = {pattern: matching(pattern, present) or () for pattern in sorted(patterns)}
+    return {member.member_id: {*member.subscribed, *matched.get(member.pattern, ())} for member in members}
+
+
 def _owned(member: GroupMember) -> Mapping[str, tuple[int, ...]]:
     return member.assigned if member.target is None else member.target
-
-
-def _subscribed(member: GroupMember, members: Iterable[GroupMember]) -> set[str]:
-    """What it asked for by name; and for its pattern what those who share it have, since no answer tells more."""
-    names = set(member.subscribed)
-    if member.pattern:
-        names.update(name for other in members if other.pattern == member.pattern for name in _owned(other))
-    return names
 
 
 def _lags(cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
