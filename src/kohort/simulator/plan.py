@@ -115,7 +115,7 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         random.choice((1, 2, 3)),
         _config(random, cast),
         _faults(random),
-        cast,
+        (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
@@ -195,6 +195,17 @@ def _cast(random: Random) -> tuple[Cast, ...]:
     if random.random() < 0.25:
         cast.append(Cast("producer", "producer", {"pace_ms": 700}))
     return tuple(cast)
+
+
+def _operators(seed: int, cast: tuple[Cast, ...]) -> tuple[Cast, ...]:
+    """Chosen by chance of their own."""
+    random = Random(f"{seed}/operators")
+    groups = dict.fromkeys(actor.options["group"] for actor in cast if actor.kind == "consumer")
+    return tuple(
+        Cast("operator", f"operator-{group}", {"group": group, "pace_ms": random.choice((900, 4_000))})
+        for group in groups
+        if random.random() < 0.3
+    )
 
 
 def _size(random: Random, most: int) -> int:

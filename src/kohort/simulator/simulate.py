@@ -14,6 +14,7 @@ from kohort.simulator.checkers import running
 from kohort.simulator.consumer import Consumer
 from kohort.simulator.impostor import Impostor
 from kohort.simulator.member import Member, Owners
+from kohort.simulator.operator import Operator
 from kohort.simulator.participant import Participant
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
@@ -129,6 +130,8 @@ class Simulation:
                 impostor = Impostor(*common, options)
                 impostor.victims = self._consumers
                 self.others.append(impostor)
+            case "operator":
+                self.others.append(Operator(*common, options))
             case _:
                 raise ValueError(cast.kind)
 
