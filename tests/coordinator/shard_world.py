@@ -18,6 +18,7 @@ nonce a counter. Requests go in their newest version unless `v=` says otherwise.
 Of the consumer protocol (consumer_world.py). A heartbeat says what a client would say: all of it with epoch 0, later
 what has changed. It knows the epoch and the partitions of its last answer, unless that was lost.
 
+    assignors plugin uniform                     first: those that serve, the default first
     topics t=3 u=2                               all topics that there are
     beat GROUP NAME [epoch=N] [topics=t+u] [owned=t:0+1|none|null] [assignor=A] [instance=I] [rack=R] [rebalance=30s]
          [hold=2s] [id=X] [regex=R] [lost=yes]
@@ -187,6 +188,7 @@ class ShardWorld:
     def __init__(self) -> None:
         self.now = 0
         self.settings: dict[str, Any] = {}
+        self.assignors = ASSIGNORS
         self.log: list[Record] = []
         self.names: dict[tuple[str, str], Name] = {}
         self.asked: dict[RequestId, tuple[Name, str, int]] = {}
@@ -206,7 +208,7 @@ class ShardWorld:
     @property
     def shard(self) -> Shard:
         if self._shard is None:
-            self._shard = Shard(0, Config(**self.settings), ASSIGNORS)
+            self._shard = Shard(0, Config(**self.settings), self.assignors)
             if not self.loading:
                 self._step(Loaded())
         return self._shard
@@ -218,6 +220,9 @@ class ShardWorld:
         positional = [argument for argument in arguments if "=" not in argument or "-" in argument.split("=")[0]]
         options = dict(argument.split("=", 1) for argument in arguments if argument not in positional)
         getattr(self, "do_" + command.replace("-", "_"))(*positional, **options)
+
+    def do_assignors(self, *names: str) -> None:
+        self.assignors = {name: ASSIGNORS[name] for name in names}
 
     def do_config(self, **settings: str) -> None:
         assert self._shard is None, "config stands before the first request"
@@ -486,7 +491,7 @@ class ShardWorld:
         for who, _, _ in self.asked.values():
             who.parked = None
         self.asked.clear()
-        self._shard = Shard(0, Config(**self.settings), ASSIGNORS)
+        self._shard = Shard(0, Config(**self.settings), self.assignors)
         for record in self.log:
             self._shard.apply(record, self.now)
         if self.catalog.by_name:

@@ -207,8 +207,8 @@ class Targets:
     def _take(self, group: ConsumerGroup, epoch: int, name: str, result: Result, now: Millis) -> None:
         if isinstance(result, str):
             self._consumers.note(group, "assignment refused", f"assignor {name}: {result}")
-            if name != self._default:
-                self._aside[group.group_id, name] = now + ASIDE_MS
+            self._aside[group.group_id, name] = now + ASIDE_MS
+            if self._choice(group, now) != name:
                 self._make(group, now)
                 return
             full: Mapping[str, Target] = {m: group.targets.get(m, frozenset()) for m in group.members}
