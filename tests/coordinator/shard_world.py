@@ -350,7 +350,9 @@ class ShardWorld:
         self._step(GroupConfigsChanged(_text(group), values))
 
     def do_resolved(self, fails: str = "") -> None:
-        shard, task = next(task for task in self.tasks if isinstance(task[1], PatternsAsked))
+        asked = [(shard, task) for shard, task in self.tasks if isinstance(task, PatternsAsked)]
+        assert asked, "nobody has asked for topics that match"
+        shard, task = asked[0]
         self.tasks.remove((shard, task))
         outcome = PatternsResolved(task.number, (None,) * len(task.asked)) if fails else resolved(task)
         if shard is self.shard:

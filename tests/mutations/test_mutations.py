@@ -21,6 +21,7 @@ REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_gro
 OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
 FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
+PATTERNS, RESOLUTIONS = "coordinator/consumer_patterns.py", "coordinator/resolutions.py"
 SETTINGS, STATE, START = "coordinator/group_settings.py", "broker/state.py", "broker/start.py"
 
 
@@ -337,6 +338,90 @@ BUGS = (
             "consumer_offsets.txt",
             "tests/broker/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
         ),
+    ),
+    # -- regular expressions
+    Bug(
+        "a pattern matches within a name",
+        (
+            (
+                "coordinator/patterns.py",
+                "if compiled.fullmatch(name) is not None",
+                "if compiled.search(name) is not None",
+            ),
+        ),
+        (
+            "consumer_regex.txt",
+            "consumer_regex_nothing.txt",
+            "tests/coordinator/test_patterns.py::test_it_finds_what_python_finds",
+        ),
+    ),
+    Bug(
+        "topics that are created later are not compared with the patterns in use",
+        ((RESOLUTIONS, "                known.todo += created\n", "                pass\n"),),
+        (
+            "consumer_regex.txt",
+            "consumer_regex_restart.txt",
+            "tests/broker/test_patterns.py::test_topics_are_looked_for_beside_the_turns",
+        ),
+    ),
+    Bug(
+        "an answer from before the coordinator went down is taken for the one that is awaited",
+        ((RESOLUTIONS, "        if task is None or task.number != event.number:\n", "        if task is None:\n"),),
+        (
+            "consumer_regex_restart.txt",
+            "tests/coordinator/test_resolutions.py::test_only_the_answer_that_is_awaited_counts",
+        ),
+    ),
+    Bug(
+        "what patterns match is not looked at again after a restart",
+        (
+            (
+                PATTERNS,
+                "            for text in group.pattern_users:\n                self._resolutions.use(",
+                "            for text in ():\n                self._resolutions.use(",
+            ),
+        ),
+        (
+            "consumer_regex_restart.txt",
+            "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart",
+        ),
+    ),
+    Bug(
+        "the record of a pattern stays when nobody uses it any more",
+        ((PATTERNS, "        if former and former != now_has:\n", "        if False:\n"),),
+        ("consumer_regex.txt",),
+    ),
+    Bug(
+        "a member that changes its pattern loses what it has before the new one is known",
+        (
+            (
+                "coordinator/consumer_group.py",
+                "subscribed=None if group.is_pending(member_id) else _Subscribed(",
+                "subscribed=_Subscribed(",
+            ),
+        ),
+        ("consumer_regex_nothing.txt", "consumer_regex_held.txt"),
+    ),
+    Bug(
+        "offsets expire while it is not known what a pattern matches",
+        ((OFFSETS, "            if consumers is not None and consumers.has_pending:\n", "            if False:\n"),),
+        ("consumer_regex_offsets.txt",),
+    ),
+    Bug(
+        "topics that a pattern matches do not count as subscribed",
+        (
+            (
+                "coordinator/consumer_state.py",
+                "        return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]\n",
+                "        return []\n",
+            ),
+        ),
+        ("consumer_regex_offsets.txt",),
+    ),
+    Bug(
+        "each topic that is created is a record with all names, at once",
+        ((PATTERNS, "            elif now < due:\n", "            elif False:\n"),),
+        ("consumer_regex.txt",),
     ),
     # -- settings of groups
     Bug(
