@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade
-from kohort.server.assignor_plugins import installed
 from kohort.server.off_loop import OffLoop
 
 TOPIC = b"t" * 16
@@ -61,7 +59,7 @@ NAMES = ("first", "printing", "raising", "looping", "exiting", "nonsense", "fore
 
 
 @pytest.fixture
-def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd_assignors.py").write_text(textwrap.dedent(PACKAGE))
     metadata = tmp_path / "odd_assignors-1.0.dist-info"
     metadata.mkdir()
@@ -70,9 +68,6 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (metadata / "entry_points.txt").write_text(f"[kohort.assignors]\n{entries}")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    installed.cache_clear()
-    yield
-    installed.cache_clear()
 
 
 def spec(members: int = 2, partitions: int = 4) -> GroupSpec:
