@@ -67,3 +67,30 @@ def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: 
     (line,) = [record.getMessage() for record in caplog.records if f"group={unique}" in record.getMessage()]
     assert line.startswith("a member was removed because it held up its group")
     assert "client_id=worker-b" in line
+
+
+def test_who_gives_what_to_whom_in_a_consumer_group(bootstrap: str, unique: str) -> None:
+    create_topic(bootstrap, unique, PARTITIONS)
+    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+        a = group.start("worker-a")
+        group.wait_assigned([6], a)
+        b = group.start("worker-b")
+        group.wait_assigned([3, 3], a, b)
+        last = stories(bootstrap, unique)[-1]
+        told = explained(bootstrap, unique)
+        group.close()
+    assert (last["cause"]["what"], last["cause"]["client_id"]) == ("member joined", "worker-b")
+    assert (last["group_type"], last["outcome"], last["moved"], last["protocol"]) == (
+        "consumer",
+        "Stable",
+        3,
+        "uniform",
+    )
+    members = {member["client_id"]: member for member in last["members"]}
+    giver, taker = members["worker-a"]["steps"], members["worker-b"]["steps"]
+    assert (giver["revoked"], taker["got"]) == (3, 3)
+    giver_id = members["worker-a"]["member_id"]
+    assert taker.get("waited_for", [giver_id]) == [giver_id]
+    assert giver["told_after_ms"] <= giver["revoked_after_ms"] <= taker["got_after_ms"] <= last["took_ms"]
+    assert giver["told_by"] in ("push", "heartbeat")
+    assert f"worker-b  + {unique}" in told
