@@ -132,10 +132,17 @@ def test_what_was_held_back_and_pushed() -> None:
     ]
 
 
+def test_one_that_was_told_twice() -> None:
+    steps = {"told_after_ms": 10, "told_by": "push", "times": 2, "revoked_after_ms": 3_000, "gave_up_in_ms": 40}
+    member = {"member_id": "b-1", "client_id": "b", "lost": {"t": [0, 1]}, "steps": steps}
+    lines = told(story(moved=2, partitions_count=2, members=[member]))
+    assert lines[-1] == "told 2 times, first after 10 ms, pushed; gave up 40 ms later at most"
+
+
 def test_one_that_never_gave_up() -> None:
     steps = {"revoked": 2, "told_after_ms": 10, "told_by": "push"}
     gone = {"member_id": "a-1", "client_id": "a", "lost": {"t": [0, 1]}, "steps": steps}
-    got = {"got": 2, "got_after_ms": 45_000, "got_by": "push", "waited_after_ms": 20, "waited_for": ["a-1", "x"]}
+    got = {"got": 2, "got_after_ms": 45_000, "got_by": "push", "waited_ms": 44_980, "waited_for": ["a-1", "x"]}
     member = {"member_id": "b-1", "client_id": "b", "gained": {"t": [0, 1]}, "steps": got}
     lines = told(story(moved=2, partitions_count=2, members=[member], gone=[gone], pushed=2))
     assert lines[3:] == [

@@ -160,3 +160,6 @@ def check_steps(steps: Steps, took_ms: int) -> None:
         assert instant is None or 0 <= instant <= took_ms
     assert told is None or gave_up is None or told <= gave_up
     assert (waited is not None) or not steps.waited_for
+    assert (gave_up is None) or (steps.gave_up_in_ms is not None and steps.gave_up_in_ms <= took_ms)
+    assert steps.waited_ms is None or (waited is not None and steps.waited_ms <= took_ms)
+    assert (told is None) == (steps.times == 0)

@@ -54,7 +54,7 @@ def test_who_gave_up_what_when_and_for_whom() -> None:
     told(journal, 2000, "told to revoke", "a", partitions=1, pushed=True)
     told(journal, 2010, "waits for partitions", "b", partitions=2, peers=("a", "c"))
     told(journal, 2030, "revoked", "a", partitions=1)
-    told(journal, 2040, "got partitions", "b", partitions=1, pushed=True)
+    told(journal, 2040, "got partitions", "b", partitions=1, pushed=True, peers=("c",))
     told(journal, 6000, "told to revoke", "c", partitions=1)
     (running,) = stories(journal)[1:]
     assert (running.outcome, [m.member_id for m in running.members]) == ("", ["a", "b", "c"])
@@ -74,9 +74,29 @@ def test_who_gave_up_what_when_and_for_whom() -> None:
     assert (c.told_after_ms, c.told_by, c.revoked_after_ms) == (5000, "heartbeat", 5100)
     assert b is not None
     assert (b.got, b.got_after_ms, b.got_by, b.waited_after_ms) == (2, 5110, "push", 1010)
-    assert b.waited_for == ["a", "c"]
+    assert (b.waited_ms, b.waited_for) == (4100, ["a", "c"])
     (blamed,) = story.held_up_by
-    assert (blamed.how, blamed.member_id, blamed.waited_ms) == ("gave up last", "c", 5100 - 1030)
+    assert (blamed.how, blamed.member_id, blamed.waited_ms) == ("gave up late", "c", 100)
+
+
+def test_who_is_told_again_and_again_is_not_blamed_for_the_time_between() -> None:
+    journal = Journal(Config())
+    started(journal, 0, "a", epoch=1)
+    stable(journal, 0, has("a", 0, 1), epoch=1)
+    started(journal, 0)
+    for now in (0, 5000):
+        told(journal, now, "told to revoke", "a", partitions=1, pushed=True)
+        told(journal, now, "waits for partitions", "b", partitions=1, peers=("a",))
+        told(journal, now + 20, "revoked", "a", partitions=1)
+        told(journal, now + 30, "got partitions", "b", partitions=1, pushed=True)
+    stable(journal, 5030, has("b", 0, 1))
+    story = stories(journal)[-1]
+    a, b = story.gone[0].steps, story.members[0].steps
+    assert a is not None
+    assert b is not None
+    assert (a.times, a.revoked, a.told_after_ms, a.revoked_after_ms, a.gave_up_in_ms) == (2, 2, 0, 5020, 20)
+    assert (b.got, b.got_after_ms, b.waited_after_ms, b.waited_ms) == (2, 5030, 0, 60)
+    assert [(who.how, who.waited_ms) for who in story.held_up_by] == [("gave up late", 20)]
 
 
 def test_an_epoch_raised_on_the_way_is_the_same_story() -> None:

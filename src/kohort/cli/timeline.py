@@ -23,7 +23,7 @@ NOTABLE_MS = 10
 """Shorter phases are not worth a word."""
 NOTABLE_WAIT_MS = 500
 """Somebody is always the last; it is worth a line from so much on."""
-ORDINARY = ("joined last", "led and synced late", "gave up last")
+ORDINARY = ("joined last", "led and synced late", "gave up late")
 
 
 class Line(NamedTuple):
@@ -325,18 +325,26 @@ def _by_id(story: Document) -> dict[str, Document]:
 def _steps(steps: Document, members: Mapping[str, Document], names: Names) -> list[str]:
     """What a member of a consumer group did on the way to what it has now."""
     found = []
-    told, gave_up = steps.get("told_after_ms"), steps.get("revoked_after_ms")
-    if told is not None:
-        by = "pushed" if steps.get("told_by") == "push" else "with its next heartbeat"
-        end = f"gave up {duration(gave_up - told)} later" if gave_up is not None else "never said that it gave up"
-        found.append(f"told after {duration(told)}, {by}; {end}")
-    waited, got = steps.get("waited_after_ms"), steps.get("got_after_ms")
+    if "told_after_ms" in steps:
+        found.append(_gave_up(steps))
+    waited, got = steps.get("waited_ms"), steps.get("got_after_ms")
     if got is not None:
         by = ", pushed" if steps.get("got_by") == "push" else ""
         whom = ", ".join(names.of(members.get(other, {"member_id": other})) for other in steps.get("waited_for", ()))
-        long = f"; waited {duration(max(got - waited, 0))} for {whom or 'others'}" if waited is not None else ""
+        long = f"; waited {duration(waited)} for {whom or 'others'}" if waited is not None else ""
         found.append(f"had all after {duration(got)}{by}{long}")
     return found
+
+
+def _gave_up(steps: Document) -> str:
+    by = "pushed" if steps.get("told_by") == "push" else "with its next heartbeat"
+    times = steps.get("times", 1)
+    told = f"told after {duration(steps['told_after_ms'])}, {by}"
+    if times > 1:
+        told = f"told {times} times, first after {duration(steps['told_after_ms'])}, {by}"
+    if "revoked_after_ms" not in steps:
+        return f"{told}; never said that it gave up"
+    return f"{told}; gave up {duration(steps.get('gave_up_in_ms'))} later{' at most' if times > 1 else ''}"
 
 
 # -- over all stories

@@ -31,7 +31,8 @@ def note_steps(
         consumers.note(group, "told to revoke", member_id=member_id, partitions=told, pushed=pushed)
     got = len(after.assigned.keys() - before.assigned.keys())
     if got:
-        consumers.note(group, "got partitions", member_id=member_id, partitions=got, pushed=pushed)
+        awaits = owners_of(group, missing_of(group, member_id))
+        consumers.note(group, "got partitions", member_id=member_id, partitions=got, pushed=pushed, peers=awaits)
     began_to_wait = after.member_epoch != before.member_epoch or before.state is not after.state
     if after.state is Reconciliation.UNRELEASED_PARTITIONS and began_to_wait:
         missing = missing_of(group, member_id)

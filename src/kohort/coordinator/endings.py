@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kohort.coordinator.events import MemberStory
-from kohort.coordinator.member_steps import MAX_MEMBERS, Taken, put_steps, who_gave_up_last
+from kohort.coordinator.member_steps import MAX_MEMBERS, Ways, put_steps, who_gave_up_late
 from kohort.coordinator.ownership import (
     Comparison,
     Identity,
@@ -31,9 +31,9 @@ NOTABLE_MS = 10
 
 
 def end_of_rebalance(
-    story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, taken: Taken
+    story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, ways: Ways
 ) -> Owners:
-    """Fill in the end of a story. Returns who has what from now on. `taken` are the steps of a consumer group's."""
+    """Fill in the end of a story. Returns who has what from now on. `ways`: of a consumer group's members."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
     compared = compare(before or {}, members) if consumers else None
     owners = compared.owners if compared is not None else unread_owners(members)
@@ -50,10 +50,10 @@ def end_of_rebalance(
     if comparison is not None:
         story.moved, story.taken, story.released = comparison.moved, comparison.taken, comparison.released
     if story.group_type:
-        put_steps((*story.members, *story.gone), taken)
-        last = who_gave_up_last(taken)
-        if last is not None and last.waited_ms >= NOTABLE_MS:
-            story.held_up_by.append(last)
+        put_steps((*story.members, *story.gone), ways)
+        late = who_gave_up_late(ways)
+        if late is not None and late.waited_ms >= NOTABLE_MS:
+            story.held_up_by.append(late)
     else:
         _blame(story, members, leader)
     return owners

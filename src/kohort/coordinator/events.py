@@ -223,7 +223,7 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     pushed: bool = False
     """The member learned it as the answer to a heartbeat that was held; with its next heartbeat otherwise."""
     peers: tuple[str, ...] = ()
-    """waits for partitions: the ids of some of the members that still have them."""
+    """waits for partitions, got partitions: the ids of some of the members that have those which it lacks still."""
     members: tuple[MemberStory, ...] = ()
     """group is stable, group loaded: all members in the group's order, with their assignments."""
 

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from kohort.config import Config
 from kohort.coordinator.endings import end_of_rebalance
 from kohort.coordinator.events import STEPS, JournalEntry, Millis, Record
-from kohort.coordinator.member_steps import Taken, hold_back, take_step
+from kohort.coordinator.member_steps import Ways, hold_back, rows_of, take_step
 from kohort.coordinator.ownership import Owners, unread_owners
 from kohort.coordinator.state import Phase
 from kohort.coordinator.stories import HeldUp, PhaseLength, Story, cut, happening, held_up
@@ -57,7 +57,7 @@ class Refused(NamedTuple):
 class _Group:
     """What the journal has of one group."""
 
-    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "taken")
+    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "ways")
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
@@ -74,7 +74,7 @@ class _Group:
         self.gave_up: frozenset[str] = frozenset()
         """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
         self.loaded_ms: Millis | None = None
-        self.taken: Taken = {}
+        self.ways: Ways = {}
         """Of a consumer group's running rebalance: the steps of its members."""
 
 
@@ -135,7 +135,7 @@ class Journal:
             case "held back":
                 hold_back(story, entry, now)
             case _:
-                take_step(story, group.taken, entry, now)
+                take_step(story, group.ways, entry, now)
 
     def _start(self, group: _Group, waiting: list[JournalEntry], entry: JournalEntry, now: Millis) -> None:
         open_story = group.open
@@ -174,7 +174,7 @@ class Journal:
             phases=[PhaseLength(ASSIGNING if is_consumer_group else Phase.PREPARING.value)],
         )
         group.open, group.since, group.single = story, now, None
-        group.taken = {}
+        group.ways = {}
         return story
 
     def _target(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
@@ -201,7 +201,7 @@ class Journal:
             return
         members = () if entry.what == "group is empty" else entry.members
         story.assignment_epoch = entry.assignment_epoch
-        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.taken)
+        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.ways)
         hands_on = story.released and not story.group_type
         group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
@@ -252,11 +252,8 @@ class Journal:
         partitions to give up."""
         if not story.group_type:
             return now - group.since
-        known = group.taken.get(cut(entry.member_id))
-        steps = known.steps if known is not None else None
-        if steps is None or steps.told_after_ms is None or steps.revoked_after_ms is not None:
-            return 0
-        return now - story.started_ms - steps.told_after_ms
+        way = group.ways.get(cut(entry.member_id))
+        return now - way.told_ms if way is not None and way.told_ms is not None else 0
 
     def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         self._interrupt(group, now)
@@ -273,8 +270,8 @@ class Journal:
         if outcome in ("superseded", "interrupted"):
             story.phases[-1].took_ms = now - group.since
             story.phases[-1].ended_by = outcome
-            story.members = list(group.taken.values())
-        group.taken = {}
+            story.members = rows_of(group.ways)
+        group.ways = {}
         group.open = group.single = None
         self._keep(group, _encode(story))
         self._mark(story)
@@ -370,7 +367,7 @@ class Journal:
         group = self._groups.get(group_id)
         if group is None or group.open is None:
             return None
-        return replace(group.open, members=list(group.taken.values()))
+        return replace(group.open, members=rows_of(group.ways))
 
     def loaded_ms(self, group_id: str) -> Millis | None:
         """When the group's coordinator started, if that was in the life of this process."""

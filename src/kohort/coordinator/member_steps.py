@@ -4,7 +4,8 @@
     waits for partitions ─► got partitions  of one that shall have more
 
 Each is told with a heartbeat's answer. A held one carries it at once, which is a push; who is not held learns it with
-its next heartbeat. The last one to give up partitions that somebody waits for is whom the others waited for.
+its next heartbeat. Who is told does not choose when; how long it takes from there to having given up is its own doing.
+So of those for whose partitions somebody waited, the one that took longest has held the others up.
 
 Bounded: the steps of so many members as a story shows, and of each the names of a few that it waited for.
 """
@@ -12,6 +13,8 @@ Bounded: the steps of so many members as a story shows, and of each the names of
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import msgspec
 
 from kohort.coordinator.events import JournalEntry, Millis
 from kohort.coordinator.stories import HeldBack, HeldUp, MemberThen, Steps, Story, cut, happening
@@ -22,46 +25,68 @@ MAX_REASONS = 20
 MAX_PEERS = 5
 PUSH, HEARTBEAT = "push", "heartbeat"
 
-Taken = dict[str, MemberThen]
-"""Steps by member id (cut)."""
+
+class Way(msgspec.Struct):
+    """A member on its way."""
+
+    then: MemberThen
+    steps: Steps
+    """The same as in `then`."""
+    told_ms: Millis | None = None
+    """Since when it has partitions to give up."""
+    waits_ms: Millis | None = None
+    """Since when it waits."""
 
 
-def take_step(story: Story, taken: Taken, entry: JournalEntry, now: Millis) -> None:
-    after_ms = now - story.started_ms
-    how = PUSH if entry.pushed else HEARTBEAT
+Ways = dict[str, Way]
+"""By member id (cut)."""
+
+
+def take_step(story: Story, ways: Ways, entry: JournalEntry, now: Millis) -> None:
     if entry.what in ("told to revoke", "got partitions"):
         story.pushed += entry.pushed
         story.polled += not entry.pushed
-    steps = _steps_of(taken, entry)
-    if steps is None:
+    way = _way_of(ways, entry)
+    if way is None:
         return
+    steps, after_ms = way.steps, now - story.started_ms
+    how = PUSH if entry.pushed else HEARTBEAT
     match entry.what:
         case "told to revoke":
-            if steps.told_after_ms is None or steps.revoked_after_ms is not None:
+            if steps.told_after_ms is None:
                 steps.told_after_ms, steps.told_by = after_ms, how
+            if way.told_ms is None:
+                way.told_ms = now
+                steps.times += 1
             steps.revoked += entry.partitions
             steps.revoked_after_ms = None
         case "revoked":
-            steps.revoked_after_ms = after_ms
+            if way.told_ms is not None:
+                steps.gave_up_in_ms = max(steps.gave_up_in_ms or 0, now - way.told_ms)
+                steps.revoked_after_ms, way.told_ms = after_ms, None
         case "waits for partitions":
+            if way.waits_ms is None:
+                way.waits_ms = now
             if steps.waited_after_ms is None:
                 steps.waited_after_ms = after_ms
             others = dict.fromkeys([*steps.waited_for, *map(cut, entry.peers)])
             steps.waited_for = list(others)[:MAX_PEERS]
         case "got partitions":
+            if way.waits_ms is not None:
+                steps.waited_ms = (steps.waited_ms or 0) + now - way.waits_ms
+                way.waits_ms = now if entry.peers else None
             steps.got += entry.partitions
             steps.got_after_ms, steps.got_by = after_ms, how
 
 
-def _steps_of(taken: Taken, entry: JournalEntry) -> Steps | None:
+def _way_of(ways: Ways, entry: JournalEntry) -> Way | None:
     member_id = cut(entry.member_id)
-    known = taken.get(member_id)
-    if known is None:
-        if len(taken) >= MAX_MEMBERS:
-            return None
-        who = happening(entry, 0)
-        known = taken[member_id] = MemberThen(member_id, who.instance_id, who.client_id, who.host, steps=Steps())
-    return known.steps
+    known = ways.get(member_id)
+    if known is None and len(ways) < MAX_MEMBERS:
+        who, steps = happening(entry, 0), Steps()
+        then = MemberThen(member_id, who.instance_id, who.client_id, who.host, steps=steps)
+        known = ways[member_id] = Way(then, steps)
+    return known
 
 
 def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
@@ -77,30 +102,28 @@ def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
         known.times += 1
 
 
-def put_steps(rows: Iterable[MemberThen], taken: Taken) -> None:
+def rows_of(ways: Ways) -> list[MemberThen]:
+    """While nobody knows yet who has what."""
+    return [way.then for way in ways.values()]
+
+
+def put_steps(rows: Iterable[MemberThen], ways: Ways) -> None:
     for row in rows:
-        known = taken.get(row.member_id)
-        if known is not None:
-            row.steps = known.steps
+        way = ways.get(row.member_id)
+        if way is not None:
+            row.steps = way.steps
 
 
-def who_gave_up_last(taken: Taken) -> HeldUp | None:
-    """And how long the others waited for that one alone: since the one before it, or since somebody waited at all."""
-    awaited = {member_id for member in taken.values() if member.steps for member_id in member.steps.waited_for}
-    began = [
-        member.steps.waited_after_ms
-        for member in taken.values()
-        if member.steps is not None and member.steps.waited_after_ms is not None
+def who_gave_up_late(ways: Ways) -> HeldUp | None:
+    """Of those for whom somebody waited, who took longest."""
+    awaited = {member_id for way in ways.values() for member_id in way.steps.waited_for}
+    took = [
+        (way.steps.gave_up_in_ms, member_id)
+        for member_id, way in ways.items()
+        if member_id in awaited and way.steps.gave_up_in_ms is not None
     ]
-    gave_up = sorted(
-        (member.steps.revoked_after_ms, member_id)
-        for member_id, member in taken.items()
-        if member_id in awaited and member.steps is not None and member.steps.revoked_after_ms is not None
-    )
-    if not began or not gave_up:
+    if not took:
         return None
-    last_ms, member_id = gave_up[-1]
-    since_ms = max(min(began), gave_up[-2][0] if len(gave_up) > 1 else 0)
-    last = taken[member_id]
-    waited_ms = max(last_ms - since_ms, 0)
-    return HeldUp("gave up last", waited_ms, member_id, last.instance_id, last.client_id, last.host)
+    waited_ms, member_id = max(took)
+    who = ways[member_id].then
+    return HeldUp("gave up late", waited_ms, member_id, who.instance_id, who.client_id, who.host)

@@ -49,13 +49,20 @@ class Steps(msgspec.Struct, omit_defaults=True):
 
     revoked: int = 0
     """Partitions that it was told to give up."""
+    times: int = 0
+    """How often it was told to give some up: in a gradual hand-over, or when the target changed on the way."""
     told_after_ms: Millis | None = None
+    """The first time."""
     told_by: str = ""
-    """"push", as the answer to a heartbeat that was held, or "heartbeat", its next one."""
+    """"push", as the answer to a heartbeat that was held, or "heartbeat", its next one; the first time."""
     revoked_after_ms: Millis | None = None
     """It said that it had given up the last of them; None if it never did."""
+    gave_up_in_ms: Millis | None = None
+    """From being told to having said so; the longest of all times."""
     waited_after_ms: Millis | None = None
     """It began to wait for partitions that others still had."""
+    waited_ms: Millis | None = None
+    """How long it waited for such in all; None while it waits for the first ones."""
     waited_for: list[str] = []
     """The ids of some of those others."""
     got: int = 0
@@ -106,7 +113,7 @@ class HeldUp(msgspec.Struct, omit_defaults=True):
 
     how: str
     """"joined last", "led and synced late", "did not rejoin in time", "did not sync in time", "session expired"; of a
-    consumer group "gave up last", "session expired", and why it was removed."""
+    consumer group "gave up late", "session expired", and why it was removed."""
     waited_ms: Millis
     member_id: str = ""
     instance_id: str | None = None
