@@ -94,6 +94,41 @@ def test_lag_is_looked_up(kohort: Kohort, topic: str, bootstrap: str) -> None:
     second.leave()
 
 
+def test_what_is_told_is_what_happens(kohort: Kohort, topic: str, bootstrap: str) -> None:
+    kohort("topics", "create", f"{topic}-more", "--partitions", "5")
+    names = [f"worker-{number}" for number in range(3)]
+    members = [ConsumerMember(bootstrap, topic, name, topic, f"{topic}-more") for name in names]
+    settle(*members)
+    told = {m["client_id"]: m for m in json.loads(dry(kohort, topic, "range", "-o", "json"))["members"]}
+    before = assignments(kohort, topic)
+    kohort("groups", "configs", topic, "--set", "consumer.assignor=range")
+    settle(*members)
+    after = assignments(kohort, topic)
+    assert {name: after[name] - before[name] for name in names} == {name: flat(told[name]["gets"]) for name in names}
+    assert {name: before[name] - after[name] for name in names} == {
+        name: flat(told[name]["gives_up"]) for name in names
+    }
+    assert any(told[name]["gets"] for name in names)
+    for member in members:
+        member.leave()
+
+
+def settle(*members: ConsumerMember) -> None:
+    for _ in range(4):
+        for member in members:
+            member.heartbeat()
+
+
+def flat(partitions: dict[str, list[int]]) -> set[tuple[str, int]]:
+    return {(topic, index) for topic, indexes in partitions.items() for index in indexes}
+
+
+def assignments(kohort: Kohort, group: str) -> dict[str, set[tuple[str, int]]]:
+    (described,) = json.loads(kohort("groups", "describe", group, "-o", "json").out)
+    assert described["state"] == "Stable"
+    return {member["client_id"]: flat(member["assignment"]) for member in described["members"]}
+
+
 def test_an_installed_assignor_is_tried(
     kohort: Kohort, topic: str, pair: tuple[ConsumerMember, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
