@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.coordinator.events import PatternsAsked
-from kohort.coordinator.patterns import matching, problem_of, resolved
+from kohort.coordinator.events import Found, PatternsAsked
+from kohort.coordinator.patterns import WORK, matching, problem_of, resolved
 
 LONGEST = 2_048
 
@@ -58,7 +58,18 @@ def test_too_large_is_refused(pattern: str) -> None:
 def test_a_task_is_answered_pattern_by_pattern() -> None:
     done = resolved(PatternsAsked(7, (("a.", ("a1", "b1")), ("(", ("a1",)), ("b1", ("a1", "b1")))))
     assert done.number == 7
-    assert done.found == (("a1",), None, ("b1",))
+    assert done.found == (Found(2, ("a1",)), None, Found(2, ("b1",)))
+
+
+def test_what_costs_much_is_done_in_parts() -> None:
+    expensive, cheap = "(?:(?:[ab]{0,30}){0,30}a)", "[ab]*"
+    names = tuple("ab" * 100 + str(number) for number in range(1_000))
+    assert not problem_of(expensive, LONGEST)
+    one, other = resolved(PatternsAsked(1, ((expensive, names), (cheap, names)))).found
+    assert one is not None
+    assert other is not None
+    assert 1 <= one.looked_at <= WORK / 200 / 1_000, "a program of more than a thousand instructions"
+    assert other.looked_at == len(names), "it has its own share"
 
 
 @settings(derandomize=True, database=None, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.events import PatternsAsked, PatternsResolved
+from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
 from kohort.coordinator.patterns import resolved
 from kohort.coordinator.resolutions import MOST_UNUSED, NAMES_A_TASK, Resolutions
 from kohort.coordinator.topics import Topics, topics_of
@@ -61,6 +61,19 @@ def test_many_names_are_looked_at_in_pieces_and_patterns_take_turns() -> None:
     assert resolutions.matched(".*") == set(names)
 
 
+def test_an_answer_may_be_about_the_first_names_only() -> None:
+    resolutions = Resolutions()
+    resolutions.change_topics(topics(("t1", "t2", "u1")), None)
+    resolutions.use("t.", "g")
+    first = resolutions.ask()
+    assert first is not None
+    ((_, names),) = first.asked
+    found = tuple(name for name in names[:1] if name.startswith("t"))
+    assert resolutions.resolved(PatternsResolved(first.number, (Found(1, found),))) == []
+    assert compared(work(resolutions)) == [("t.", name) for name in sorted(names[1:])]
+    assert resolutions.matched("t.") == {"t1", "t2"}
+
+
 def test_topics_may_change_while_it_is_looked() -> None:
     resolutions = Resolutions()
     resolutions.change_topics(topics(("t1", "t2")), None)
@@ -81,9 +94,9 @@ def test_only_the_answer_that_is_awaited_counts() -> None:
     first = resolutions.ask()
     assert first is not None
     resolutions.clear()
-    assert resolutions.resolved(PatternsResolved(first.number, (("t1",),))) == []
+    assert resolutions.resolved(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
     resolutions.use("t.", "g")
-    assert resolutions.resolved(PatternsResolved(first.number, (("t1",),))) == []
+    assert resolutions.resolved(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
     assert resolutions.matched("t.") is None
     second = resolutions.ask()
     assert second is not None

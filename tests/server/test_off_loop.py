@@ -11,7 +11,7 @@ import pytest
 
 from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
-from kohort.coordinator.events import AssignmentAsked, AssignmentMade
+from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Found, PatternsAsked, PatternsResolved
 from kohort.server.off_loop import OffLoop
 
 TOPIC = b"t" * 16
@@ -157,3 +157,30 @@ def test_a_large_group_is_assigned_beside_the_loop() -> None:
     assert {len(partitions.get(TOPIC, ())) for partitions in made.result.values()} == {10}
     # Threads take turns every 5 ms; a loaded machine may take longer, but not as long as a loop that waits.
     assert longest < 1.0
+
+
+def test_topics_that_match_are_found_beside_the_loop_and_a_stop_waits_for_nothing_else() -> None:
+    expensive = PatternsAsked(2, (("(?:(?:[ab]{0,30}){0,30}a)", tuple("ab" * 120 + str(n) for n in range(1_000))),))
+
+    async def found() -> list[Arrived]:
+        done: list[Arrived] = []
+        first = asyncio.Event()
+
+        def arrive(event: Arrived) -> None:
+            done.append(event)
+            first.set()
+
+        off_loop = OffLoop(arrive, 5_000)
+        off_loop.start(
+            [HandedOut(3, PatternsAsked(1, (("t.", ("t1", "u1")), ("(", ("t1",))))), *[HandedOut(0, expensive)] * 500]
+        )
+        await asyncio.wait_for(first.wait(), 60)
+        off_loop.stop()
+        await asyncio.sleep(0)
+        return done
+
+    start = time.monotonic()
+    done = asyncio.run(found())
+    assert time.monotonic() - start < 20, "all of them take minutes"
+    assert done[0] == TaskDone(3, PatternsResolved(1, (Found(2, ("t1",)), None)))
+    assert len(done) < 100

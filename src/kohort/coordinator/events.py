@@ -94,12 +94,20 @@ class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
     """Checked (`assignors/check.py`): the assignment of every member that was asked for, or why there is none."""
 
 
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """What a pattern matches of the first names that it was to be compared with."""
+
+    looked_at: int
+    """How many; at least one."""
+    names: tuple[str, ...]
+
+
 class PatternsResolved(msgspec.Struct, frozen=True, gc=False):
     """What became of a `PatternsAsked`."""
 
     number: int
-    found: tuple[tuple[str, ...] | None, ...]
-    """For each pattern, in the order in which they were asked for, the names that it matches; None: it is none."""
+    found: tuple[Found | None, ...]
+    """For each pattern, in the order in which they were asked for; None: it is none."""
 
 
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):

@@ -1,9 +1,9 @@
 """Which of the present topics the patterns of a shard's groups match, as far as it has been looked at.
 
 A pattern and a name are looked at once: when topics come, only they are; when topics go, nothing is. The looking is
-asked for (`PatternsAsked`), one task a shard at a time and a bounded number of names in each, the patterns taking
-turns, so that an expensive one holds up nobody else for long. A pattern that no group uses any more is remembered for
-a while, because groups come back with their pattern.
+asked for (`PatternsAsked`), one task a shard at a time with a bounded number of names; an answer may be about the first
+of them only, and the patterns take turns, so an expensive one holds up nobody else for long. A pattern that no group
+uses any more is remembered for a while, because groups come back with their pattern.
 
 All of this is soft state: what a group's records say of its patterns is in consumer_patterns.py.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kohort.coordinator.events import PatternsAsked, PatternsResolved
 from kohort.coordinator.topics import Topics
 
-NAMES_A_TASK = 1_000
+NAMES_A_TASK = 5_000
 """Of topics; each counts once for every pattern that it is compared with."""
 MOST_UNUSED = 100
 """Patterns that are remembered although no group uses them."""
@@ -150,8 +150,8 @@ class Resolutions:
                 known.is_refused = True
                 known.todo = ()
             else:
-                known.found.update(name for name in found if name in self._topics.by_name)
-                known.todo = _without(known.todo, names)
+                known.found.update(name for name in found.names if name in self._topics.by_name)
+                known.todo = _without(known.todo, names[: found.looked_at])
             self._queue(text, known)
             if not known.todo and known.groups:
                 complete.append(text)

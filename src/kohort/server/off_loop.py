@@ -53,6 +53,8 @@ class OffLoop:
         self._own.stop()
         self._others.stop()
         self._patterns.stop()
+        # A thread that comes out of RE2 when the interpreter is gone takes the process down.
+        self._patterns.join()
         self._plugins.stop()
 
     def _assign(self, shard: int, task: AssignmentAsked) -> None:
@@ -82,6 +84,7 @@ class _Line(Generic[T]):
         self._work = work
         self._queue: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._is_stopped = False
 
     def put(self, shard: int, task: T) -> None:
         if self._thread is None:
@@ -90,10 +93,17 @@ class _Line(Generic[T]):
         self._queue.put((shard, task))
 
     def stop(self) -> None:
+        """What waits is not done any more."""
+        self._is_stopped = True
         self._queue.put(None)
 
+    def join(self) -> None:
+        """Wait for what is under way."""
+        if self._thread is not None:
+            self._thread.join()
+
     def _run(self) -> None:
-        while (next_one := self._queue.get()) is not None:
+        while (next_one := self._queue.get()) is not None and not self._is_stopped:
             self._work(*next_one)
 
 
