@@ -40,7 +40,7 @@ def join(kohort: Kohort, bootstrap: str, unique: str) -> Iterator[Join]:
 
 def test_whom_a_reconciling_group_waits_for(kohort: Kohort, join: Join, unique: str) -> None:
     first = join("worker-1")
-    join("worker-2")
+    second = join("worker-2")
     first.heartbeat(acknowledges=False)
     for command in ("describe", "explain"):
         told = kohort("groups", command, unique).out
@@ -57,6 +57,10 @@ def test_whom_a_reconciling_group_waits_for(kohort: Kohort, join: Join, unique: 
         ("waits for partitions", 2),
     ]
     assert status["members"][1]["waits_for"] == ["worker-1"]
+    first.heartbeat()
+    second.heartbeat()
+    (described,) = json.loads(kohort("groups", "describe", unique, "-o", "json").out)
+    assert (described["state"], described["rebalance"]) == ("Stable", None)
 
 
 def test_the_story_of_a_rebalance(kohort: Kohort, join: Join, unique: str) -> None:

@@ -151,14 +151,15 @@ def describe(
 def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
     """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell.
 
-    A consumer group can be stable while the rest of a hand-over waits.
+    None for a group at rest. A consumer group can be stable while the rest of a hand-over waits.
     """
     if group.state not in REBALANCING and group.type != "consumer":
         return None
     try:
-        return cluster.explain_group(group.group_id, last=0).status
+        status = cluster.explain_group(group.group_id, last=0).status
     except NoJournal:
         return None
+    return status if status and (status["phase"] in REBALANCING or status.get("held_partitions")) else None
 
 
 def _found(
