@@ -22,6 +22,7 @@ OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", 
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
 FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
 PATTERNS, RESOLUTIONS = "coordinator/consumer_patterns.py", "coordinator/resolutions.py"
+TARGETS, HANDOVER = "coordinator/consumer_targets.py", "coordinator/handover.py"
 SETTINGS, STATE, START = "coordinator/group_settings.py", "broker/state.py", "broker/start.py"
 
 
@@ -450,6 +451,28 @@ BUGS = (
             "consumer_group_settings.txt",
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
         ),
+    ),
+    Bug(
+        "a rollout hold holds nothing",
+        (
+            (
+                TARGETS,
+                "        return until > now and self._holds_over.get(group.group_id) != until\n",
+                "        return False\n",
+            ),
+        ),
+        ("consumer_hold.txt", "consumer_hold_dead.txt", "simulator of operator"),
+    ),
+    Bug(
+        "a death during a hold lets everybody's partitions move",
+        (
+            (
+                HANDOVER,
+                "            targets[owner].add(partition)\n    waiting = 0\n",
+                "            pass\n    waiting = 0\n",
+            ),
+        ),
+        ("consumer_hold_dead.txt", "simulator of operator"),
     ),
     Bug(
         "a hold that enough members ended comes back with a restart",

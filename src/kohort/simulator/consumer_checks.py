@@ -9,6 +9,7 @@ early nor late.
 | heartbeat ok | its sender is durably a member, at the epoch that is told, and has the partitions that are told |
 | heartbeat 110 | never to a client that behaves, however many answers were lost and requests came twice |
 | heartbeat 25, 69, 82, 111, 81 | somebody else holds the place, or the member was removed, for a reason that was told |
+| a group on hold | takes nothing from its members |
 | a held heartbeat | is answered within its limit, and at once when more comes behind it |
 | commit ok | its sender is a member, and has had the partition since the epoch that it names |
 | commit refused | not to an owner |
@@ -26,6 +27,7 @@ from kohort.broker.broker import Broker
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry
 from kohort.simulator.consumer_ledger import AWAY, MUST_GIVE_UP, Durable, Has, Partition, has_of
+from kohort.simulator.hold_checks import held_until, taken_from
 from kohort.simulator.ledger import Ledger
 from kohort.simulator.network import Asked, Link
 from kohort.simulator.world import Millis, Violation, World
@@ -75,6 +77,8 @@ class ConsumerFacts:
     """Members whose record was deleted in this turn."""
     gone: set[str] = field(default_factory=set)
     """Who was a member once."""
+    held_until: Millis = 0
+    """When the turn began."""
     loading: bool = True
     """Its shard was loaded in this turn: all times began anew."""
 
@@ -117,6 +121,7 @@ class ConsumerChecks:
         self._asked = [a.request for a in asked if isinstance(a.request, ConsumerGroupHeartbeatRequest)]
         for facts in self.facts.values():
             facts.before = self.durable(facts.name).copy() if broker.state.shards else Durable(facts.name)
+            facts.held_until = held_until(broker, facts.name)
             facts.reasons.clear()
             facts.came.clear()
             facts.went.clear()
@@ -175,6 +180,9 @@ class ConsumerChecks:
                 for member_id in [m for m in times if m not in group.members]:
                     del times[member_id]
             self._check_late(facts, group, now)
+            holds = now < facts.held_until == held_until(broker, facts.name)
+            if holds and (taken := taken_from(broker, facts.before, group)):
+                self._broken("nothing is taken from who is there during a hold", facts, taken)
         for consumer in self.members():
             self.check_belief(consumer)
 

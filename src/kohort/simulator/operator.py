@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kohort.coordinator.group_settings import HOLD_UNTIL
 from kohort.simulator.network import Link
 from kohort.simulator.workload import Paced
 from kohort.wire.schemas.incremental_alter_configs import (
@@ -29,7 +30,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "consumer.hold.until.members": ("0", "2", "3"),
     "consumer.hold.dead.members": ("true", "false"),
 }
-HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
 NOTHING: dict[str, str | None] = dict.fromkeys((*CHOICES, HOLD_UNTIL))
 
 
