@@ -56,14 +56,16 @@ def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
     """110 for an epoch that is not the member's, unless it missed the answer that told it the present one (N7).
 
-    Then it may say nothing of what it owns, or partitions that it has still to give up: nobody else has those yet.
+    Then it is at the epoch that it said last, or at one that it was told since: when a heartbeat comes twice, the copy
+    may raise the epoch once more. It may say nothing of what it owns, or partitions that it has still to give up:
+    nobody else has those yet.
     """
     if epoch == state.member_epoch:
         return None
     if epoch > state.member_epoch:
         return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, not yet {epoch}."
     known = {*state.assigned, *state.revoking}
-    if epoch == state.previous_member_epoch and (owned is None or known.issuperset(owned)):
+    if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):
         return None
     return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, no longer {epoch}."
 
