@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from crowd import Crowd
+from produce import create_topic, produce
 
 from kohort.testing import KohortServer
 
@@ -29,6 +31,11 @@ def java(classpath: str, *arguments: str, feed: str = "", timeout: float = 60) -
 def test_the_java_clients(classpath: str, server: KohortServer) -> None:
     out = java(classpath, str(HERE / "ClientCheck.java"), server.bootstrap_servers, timeout=300)
     assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 8, out
+
+
+def test_groups_of_the_consumer_protocol(classpath: str, server: KohortServer) -> None:
+    out = java(classpath, str(HERE / "ConsumerGroups.java"), server.bootstrap_servers, timeout=180)
+    assert out.count("ok ") == 4, out
 
 
 def test_held_heartbeats(classpath: str) -> None:
@@ -79,6 +86,42 @@ def test_the_command_line_tools(classpath: str, server: KohortServer) -> None:
     assert "cli" in java(classpath, groups, *address, *reset)
     java(classpath, groups, *address, "--delete", "--group", "cli-group")
     assert "cli-group" not in java(classpath, groups, *address, "--list").split()
+
+
+def test_the_command_line_tools_know_groups_of_the_consumer_protocol(classpath: str, server: KohortServer) -> None:
+    address = server.bootstrap_servers
+    create_topic(address, "tools", 4)
+    produce("confluent", address, "tools", [f"v{number}" for number in range(8)], 4)
+
+    def groups(*arguments: str) -> list[list[str]]:
+        command = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        return [
+            line.split() for line in java(classpath, command, "--bootstrap-server", address, *arguments).splitlines()
+        ]
+
+    of_it = ("--group", "tools")
+    with Crowd(address, "tools", "tools") as crowd:
+        crowd.join(), crowd.join()
+        crowd.wait_shared([2, 2])
+        crowd.wait(lambda: len(crowd.values()) == 8, "all values")
+        assert ["tools", "Consumer"] in groups("--list", "--type", "consumer")
+        assert not any("tools" in line for line in groups("--list", "--type", "classic"))
+        state = groups("--describe", *of_it, "--state", "--verbose")
+        assert any({"tools", "uniform", "Stable", "2"} <= set(line) for line in state), state
+        members = [line for line in groups("--describe", *of_it, "--members", "--verbose") if line[:1] == ["tools"]]
+        assert sorted(word for line in members for word in line if word.startswith("tools:")) == sorted(
+            2 * ["tools:0,1", "tools:2,3"]
+        ), "the current and the target assignment of both"
+        partitions = [line for line in groups("--describe", *of_it) if line[:2] == ["tools", "tools"]]
+        assert sorted(line[2:6] for line in partitions) == [[str(p), "2", "2", "0"] for p in range(4)]
+        reset = ("--reset-offsets", *of_it, "--topic", "tools", "--to-earliest", "--execute")
+        assert any("inactive," in line for line in groups(*reset)), "refused while there are members"
+    groups(*reset)
+    partitions = [line for line in groups("--describe", *of_it) if line[:2] == ["tools", "tools"]]
+    assert sorted(line[2:6] for line in partitions) == [[str(p), "0", "2", "2"] for p in range(4)]
+    groups("--delete-offsets", *of_it, "--topic", "tools:0")
+    groups("--delete", *of_it)
+    assert not any("tools" in line for line in groups("--list"))
 
 
 def test_the_offsets_log_is_read_by_kafkas_own_formatter(classpath: str, server: KohortServer) -> None:
