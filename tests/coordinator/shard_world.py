@@ -334,7 +334,8 @@ class ShardWorld:
         who = self._name(group, name)
         who.loses_answer = "lost" in options
         request = who.consumer.request(group, name, self.topics, options)
-        self._ask(who, int(options.get("v", 1)), request, hold_ms=duration(options.get("hold", "0s")))
+        hold_ms = duration(options.get("hold", "0s"))
+        self._ask(who, int(options.get("v", 1)), request, hold_ms, options.get("software", ""))
 
     def do_describe_consumer(self, group: str) -> None:
         found = self.shard.describe_consumer_group(_text(group))
@@ -513,7 +514,7 @@ class ShardWorld:
             self._step(DeadlineReached())
         self.now = when
 
-    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0) -> None:
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
         schema = schema_of(type(body))
         api = schema.name.removesuffix("Request")
         # What a client cannot put on the wire, the shard never sees.
@@ -528,7 +529,8 @@ class ShardWorld:
             self.nonces += 1
             nonce = str(self.nonces)
         who.parked = request_id
-        self._step(GroupRequested(request_id, version, Client(who.name, "/10.0.0.1"), body, nonce, hold_ms))
+        client = Client(who.name, "/10.0.0.1", software)
+        self._step(GroupRequested(request_id, version, client, body, nonce, hold_ms))
 
     def _with_topic_ids(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
         """As the broker hands commits on: each topic that there is with its name and its id."""

@@ -128,6 +128,21 @@ func produce(bootstrap, topic string, first, count int) {
 	must(client.Flush(context.Background()), "flush")
 }
 
+// describe asks for a group of either protocol: its state, and how many members it has.
+func describe(admin *kadm.Client, name string) (string, int) {
+	described, err := admin.DescribeConsumerGroups(context.Background(), name)
+	must(err, "describe")
+	if found := described[name]; found.Err == nil {
+		for _, m := range found.Members {
+			check(m.MemberType == 1 && m.MemberEpoch <= found.Epoch, "described %+v", found)
+		}
+		return found.State, len(found.Members)
+	}
+	classic, err := admin.DescribeGroups(context.Background(), name)
+	must(err, "describe")
+	return classic[name].State, len(classic[name].Members)
+}
+
 func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 	ctx := context.Background()
 	_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
@@ -139,9 +154,7 @@ func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 	await("600 values", func() bool { return distinct(a, b, c) == 600 })
 	c.leave()
 	await("3, 3", sizes(3, a, b))
-	described, err := admin.DescribeGroups(ctx, name)
-	must(err, "describe")
-	check(described[name].State == "Stable" && len(described[name].Members) == 2, "described %+v", described[name])
+	await("a description", func() bool { state, members := describe(admin, name); return state == "Stable" && members == 2 })
 	a.leave()
 	b.leave()
 	produce(bootstrap, topic, 600, 60)
@@ -154,6 +167,35 @@ func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 	check(lag[name].Lag.Total() == 0, "lag %d", lag[name].Lag.Total())
 	_, err = admin.DeleteGroups(ctx, name)
 	must(err, "delete group")
+}
+
+// changes: members of the consumer protocol come and go while values are produced and committed, and the topic grows.
+func changes(admin *kadm.Client, bootstrap string) {
+	const topic, name = "go-changes", "go-changes-group"
+	ctx := context.Background()
+	_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
+	must(err, "create topic")
+	next := []kgo.Opt{kgo.ServerSideBalancer(), kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(time.Second)}
+	a, b := newMember(bootstrap, name, topic, next...), newMember(bootstrap, name, topic, next...)
+	await("3, 3", sizes(3, a, b))
+	began := time.Now()
+	for first := 0; first < 3000; first += 300 {
+		produce(bootstrap, topic, first, 300)
+		if first == 600 || first == 1500 {
+			c := newMember(bootstrap, name, topic, next...)
+			await("2, 2, 2", sizes(2, a, b, c))
+			produce(bootstrap, topic, 3000+first, 300)
+			await("values", func() bool { return distinct(c) > 0 })
+			c.leave()
+			await("3, 3", sizes(3, a, b))
+		}
+	}
+	_, err = admin.CreatePartitions(ctx, 2, topic)
+	must(err, "create partitions")
+	await("4, 4", sizes(4, a, b))
+	check(time.Since(began) < 15*time.Second, "five changes took %v, as if each waited for a heartbeat", time.Since(began))
+	a.leave()
+	b.leave()
 }
 
 // heartbeats counts a client's heartbeats on their way out and their answers.
@@ -217,6 +259,10 @@ func main() {
 	fmt.Println("ok a group with the default (cooperative) balancer")
 	group(admin, bootstrap, "go-range", kgo.Balancers(kgo.RangeBalancer()))
 	fmt.Println("ok a group with the range balancer")
+	group(admin, bootstrap, "go-next", kgo.ServerSideBalancer())
+	fmt.Println("ok a group of the consumer protocol")
+	changes(admin, bootstrap)
+	fmt.Println("ok changes of a group of the consumer protocol")
 	held(admin, bootstrap)
 	fmt.Println("ok held heartbeats")
 	topics, err := admin.ListTopics(context.Background())

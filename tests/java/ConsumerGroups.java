@@ -35,7 +35,7 @@ public class ConsumerGroups {
     Member(String group, Subscribing subscribing, Object... more) {
       Properties p = new Properties();
       p.putAll(Map.of("bootstrap.servers", bootstrap, "group.id", group, "group.protocol", "consumer",
-          "auto.offset.reset", "earliest", "enable.auto.commit", "false", "metadata.max.age.ms", "1000"));
+          "auto.offset.reset", "earliest", "enable.auto.commit", "false", "allow.auto.create.topics", "false", "metadata.max.age.ms", "1000"));
       for (int i = 0; i < more.length; i += 2) p.put(more[i], more[i + 1]);
       consumer = new KafkaConsumer<>(p, new StringDeserializer(), new StringDeserializer());
       subscribing.subscribe(consumer, this);

@@ -126,6 +126,7 @@ class ConsumerGroups:
         if isinstance(upgrade, Upgrade) and not upgrade.is_settled and group.epoch == epoch:
             self.targets.bump(group, now, "it was upgraded in the middle of a rebalance", member_id)
         before = group.state_of(member_id)
+        self.holds.heard(group, member_id, event)
         # Of a join that comes twice the first answer counts too: the client may go on with that epoch.
         self._consumers.said[group.group_id, member_id] = request.member_epoch or before.member_epoch
         state = self.reconcile(group, member_id, now, self._acknowledged(request, before), changed=True)

@@ -2,11 +2,13 @@
 
 So a member learns the moment something changes for it, and not an interval later. The answer leaves when its member has
 partitions to give up or to take, when another request arrives behind it, or when its time is up. That time is below the
-interval that the member was told, because a client waits that long for an answer, and below a third of its session.
+heartbeat interval and a third of the session.
 
-A member that sends another request behind its held heartbeat, as those do that commit, ends the hold, and would be out
-of reach until its next heartbeat. So it is told a short interval for a while: with it the member polls instead. What
-that costs is bounded: the more members of the shard do so, the longer their intervals.
+Between an answer and its next heartbeat a member is out of reach, so it shall come back soon, and is told a short
+interval. A patient client waits for an answer much longer than that, so its heartbeats are held all the same. Others
+time a heartbeat out after the interval that they were told, librdkafka for one: they are told the whole interval, and
+a short one, with which they poll, only while they are busy: they sent another request behind a held heartbeat, as those
+do that commit, and ended the hold. What that costs is bounded: the more busy members in the shard, the longer it is.
 
 Never held: a first heartbeat, a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their
 next heartbeat, and send none while one is in flight.
@@ -18,7 +20,7 @@ from kohort.coordinator.classic_member import is_classic, must_rejoin, session_t
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
 from kohort.coordinator.consumer_running import ASSIGN, HOLD, RunningConsumers
 from kohort.coordinator.consumer_state import ConsumerGroup
-from kohort.coordinator.events import Millis, Reply, RequestId
+from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.reconciliation import MemberState, Reconciliation
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
@@ -26,11 +28,14 @@ from kohort.wire.schemas.heartbeat import HeartbeatResponse
 WAITING_INTERVAL_MS = 250
 """What a member that waits for partitions is told to heartbeat at: a first heartbeat cannot be held until they come."""
 
+SOON_MS = 250
+BUSY_SHARE_MS = 20
+"""Who shall come back soon is told to heartbeat at SOON_MS, and at so much for each busy member of the shard."""
 BUSY_FOR_MS = 20_000
 """How long a member stays busy after what it sent last. Clients that commit by themselves do so every 5 s."""
-BUSY_INTERVAL_MS = 250
-BUSY_SHARE_MS = 20
-"""What a busy member is told to heartbeat at: at least BUSY_INTERVAL_MS, and so much for each busy one of the shard."""
+
+PATIENT_CLIENTS = frozenset(("apache-kafka-java", "kgo"))
+"""Software names of clients whose heartbeats time out late: after request.timeout.ms (30 s) and 10 s by default."""
 
 
 class Holds:
@@ -43,8 +48,15 @@ class Holds:
         """The interval that each member was told last."""
         self._busy: dict[tuple[str, str], Millis] = {}
         """Members that sent something behind a held heartbeat: when they did or committed last; the oldest first."""
+        self._patient: set[tuple[str, str]] = set()
+        """Members with a patient client."""
         self._heard: dict[tuple[str, str], Millis] = {}
         """When the last heartbeat of a member that speaks the classic protocol came."""
+
+    def heard(self, group: ConsumerGroup, member_id: str, event: GroupRequested) -> None:
+        """A heartbeat came, of a member that is in the group."""
+        if event.hold_ms > 0 and event.client.software_name in PATIENT_CLIENTS:
+            self._patient.add((group.group_id, member_id))
 
     def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, allowed_ms: Millis) -> Millis:
         """How long the answer may be held; 0: not at all. A new epoch alone is no hurry: the member's commits are
@@ -52,7 +64,8 @@ class Holds:
         settings = self._consumers.settings(group)
         if state.state is Reconciliation.UNREVOKED_PARTITIONS or not settings.heartbeat_hold_enable:
             return 0
-        told = self._told.get((group.group_id, member_id), 0)
+        key = (group.group_id, member_id)
+        told = settings.heartbeat_interval_ms if key in self._patient else self._told.get(key, 0)
         return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)
 
     def time_for_classic(self, group: ConsumerGroup, member_id: str, now: Millis, allowed_ms: Millis) -> Millis:
@@ -105,15 +118,17 @@ class Holds:
         tell: bool,
     ) -> None:
         """`tell`: also what the member may use; it knows already otherwise."""
-        interval = self._consumers.settings(group).heartbeat_interval_ms
+        settings = self._consumers.settings(group)
+        interval = settings.heartbeat_interval_ms
+        key = (group.group_id, member_id)
         if state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member_id):
             interval = min(interval, WAITING_INTERVAL_MS)
         elif group.epoch > group.assignment_epoch:
             due = self._running.deadlines.get((ASSIGN, group.group_id, ""))
             interval = min(interval, max(WAITING_INTERVAL_MS, 0 if due is None else due - now))
-        elif self._is_busy(group.group_id, member_id, now):
-            interval = min(interval, max(BUSY_INTERVAL_MS, BUSY_SHARE_MS * len(self._busy)))
-        self._told[group.group_id, member_id] = interval
+        elif settings.heartbeat_hold_enable and self._shall_return(key, state, now, tell=tell):
+            interval = min(interval, max(SOON_MS, BUSY_SHARE_MS * len(self._busy)))
+        self._told[key] = interval
         answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
         self._running.out.replies.append(Reply(request_id, answer))
 
@@ -128,13 +143,18 @@ class Holds:
         if self._busy.pop((group_id, member_id), None) is not None:
             self._busy[group_id, member_id] = now
 
-    def _is_busy(self, group_id: str, member_id: str, now: Millis) -> bool:
+    def _shall_return(self, key: tuple[str, str], state: MemberState, now: Millis, *, tell: bool) -> bool:
         while self._busy and now - self._busy[oldest := next(iter(self._busy))] >= BUSY_FOR_MS:
             del self._busy[oldest]
-        return (group_id, member_id) in self._busy
+        if state.state is Reconciliation.UNREVOKED_PARTITIONS:
+            return False  # It acknowledges by itself, and cannot while another heartbeat is under way.
+        if tell and not state.assigned and key in self._patient:
+            self._busy[key] = now  # kgo asks for all each time while it has nothing; such heartbeats are not held.
+        return key in self._busy or key in self._patient
 
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
         self._busy.pop((group.group_id, member_id), None)
+        self._patient.discard((group.group_id, member_id))
         self._told.pop((group.group_id, member_id), None)
         self._heard.pop((group.group_id, member_id), None)
 
@@ -162,4 +182,5 @@ class Holds:
             self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)
         self._told.clear()
         self._busy.clear()
+        self._patient.clear()
         self._heard.clear()
