@@ -62,6 +62,24 @@ def test_topics_are_created_described_and_deleted(cluster: Cluster, unique: str)
     assert unique not in cluster.topics()
 
 
+def test_groups_have_settings(cluster: Cluster, unique: str) -> None:
+    name, other = "consumer.session.timeout.ms", "consumer.assignor"
+    cluster.alter_group_configs(unique, {name: "50000", other: "range"})
+    cluster.alter_group_configs(unique, {other: None})
+    cluster.alter_group_configs(unique, {})
+    found = cluster.group_configs([unique, "another", unique])
+    assert list(found) == [unique, "another"]
+    assert {entry.name: entry.value for entry in found[unique] if entry.set_on_group} == {name: "50000"}
+    assert not any(entry.set_on_group for entry in found["another"])
+    assert [entry.name for entry in found[unique]] == sorted(entry.name for entry in found[unique])
+    with pytest.raises(ServerError, match="INVALID_CONFIG") as caught:
+        cluster.alter_group_configs(unique, {other: "uniform", name: "1"})
+    assert f"cannot change the settings of group {unique}" in caught.value.message
+    assert not any(entry.set_on_group for entry in cluster.group_configs([unique])[unique] if entry.name == other)
+    with pytest.raises(ServerError, match="INVALID_REQUEST"):
+        cluster.group_configs([""])
+
+
 def test_numbers_left_out_are_the_brokers(cluster: Cluster, unique: str) -> None:
     cluster.create_topic(unique)
     assert len(cluster.topics([unique])[unique].partitions) == 6
