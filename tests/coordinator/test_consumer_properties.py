@@ -156,6 +156,8 @@ class Consumer:
 
 
 class World:
+    config = CONFIG
+
     def __init__(self) -> None:
         self.now = 0
         self.log: list[Record] = []
@@ -176,7 +178,7 @@ class World:
         self.shard = self._started()
 
     def _started(self) -> Shard:
-        shard = Shard(0, CONFIG)
+        shard = Shard(0, self.config)
         for record in self.log:
             shard.apply(record, self.now)
         self.shard = shard
@@ -336,8 +338,7 @@ class World:
                 client.misses_answer()
             self.step(RequestAbandoned(request_id))
 
-    def commit(self, group: str, name: str) -> None:
-        client = self.clients[group, name]
+    def commit_of(self, client: Any) -> OffsetCommitRequest | None:
         places = [
             OffsetCommitRequestTopic(
                 name=self.names.printed[topic_id].rstrip("'"),
@@ -346,15 +347,21 @@ class World:
             )
             for topic_id, index in sorted(client.uses)
         ]
-        if client.epoch == 0:
-            return
-        request = OffsetCommitRequest(
-            group_id=group,
+        if client.epoch <= 0:
+            return None
+        return OffsetCommitRequest(
+            group_id=client.group,
             generation_id_or_member_epoch=client.epoch,
             member_id=client.member_id,
             group_instance_id=client.instance,
             topics=tuple(places),
         )
+
+    def commit(self, group: str, name: str) -> None:
+        client = self.clients[group, name]
+        request = self.commit_of(client)
+        if request is None:
+            return
         is_member = client.member_id in getattr(self.shard.consumers.groups.get(group), "members", ())
         request_id = self.ask(None, request, 9)
         reply = next(reply for reply in self.turn_replies if reply.request_id == request_id)

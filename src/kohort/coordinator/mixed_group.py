@@ -82,6 +82,9 @@ class MixedGroups:
             # It is not kept in mind: who comes with an id that nobody has is a new member here.
             return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         error = _check_static(group, request, former_id)
+        if former_id is None and request.member_id and subscription.owned_partitions:
+            # It was removed, and does not know. What it uses is others', and it may not commit that as a new member.
+            error = ErrorCode.UNKNOWN_MEMBER_ID
         if error:
             return self._refuse_join(event, error, request.member_id)
         former = group.members.get(former_id or "")

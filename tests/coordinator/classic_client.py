@@ -1,0 +1,201 @@
+"""A client of the classic protocol, as real consumers are, for random histories: what it asks, uses and learns.
+
+An eager one uses nothing from the moment it joins until it has synced. A cooperative one goes on using what it has; it
+gives up what its assignment has no more, and then joins again. Whoever leads moves no partition that somebody says to
+own, so members of both sorts can be in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from consumer_world import TopicNames
+
+from kohort.coordinator.events import RequestId
+from kohort.wire.codec import encode
+from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+Place = tuple[str, int]
+PROTOCOL = "any"
+
+
+class ClassicClient:
+    def __init__(self, group: str, name: str, names: TopicNames, *, cooperative: bool, lives: int = 0) -> None:
+        self.group = group
+        self.name = name
+        self.names = names
+        self.cooperative = cooperative
+        self.instance = name if name in "st" else None
+        self.lives = lives
+        self.topics: tuple[str, ...] = ("t",)
+        self.former_id = ""
+        self.start()
+
+    def start(self) -> None:
+        """A new process; nothing of the last one is known."""
+        self.former_id = getattr(self, "member_id", "")
+        self.lives += 1
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self.member_id = ""
+        self.is_fenced = False
+        self.asked: RequestId | None = None
+        self._lose_everything()
+
+    def _lose_everything(self) -> None:
+        self.generation = -1
+        self.uses: frozenset[Any] = frozenset()
+        self.phase = "join"
+        self.is_mixed = False
+        """Whether its generation is of a consumer group: those have no leader."""
+        self._to_assign: JoinGroupResponse | None = None
+
+    @property
+    def epoch(self) -> int:
+        """For commits."""
+        return self.generation
+
+    def work(self) -> None:
+        """It takes what it is given at once."""
+
+    # -- what it asks
+
+    def request(self) -> tuple[Any, int]:
+        """The next request of its own accord, and its version."""
+        match self.phase:
+            case "join":
+                return self._join(), 9
+            case "sync":
+                return self._sync(), 5
+            case _:
+                body = HeartbeatRequest(
+                    group_id=self.group,
+                    generation_id=self.generation,
+                    member_id=self.member_id,
+                    group_instance_id=self.instance,
+                )
+                return body, 4
+
+    def _join(self) -> JoinGroupRequest:
+        if not self.cooperative:
+            self.uses = frozenset()
+        subscription = ConsumerProtocolSubscription(
+            topics=self.topics,
+            owned_partitions=tuple(
+                TopicPartition(topic=name, partitions=indexes) for name, indexes in rows(self._named(self.uses))
+            ),
+            generation_id=self.generation,
+        )
+        metadata = b"\0\2" + encode(subscription, 2)
+        return JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=(4000, 10_000)[len(self.topics) % 2],
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata),),
+        )
+
+    def _sync(self) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocol_name=PROTOCOL,
+            assignments=self._assignments() if self._to_assign is not None else (),
+        )
+
+    def _assignments(self) -> tuple[SyncGroupRequestAssignment, ...]:
+        """In turn, but what somebody owns stays with it, or waits until it is given up."""
+        assert self._to_assign is not None
+        wants = {}
+        owners: dict[Place, str] = {}
+        said = []
+        for member in self._to_assign.members:
+            subscription = subscription_of(member.metadata)
+            assert subscription is not None
+            wants[member.member_id] = set(subscription.topics)
+            said.append((subscription.generation_id, member.member_id, subscription.owned_partitions))
+        for _, member_id, owned in sorted(said, key=lambda one: -one[0]):
+            for row in owned:
+                for index in row.partitions:
+                    owners.setdefault((row.topic, index), member_id)
+        given: dict[str, list[Place]] = {member_id: [] for member_id in sorted(wants)}
+        for name, spec in sorted(self.names.present.items()):
+            subscribers = [member_id for member_id in given if name in wants[member_id]]
+            for index in range(spec.partitions if subscribers else 0):
+                member_id = subscribers[index % len(subscribers)]
+                if owners.get((name, index), member_id) == member_id:
+                    given[member_id].append((name, index))
+        return tuple(
+            SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(rows(places)))
+            for member_id, places in given.items()
+        )
+
+    def _named(self, partitions: Iterable[Any]) -> list[Place]:
+        """By name; those of topics that are gone are not said."""
+        named = {spec.topic_id: name for name, spec in self.names.present.items()}
+        return [(named[topic_id], index) for topic_id, index in partitions if topic_id in named]
+
+    # -- what it learns
+
+    def misses_answer(self) -> None:
+        self.asked = None
+        if self.phase == "sync":
+            self.phase = "join"
+
+    def learn(self, answer: Any) -> None:
+        self.asked = None
+        if answer.error_code:
+            return self._refused(answer)
+        match answer:
+            case JoinGroupResponse():
+                self.member_id, self.generation = answer.member_id, answer.generation_id
+                self.is_mixed = not answer.leader
+                leads = answer.leader == answer.member_id and not answer.skip_assignment
+                self._to_assign = answer if leads else None
+                self.phase = "sync"
+            case SyncGroupResponse():
+                found = assignment_in(answer.assignment) if answer.assignment else {}
+                assert found is not None
+                present = self.names.present
+                assigned = {(present[t].topic_id, i) for t, indexes in found.items() if t in present for i in indexes}
+                gives_up = self.cooperative and bool(self.uses - assigned)
+                self.uses = frozenset(assigned)
+                self.phase = "join" if gives_up else "stable"
+        return None
+
+    def _refused(self, answer: JoinGroupResponse | SyncGroupResponse | HeartbeatResponse) -> None:
+        match answer.error_code:
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                assert isinstance(answer, JoinGroupResponse)
+                self.member_id = answer.member_id
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                self.phase = "join"
+            case ErrorCode.ILLEGAL_GENERATION:
+                self._lose_everything()
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self._lose_everything()
+                self.is_fenced = True
+            case ErrorCode.NOT_COORDINATOR | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                if self.phase == "sync":
+                    self.phase = "join"
+            case _:
+                self.begin_again()
+
+
+def rows(places: Iterable[Place]) -> list[tuple[str, tuple[int, ...]]]:
+    found: dict[str, list[int]] = {}
+    for name, index in sorted(places):
+        found.setdefault(name, []).append(index)
+    return [(name, tuple(indexes)) for name, indexes in found.items()]

@@ -1,0 +1,273 @@
+"""Random histories of groups that change their protocol: clients of both, restarted with the other one at any time.
+
+The world, its faults and its checks are those of test_consumer_properties.py: one owner a partition, live state is the
+replay of the log, no epoch goes back. What the classic clients add:
+
+- what a member uses, whichever protocol it speaks, the group has assigned to it, from the moment of an upgrade on;
+- no number is ever taken twice, as generation or as epoch, and no two members are told that they lead the same one;
+- once the faults end, every partition of their topics is used by exactly one of the clients that are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from classic_client import ClassicClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_consumer_properties import CONFIG, GROUPS, Consumer, World, action, end_turn, group, hold, name, play
+
+from kohort.coordinator.consumer_responses import state_name
+from kohort.coordinator.state import HardState, Phase
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.offset_commit import OffsetCommitResponse
+
+KINDS = ("consumer", "eager", "cooperative")
+Client = Consumer | ClassicClient
+
+
+class MixedWorld(World):
+    """`a` and `t` begin as consumers, the others with the classic protocol."""
+
+    config = replace(CONFIG, group_initial_rebalance_delay_ms=0)
+    clients: dict[tuple[str, str], Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders: dict[tuple[str, int], str] = {}
+        self.replayed = HardState()
+        self.replayed_to = 0
+        self.next_full_check = 0
+        for place, kind in zip("bcs", ("eager", "cooperative", "eager"), strict=True):
+            for group_id in GROUPS:
+                self._begin(group_id, place, kind)
+
+    def _begin(self, group_id: str, name: str, kind: str) -> None:
+        former = self.clients[group_id, name]
+        client: Client
+        if kind == "consumer":
+            client = Consumer(group_id, name)
+            client.lives = former.lives
+            client.start()
+        else:
+            client = ClassicClient(group_id, name, self.names, cooperative=kind == "cooperative", lives=former.lives)
+        client.topics = former.topics
+        self.clients[group_id, name] = client
+
+    # -- checks
+
+    def check_log(self) -> None:
+        """With each turn what it wrote, now and then all of it."""
+        for record in self.log[self.replayed_to :]:
+            self.replayed.apply(record)
+        self.replayed_to = len(self.log)
+        assert vars(self.replayed) == vars(self.shard.hard)
+        if self.replayed_to >= self.next_full_check:
+            self.next_full_check = self.replayed_to + 60
+            super().check_log()
+
+    def check_uses(self) -> None:
+        for place in self.running:
+            client = self.clients[place]
+            consumers = self.shard.consumers.groups.get(client.group)
+            if consumers is None or client.member_id not in consumers.members:
+                continue
+            state = consumers.state_of(client.member_id)
+            if isinstance(client, ClassicClient):
+                if not client.is_mixed and client.generation != state.member_epoch:
+                    continue  # a static member that missed a generation: the classic protocol gives its partitions away
+            elif client.epoch <= 0:
+                continue
+            here = {(topic_id, index) for topic_id, index in client.uses if topic_id in self.catalog.by_id}
+            lost = here - state.assigned.keys() - state.revoking.keys()
+            assert not lost, f"{client.member_id} uses {lost}, which the group took from it"
+
+    def end_turn(self) -> None:
+        for reply in self.turn_replies:
+            client = self.open.get(reply.request_id)
+            if isinstance(reply.body, JoinGroupResponse) and not reply.body.error_code and client is not None:
+                self._check_number(client.group, reply.body)
+        super().end_turn()
+        for group_id, classic in self.shard.running.groups.items():
+            number = max(classic.generation_id, self.shard.hard.generations.get(group_id, 0))
+            assert number >= self.epochs[group_id], "a group's number goes back"
+            self.epochs[group_id] = number
+
+    def _check_number(self, group_id: str, answer: JoinGroupResponse) -> None:
+        if not answer.leader:
+            return
+        former = self.leaders.setdefault((group_id, answer.generation_id), answer.leader)
+        group = self.shard.running.groups.get(group_id)
+        renamed = group is not None and answer.leader in group.members and former not in group.members
+        assert former == answer.leader or renamed, f"{former} and {answer.leader} lead {answer.generation_id}"
+
+    # -- what may happen
+
+    def beat(self, group: str, name: str, hold_ms: int, fate: str) -> None:
+        client = self.clients[group, name]
+        if not isinstance(client, ClassicClient):
+            return super().beat(group, name, hold_ms, fate)
+        if client.is_fenced:
+            client.start()
+        self.running.add((group, name))
+        if client.asked is not None:
+            client.misses_answer()
+        body, version = client.request()
+        if not isinstance(body, HeartbeatRequest):
+            hold_ms = 0
+        if fate != "no request":
+            self.ask(client, body, version, hold_ms)
+        if fate == "twice":
+            self.ask(client, body, version, hold_ms)
+        if fate in ("no answer", "no request"):
+            client.misses_answer()
+        return None
+
+    def work(self, group: str, name: str) -> None:
+        if not isinstance(self.clients[group, name], ClassicClient):
+            super().work(group, name)
+
+    def subscribe(self, group: str, name: str, topics: int) -> None:
+        client = self.clients[group, name]
+        super().subscribe(group, name, topics)
+        if isinstance(client, ClassicClient) and client.asked is None:
+            client.phase = "join"
+
+    def leave(self, group: str, name: str, epoch: int) -> None:
+        client = self.clients[group, name]
+        if not isinstance(client, ClassicClient):
+            return super().leave(group, name, epoch)
+        identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance)
+        self.running.discard((group, name))
+        if client.member_id:
+            self.ask(None, LeaveGroupRequest(group_id=group, members=(identity,)), 5)
+        client.start()
+        return None
+
+    def former(self, group: str, name: str, epoch: int) -> None:
+        client = self.clients[group, name]
+        if not isinstance(client, ClassicClient):
+            return super().former(group, name, epoch)
+        if client.former_id:
+            generation = max(self.epochs[group] - epoch, 0)
+            request = HeartbeatRequest(
+                group_id=group,
+                generation_id=generation,
+                member_id=client.former_id,
+                group_instance_id=client.instance,
+            )
+            self.ask(None, request, 4)
+        return None
+
+    def commit(self, group: str, name: str) -> None:
+        client = self.clients[group, name]
+        if not isinstance(client, ClassicClient):
+            return super().commit(group, name)
+        consumers = self.shard.consumers.groups.get(group)
+        is_member = consumers is not None and client.member_id in consumers.members
+        request = self.commit_of(client)
+        if request is None:
+            return None
+        request_id = self.ask(None, request, 8)
+        body = next(reply.body for reply in self.turn_replies if reply.request_id == request_id)
+        if consumers is None or not is_member or (group, name) not in self.running or not client.is_mixed:
+            return None
+        assert isinstance(body, OffsetCommitResponse)
+        errors = {p.error_code for topic in body.topics for p in topic.partitions}
+        is_current = client.generation == consumers.state_of(client.member_id).member_epoch
+        assert errors <= ({0} if is_current else {22}), errors
+        return None
+
+    def classic_join(self, group: str) -> None:
+        """Somebody who has joined, and never does anything again."""
+        client = ClassicClient(group, "z", self.names, cooperative=False)
+        self.ask(None, client.request()[0], 3)
+
+    def switch(self, group: str, name: str, kind: str, how: str) -> None:
+        """The process ends, in one way or another, and begins again with this protocol."""
+        if how == "leave":
+            self.leave(group, name, -1)
+        elif how == "away" and self.clients[group, name].instance is not None:
+            self.leave(group, name, -2)
+        self.running.discard((group, name))
+        self._begin(group, name, kind)
+
+
+def end_of(world: MixedWorld) -> None:
+    """Nobody asks any more: what is parked is answered, and every member's session ends."""
+    world.advance(1_000_000)
+    world.end_turn()
+    assert not world.open, "requests without a reply"
+    assert not any(group.members for group in world.shard.consumers.groups.values())
+    assert not any(group.members for group in world.shard.running.groups.values())
+    world.sweep()
+    world.sweep()
+    world.end_turn()
+    assert not world.shard.consumers.groups
+    assert not world.shard.running.groups
+    assert world.shard.next_deadline() is None
+
+
+def share(world: MixedWorld, names: tuple[str, ...]) -> None:
+    """Only these ask from now on, and nothing fails any more."""
+    for member in world.clients.values():
+        if member.name not in names or member.group != "g":
+            world.running.discard((member.group, member.name))
+    for setting in ("handover.max.partitions", "hold.until.timestamp.ms", "initial.rebalance.delay.ms"):
+        world.configure("g", f"consumer.{setting}", 0)
+    world.cooperate("g", names, 40)
+    members = [world.clients["g", name] for name in names]
+    ids = sorted(member.member_id for member in members)
+    consumers, classic = world.shard.consumers.groups.get("g"), world.shard.running.groups.get("g")
+    if any(isinstance(member, Consumer) for member in members):
+        assert consumers is not None
+    if consumers is not None:
+        assert (state_name(consumers), sorted(consumers.members)) == ("Stable", ids)
+    else:
+        assert classic is not None
+        assert (classic.phase, sorted(classic.members)) == (Phase.STABLE, ids)
+    used = [partition for member in members for partition in member.uses if partition[0] in world.catalog.by_id]
+    assert len(used) == len(set(used))
+    assert set(used) == {
+        (spec.topic_id, index)
+        for spec in world.catalog.by_name.values()
+        if any(spec.name in member.topics for member in members)
+        for index in range(spec.partitions)
+    }
+
+
+kind = st.sampled_from(KINDS)
+switch = st.tuples(st.just("switch"), st.just("g"), name, kind, st.sampled_from(("die", "die", "leave", "away")))
+beat = st.tuples(st.just("beat"), group, name, hold, st.sampled_from(("", "", "", "no answer", "twice", "no request")))
+few = st.tuples(
+    st.just("cooperate"),
+    st.just("g"),
+    st.lists(name, min_size=2, max_size=4, unique=True).map(tuple),
+    st.integers(2, 12),
+)
+mixed_action = st.one_of(action, *[few] * 12, *[switch] * 12, *[beat] * 6)
+"""A few run for a while, then one changes; now and then something happens in between."""
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@given(st.lists(mixed_action, min_size=15, max_size=40))
+def test_histories(actions: list[tuple[Any, ...]]) -> None:
+    world = MixedWorld()
+    play(world, actions)
+    world.end_turn()
+    end_of(world)
+
+
+@pytest.mark.conformance("N18")
+@settings(derandomize=True, database=None, deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(st.lists(mixed_action, min_size=5, max_size=25), st.lists(name, min_size=1, max_size=4, unique=True).map(tuple))
+def test_whoever_is_left_shares_everything(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
+    """Whatever came before: once only these ask, and nothing fails any more, each comes to its part in bounded time."""
+    world = MixedWorld()
+    play(world, actions)
+    world.end_turn()
+    share(world, names)
