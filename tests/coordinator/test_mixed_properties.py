@@ -17,7 +17,7 @@ import pytest
 from classic_client import ClassicClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_consumer_properties import CONFIG, GROUPS, Consumer, World, action, end_turn, group, hold, name, play
+from test_consumer_properties import CONFIG, GROUPS, Consumer, World, action, group, hold, name, play
 
 from kohort.coordinator.consumer_responses import state_name
 from kohort.coordinator.state import HardState, Phase
