@@ -34,6 +34,8 @@ class ClassicClient:
         self.instance = name if name in "st" else None
         self.lives = lives
         self.topics: tuple[str, ...] = ("t",)
+        self.pattern = ""
+        """Of its subscription as a client of the other protocol; here it means nothing."""
         self.former_id = ""
         self.start()
 
@@ -64,6 +66,9 @@ class ClassicClient:
 
     def work(self) -> None:
         """It takes what it is given at once."""
+
+    def wants(self, topic: str) -> bool:
+        return topic in self.topics
 
     # -- what it asks
 

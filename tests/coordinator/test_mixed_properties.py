@@ -55,7 +55,7 @@ class MixedWorld(World):
             client.start()
         else:
             client = ClassicClient(group_id, name, self.names, cooperative=kind == "cooperative", lives=former.lives)
-        client.topics = former.topics
+        client.topics, client.pattern = former.topics, former.pattern
         self.clients[group_id, name] = client
 
     # -- checks
@@ -235,7 +235,7 @@ def share(world: MixedWorld, names: tuple[str, ...]) -> None:
     assert set(used) == {
         (spec.topic_id, index)
         for spec in world.catalog.by_name.values()
-        if any(spec.name in member.topics for member in members)
+        if any(member.wants(spec.name) for member in members)
         for index in range(spec.partitions)
     }
 
