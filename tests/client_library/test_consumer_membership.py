@@ -350,9 +350,15 @@ def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None
     driver.answer(1, (0,))
     driver.take(Revoke)
     assert driver.member.trusted_until() == 5_000
+    driver.until_due()
+    driver.take(Doubtful)
+    driver.beat()
     driver.member.revoked(driver.now)
+    driver.answer(1)
     driver.take(Ask)
+    assert driver.member.trusted_until() == 5_000, "the coordinator does not know yet that it has given up"
     driver.answer(2)
+    driver.take(Assured)
     assert driver.member.trusted_until() == driver.now + 60_000
 
 

@@ -353,15 +353,16 @@ class ConsumerMembership:
         self._assured_at = self._sent_at
         since = self._sent_at if self._unanswered_since is None else self._unanswered_since
         self._unanswered_since = None
-        if self._doubtful:
-            self._doubtful = False
-            self._actions.append(Assured())
-        if not self._revoking:
-            self._revoke_since = None
+        if not self._revoking and not self._say_owned:
+            self._revoke_since = None  # the coordinator has heard what is given up
         if response.assignment is not None:
             self._target = _partitions(response.assignment)
             if self._advance():
                 self._revoke_since = since
+        until = self.trusted_until()
+        if self._doubtful and (until is None or now < until):
+            self._doubtful = False
+            self._actions.append(Assured())
         self._heartbeat_at = self._sent_at + self.interval_ms
         if self._say_owned or self._say_subscription:
             self._ask(now)

@@ -276,6 +276,8 @@ class ConsumerChecks:
         if request.member_epoch < 0:
             if response.member_epoch != request.member_epoch:
                 self._broken("who leaves is told so", facts, f"{member_id}: {response.member_epoch}")
+            if request.member_epoch == AWAY and not any(h.epoch == AWAY for h in facts.states.get(member_id, [])):
+                self._broken("a static member's place is kept", facts, f"{member_id} is away, {facts.states}")
             return
         self._check_told(facts, request, response)
         self._seen(facts, member_id, broker.state.now - (self.world.now - asked.asked_at))

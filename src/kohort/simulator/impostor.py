@@ -1,6 +1,7 @@
 """The liar of consumer groups: strangers that never heartbeat again, epochs of the future, requests that make no sense.
 
-It does not say what only the member itself may say: who knows a member's id and its epoch is that member.
+It does not say in a heartbeat what only the member itself may say: who knows a member's id and its epoch is that
+member. It commits in its name, though, at epochs that are over, too.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ class Impostor(Garbler):
 
     def _commit(self, link: Link, member_id: str, epoch: int) -> None:
         partition = OffsetCommitRequestPartition(partition_index=self.random.randrange(3), committed_offset=7)
+        past = max(epoch - 1_000 - self.random.randrange(4), 1)
         request = OffsetCommitRequest(
             group_id=self.options["group"],
-            generation_id_or_member_epoch=self.random.choice((epoch, -1)),
+            generation_id_or_member_epoch=self.random.choice((epoch, past, past, -1)),
             member_id=self.random.choice((member_id, "nobody-at-all")),
             topics=(OffsetCommitRequestTopic(name="orders", partitions=(partition,)),),
         )
