@@ -7,16 +7,10 @@ moves, the texts here move with it.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
+from consumer_bugs import CONSUMER_BUGS
+from planting import Bug, run
 
-ROOT = Path(__file__).parents[2]
 REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
 OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
@@ -24,14 +18,6 @@ FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
 PATTERNS, RESOLUTIONS = "coordinator/consumer_patterns.py", "coordinator/resolutions.py"
 TARGETS, HANDOVER = "coordinator/consumer_targets.py", "coordinator/handover.py"
 SETTINGS, STATE, START = "coordinator/group_settings.py", "broker/state.py", "broker/start.py"
-
-
-@dataclass(frozen=True)
-class Bug:
-    what: str
-    changes: tuple[tuple[str, str, str], ...]
-    """Module, what stands there, what stands there instead."""
-    caught_by: tuple[str, ...]
 
 
 BUGS = (
@@ -493,21 +479,10 @@ BUGS = (
 )
 
 
-def run(changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...]) -> dict[str, str | None]:
-    """What each catcher saw."""
-    process = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("catcher.py"))],
-        input=json.dumps({"changes": changes, "catchers": catchers}),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-    )
-    assert process.returncode == 0, process.stderr
-    return dict(json.loads(line) for line in process.stdout.splitlines())
+ALL = (*BUGS, *CONSUMER_BUGS)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=[bug.what for bug in BUGS])
+@pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     seen = run(bug.changes, bug.caught_by)
     assert set(seen) == set(bug.caught_by)
@@ -515,5 +490,5 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
 
 
 def test_without_a_bug_nothing_is_seen() -> None:
-    seen = run((), tuple(dict.fromkeys(catcher for bug in BUGS for catcher in bug.caught_by)))
+    seen = run((), tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by)))
     assert {catcher: what for catcher, what in seen.items() if what is not None} == {}

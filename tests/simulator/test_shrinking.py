@@ -50,6 +50,7 @@ SEEN_AS = {
         ("old generations are refused", "members commit, nobody else"),
         ("member", "liar"),
     ),
+    "a heartbeat that comes twice is fenced": (("a client that behaves is understood",), ("consumer",)),
     "the former self of a static member is not fenced": (("who is fenced is told so",), ("member",)),
     "what a turn decided is written with the next one; until then only memory has it, and shows it": (
         ("no reply before durability",),
@@ -66,7 +67,7 @@ def planted(what: str) -> Any:
     assert spec.loader is not None
     module = sys.modules["planted_bugs"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return next(bug.changes for bug in module.BUGS if bug.what == what)
+    return next(bug.changes for bug in module.ALL if bug.what == what)
 
 
 @pytest.mark.parametrize("what", SEEN_AS)

@@ -1,0 +1,397 @@
+"""Known bugs of consumer groups (KIP-848), on both sides of the wire; test_mutations.py plants them."""
+
+from __future__ import annotations
+
+from planting import Bug
+
+GROUP, TARGETS = "coordinator/consumer_group.py", "coordinator/consumer_targets.py"
+HOLDS, RUNNING = "coordinator/consumer_holds.py", "coordinator/consumer_running.py"
+STEP, CHECKS, FENCING = "coordinator/reconciliation.py", "coordinator/consumer_checks.py", "coordinator/fencing.py"
+CLIENT = "client/consumer_membership.py"
+SIMULATOR = "simulator of consumer"
+MEMBER_TEST = "tests/client_library/test_consumer_membership.py::"
+
+CONSUMER_BUGS = (
+    Bug(
+        "partitions go to others before they are given up",
+        ((STEP, "    if revoking and _still_has_any(owned, revoking):\n", "    if False:\n"),),
+        (
+            "consumer_revoke.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a heartbeat that does not say what it owns acknowledges",
+        ((STEP, "return owned is None or any(", "return owned is not None and any("),),
+        (
+            "consumer_revoke.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a partition is given to a second member",
+        (
+            (
+                STEP,
+                " or current_epoch_of(partition) == FREE:",
+                ":\n            assigned[partition] = target_epoch\n        elif True:",
+            ),
+        ),
+        (
+            "consumer_join.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a partition is got at the member's old epoch",
+        (
+            (
+                STEP,
+                "            assigned[partition] = target_epoch\n",
+                "            assigned[partition] = member.member_epoch\n",
+            ),
+        ),
+        (
+            "consumer_join.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "another subscription asks for no new target",
+        ((GROUP, 'self.targets.bump(group, now, "a member\'s subscription changed", member_id)', "pass"),),
+        (
+            "consumer_subscription.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "the group epoch does not rise",
+        (
+            (
+                RUNNING,
+                "known.epoch if known is not None else 0,",
+                "known.epoch - 1 if known is not None and known.epoch else 0,",
+            ),
+        ),
+        (
+            "consumer_join.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "epochs begin anew after the group was deleted",
+        (
+            (
+                GROUP,
+                "self._emit(generation_record(group.group_id, self._consumers.highest_epoch(group.group_id)))",
+                "pass",
+            ),
+        ),
+        ("consumer_expiry.txt",),
+    ),
+    Bug(
+        "a first heartbeat is held",
+        (
+            (GROUP, "hold_ms = 0 if tell else", "hold_ms = 0 if tell and request.member_epoch else"),
+            (
+                HOLDS,
+                "told = self._told.get((group.group_id, member_id), 0)",
+                "told = self._told.get((group.group_id, member_id), settings.heartbeat_interval_ms)",
+            ),
+        ),
+        (SIMULATOR,),
+    ),
+    Bug(
+        "the heartbeat of a member that owes a revocation is held",
+        (
+            (
+                HOLDS,
+                "if state.state is Reconciliation.UNREVOKED_PARTITIONS or not settings.heartbeat_hold_enable:",
+                "if not settings.heartbeat_hold_enable:",
+            ),
+        ),
+        (SIMULATOR,),
+    ),
+    Bug(
+        "a held heartbeat waits as long as it may, whatever the client waits for",
+        (
+            (
+                HOLDS,
+                "return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)",
+                "return allowed_ms",
+            ),
+        ),
+        (
+            "consumer_held.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a request waits behind a held heartbeat",
+        ((HOLDS, "        self.let_go(group, member_id, now)\n\n    def abandon", "\n    def abandon"),),
+        (
+            "consumer_held.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "held heartbeats are forgotten when the shard goes elsewhere",
+        (
+            (
+                HOLDS,
+                "            self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)\n",
+                "            pass\n",
+            ),
+        ),
+        (
+            "consumer_held.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "only a join begins the session anew",
+        (
+            (
+                GROUP,
+                "        self.arm_session(group, member_id, now)\n        is_full",
+                (
+                    "        if request.member_epoch == 0:\n"
+                    "            self.arm_session(group, member_id, now)\n"
+                    "        is_full"
+                ),
+            ),
+        ),
+        (
+            "consumer_held.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "who does not give up is not removed",
+        (
+            (
+                GROUP,
+                (
+                    '                    self._expire(group, member_id, now, "member removed", why, waited)\n'
+                    '            case "consumer join"'
+                ),
+                '                    pass\n            case "consumer join"',
+            ),
+        ),
+        (
+            "consumer_revoke.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "who must give up has no time limit after a restart",
+        (
+            (
+                GROUP,
+                (
+                    "                if revokes and not is_classic(member):\n"
+                    "                    self._running.deadlines.set("
+                    "(REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)\n"
+                ),
+                "",
+            ),
+        ),
+        (
+            "consumer_restart.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a static member that is back has no target",
+        (
+            (
+                GROUP,
+                "                self._emit(target_record(group.group_id, member_id, target_value(target)))\n",
+                "                pass\n",
+            ),
+        ),
+        (
+            "consumer_static.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a static member that goes for a while is removed",
+        ((GROUP, "        if request.member_epoch == LEFT_FOR_A_WHILE:\n", "        if False:\n"),),
+        (
+            "consumer_static.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "an instance id in use is taken over",
+        (
+            (
+                GROUP,
+                "if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE or is_classic(group.members[holder]):",
+                "if holder != member_id:",
+            ),
+        ),
+        (
+            "consumer_static.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "who missed two answers is fenced",
+        ((GROUP, "            after = replace(after, previous_member_epoch=said)\n", ""),),
+        (
+            "consumer_lost_answers.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a heartbeat that comes twice is fenced",
+        (
+            (
+                CHECKS,
+                (
+                    "    if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):\n"
+                    "        return None\n"
+                ),
+                "",
+            ),
+        ),
+        (
+            "consumer_lost_answers.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a target has members that are gone",
+        (
+            (
+                TARGETS,
+                "full = {m: _flat(result.get(m, {})) for m in group.members}",
+                "full = {m: _flat(assignment) for m, assignment in result.items()}",
+            ),
+        ),
+        (
+            "consumer_off_loop_late.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "what a member has is told and not written",
+        (
+            (
+                GROUP,
+                "self._emit(current_record(group.group_id, member_id, current_value(after)))",
+                "self._hard.apply(current_record(group.group_id, member_id, current_value(after)))",
+            ),
+        ),
+        (
+            "consumer_join.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a target is used and not written",
+        (
+            (
+                TARGETS,
+                "self._consumers.emit(target_record(group.group_id, member_id, target_value(target)))",
+                "self._consumers.hard.apply(target_record(group.group_id, member_id, target_value(target)))",
+            ),
+        ),
+        (
+            "consumer_join.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "a commit of an epoch before the partition was got is accepted",
+        (
+            (
+                FENCING,
+                "return since is not None and since <= epoch <= state.member_epoch",
+                "return since is not None and epoch <= state.member_epoch",
+            ),
+        ),
+        ("consumer_offsets.txt",),
+    ),
+    Bug(
+        "topics that grow are not noticed",
+        (
+            (
+                GROUP,
+                "if group.members and self.targets.hash(group) != group.metadata_hash:",
+                "if group.members and not group.metadata_hash:",
+            ),
+        ),
+        (
+            "consumer_topics.txt",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "two targets for an epoch",
+        (
+            (
+                TARGETS,
+                "        elif group_id not in self._asked:\n            self._make(group, now)",
+                "        else:\n            self._make(group, now)",
+            ),
+            (
+                TARGETS,
+                (
+                    "        if self._asked.get(group.group_id) != event.epoch:\n"
+                    "            return\n"
+                    "        del self._asked[group.group_id]\n"
+                ),
+                "        self._asked.pop(group.group_id, None)\n",
+            ),
+        ),
+        (SIMULATOR,),
+    ),
+    Bug(
+        "client: says that it gave up before it did",
+        ((CLIENT, "owned = self.owned | self._target if", "owned = self._target if"),),
+        (
+            f"{MEMBER_TEST}test_a_full_report_while_it_gives_up_still_has_what_it_gives_up",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "client: says nothing again after a lost answer",
+        (
+            (
+                CLIENT,
+                (
+                    "            self._forget_request()\n"
+                    "            self._say_all = True\n"
+                    "            self._back_off(now, chance)"
+                ),
+                "            self._forget_request()\n            self._back_off(now, chance)",
+            ),
+        ),
+        (f"{MEMBER_TEST}test_after_an_answer_that_did_not_come_everything_is_said_again",),
+    ),
+    Bug(
+        "client: counts its session from the answer",
+        ((CLIENT, "        self._assured_at = self._sent_at\n", "        self._assured_at = now\n"),),
+        (
+            f"{MEMBER_TEST}test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered",
+            SIMULATOR,
+        ),
+    ),
+    Bug(
+        "client: keeps what it had when it is fenced",
+        (
+            (
+                CLIENT,
+                "        self.owned = self._target = self._revoking = NONE\n",
+                "        self._target = self._revoking = NONE\n",
+            ),
+        ),
+        (
+            f"{MEMBER_TEST}test_fenced_it_loses_everything_and_joins_again",
+            SIMULATOR,
+        ),
+    ),
+)
