@@ -124,3 +124,25 @@ def test_a_restart_of_the_server_keeps_epochs_and_assignments(
         assert (found.epoch, dict(found.current), say_all(a, b)) == (epoch, states, held)
         c = group.start("c")
         group.wait_assigned([2, 2, 2], a, b, c)
+
+
+def test_the_server_is_killed_while_the_group_changes(server: KohortServer, bootstrap: str, unique: str) -> None:
+    """Nothing that was produced is left out, nothing that was committed is read again, nobody owns what another has."""
+    create_topic(bootstrap, unique, PARTITIONS)
+    with consumers(bootstrap, unique) as group:
+        group.start("a")
+        group.start("b", instance="b")
+        for number, sizes in enumerate(([2, 2, 2], [1, 1, 2, 2], [1, 1, 1, 1, 2])):
+            produce("confluent", bootstrap, unique, [f"v{number}.{n}" for n in range(60)], PARTITIONS)
+            group.start(f"c{number}")
+            server.kill()
+            server.start()
+            produce("confluent", bootstrap, unique, [f"w{number}.{n}" for n in range(60)], PARTITIONS)
+            group.wait(lambda of=120 * (number + 1): len(set(group.values())) == of, "all values")
+            group.wait_assigned(sizes, *group.workers)
+        values = group.values()
+        again = len(values) - len(set(values))
+        assert again < 60, "what was read and not committed when the server died may come again, no more"
+        found = coordinated(server, unique)
+        assert len(found.owners) == PARTITIONS
+        assert state_name(found) == "Stable"

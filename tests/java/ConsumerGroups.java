@@ -210,6 +210,28 @@ public class ConsumerGroups {
     step("assignors");
   }
 
+  static void patterns() throws Exception {
+    String g = "java-pattern";
+    create("java-re-a", 2);
+    create("java-re-b", 2);
+    create("other-java-re", 2);
+    Subscribing subscribing = (consumer, listener) -> consumer.subscribe(new SubscriptionPattern("java-re-[a-z]"), listener);
+    Member a = new Member(g, subscribing), b = new Member(g, subscribing);
+    awaitSizes(List.of(2, 2), a, b);
+    create("java-re-c", 2);
+    long created = awaitSizes(List.of(3, 3), a, b);
+    produce("java-re-c", 2, 0, 20);
+    await("20 values", () -> values(a, b).size() == 20);
+    admin.deleteTopics(List.of("java-re-a")).all().get(10, TimeUnit.SECONDS);
+    awaitSizes(List.of(2, 2), a, b);
+    a.leave();
+    b.leave();
+    Member bad = new Member(g, (consumer, listener) -> consumer.subscribe(new SubscriptionPattern("java-(re"), listener));
+    await("an error", () -> bad.failure != null);
+    check(bad.failure instanceof InvalidRegularExpression, "a pattern that is none: " + bad.failure);
+    step("patterns: a new topic after " + created + " ms");
+  }
+
   public static void main(String[] arguments) throws Exception {
     bootstrap = arguments[0];
     admin = Admin.create(Map.of("bootstrap.servers", (Object) bootstrap));
@@ -218,6 +240,7 @@ public class ConsumerGroups {
       staticMembers();
       topics();
       assignors();
+      patterns();
     } catch (Throwable failure) {
       failure.printStackTrace();
       System.exit(1);

@@ -35,7 +35,7 @@ def test_the_java_clients(classpath: str, server: KohortServer) -> None:
 
 def test_groups_of_the_consumer_protocol(classpath: str, server: KohortServer) -> None:
     out = java(classpath, str(HERE / "ConsumerGroups.java"), server.bootstrap_servers, timeout=180)
-    assert out.count("ok ") == 4, out
+    assert out.count("ok ") == 5, out
 
 
 def test_held_heartbeats(classpath: str) -> None:
