@@ -96,9 +96,11 @@ class Group:
         self._changed = threading.Condition()
         self.workers: list[Worker] = []
 
-    def start(self, name: str, *, instance: str | None = None, client: str | None = None) -> Worker:
-        """Start a member; of another client than the group's if said."""
-        options = self._options | ({"client": client} if client else {})
+    def start(
+        self, name: str, *, instance: str | None = None, client: str | None = None, protocol: str | None = None
+    ) -> Worker:
+        """Start a member; of another client or protocol than the group's if said."""
+        options = self._options | ({"client": client} if client else {}) | ({"protocol": protocol} if protocol else {})
         worker = Worker(self._changed, name=name, instance=instance, **options)
         self.workers.append(worker)
         return worker

@@ -1,0 +1,148 @@
+"""Running groups that change their protocol: confluent-kafka's consumers, restarted one by one with the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import ConsumerGroupType
+from confluent_kafka.admin import AdminClient
+from group import Group, Worker
+from produce import create_topic, produce
+
+from kohort.testing import KohortServer
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
+PARTITIONS = 6
+BATCH = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(
+        group_min_session_timeout_ms=1_000,
+        group_initial_rebalance_delay_ms=200,
+        group_consumer_session_timeout_ms=3_000,
+        group_consumer_min_session_timeout_ms=1_000,
+        group_consumer_heartbeat_interval_ms=1_000,
+        group_consumer_min_heartbeat_interval_ms=100,
+        group_consumer_assignment_interval_ms=0,
+    ) as running:
+        yield running
+
+
+class Rolled:
+    """A group, and what was produced for it up to now."""
+
+    def __init__(self, bootstrap: str, name: str, *, cooperative: bool) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self.produced = 0
+        create_topic(bootstrap, name, PARTITIONS)
+        self.group = Group("confluent", bootstrap, name, name, cooperative=cooperative, session_timeout_ms=3_000)
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def more(self) -> None:
+        produce(
+            "confluent",
+            self.bootstrap,
+            self.name,
+            [f"v{n}" for n in range(self.produced, self.produced + BATCH)],
+            PARTITIONS,
+        )
+        self.produced += BATCH
+
+    def settles(self, *workers: Worker) -> None:
+        """They share all partitions, and everything that was produced is read."""
+        share = PARTITIONS // len(workers)
+        self.group.wait_assigned([share] * len(workers), *workers)
+        self.more()
+        self.group.wait(lambda: len(set(self.group.values())) == self.produced, f"{self.produced} values")
+
+    def restart(self, worker: Worker, name: str, protocol: str, *, instance: str | None = None) -> Worker:
+        worker.close()
+        self.more()
+        return self.group.start(name, protocol=protocol, instance=instance)
+
+    @property
+    def type(self) -> ConsumerGroupType:
+        (listed,) = [g for g in self.admin.list_consumer_groups().result(10).valid if g.group_id == self.name]
+        return listed.type
+
+    def nothing_went_wrong(self) -> None:
+        """No value is missing, and none was read twice, but for those whose commit was refused and told so."""
+        values = self.group.values()
+        assert set(values) == {f"v{n}" for n in range(self.produced)}
+        errors = [error for worker in self.group.workers for error in worker.errors]
+        assert len(values) == len(set(values)) or errors, "read twice, although every commit succeeded"
+        assert not [error for error in errors if "commit" not in error.lower() and "REBALANCE" not in error], errors
+
+
+@pytest.mark.conformance("N18", "J35", "H13")
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_a_group_is_rolled_over_to_the_consumer_protocol_and_back(
+    server: KohortServer, bootstrap: str, unique: str, cooperative: bool
+) -> None:
+    rolled = Rolled(bootstrap, unique, cooperative=cooperative)
+    with rolled.group as group:
+        a, b = group.start("a"), group.start("b")
+        rolled.settles(a, b)
+        assert rolled.type is ConsumerGroupType.CLASSIC
+        # While a third one comes, both kinds are there, and everybody has a part.
+        c = group.start("c", protocol="consumer")
+        rolled.settles(a, b, c)
+        assert rolled.type is ConsumerGroupType.CONSUMER
+        a = rolled.restart(a, "a2", "consumer")
+        rolled.settles(a, b, c)
+        b = rolled.restart(b, "b2", "consumer")
+        rolled.settles(a, b, c)
+        # And back.
+        a = rolled.restart(a, "a3", "classic")
+        rolled.settles(a, b, c)
+        b = rolled.restart(b, "b3", "classic")
+        rolled.settles(a, b, c)
+        assert rolled.type is ConsumerGroupType.CONSUMER
+        c = rolled.restart(c, "c2", "classic")
+        rolled.settles(a, b, c)
+        assert rolled.type is ConsumerGroupType.CLASSIC
+        rolled.nothing_went_wrong()
+        group.close()
+
+
+def test_static_members_change_their_protocol_without_a_rebalance(
+    server: KohortServer, bootstrap: str, unique: str
+) -> None:
+    rolled = Rolled(bootstrap, unique, cooperative=False)
+    with rolled.group as group:
+        a, b = group.start("a", instance="i-a"), group.start("b", instance="i-b")
+        rolled.settles(a, b)
+        of_a, of_b = a.assigned, b.assigned
+        rebalances = len(b.rebalances)
+        a = rolled.restart(a, "a2", "consumer", instance="i-a")
+        rolled.settles(a, b)
+        assert rolled.type is ConsumerGroupType.CONSUMER
+        assert (a.assigned, b.assigned) == (of_a, of_b)
+        assert len(b.rebalances) == rebalances, "nobody else is disturbed"
+        b = rolled.restart(b, "b2", "consumer", instance="i-b")
+        rolled.settles(a, b)
+        assert (a.assigned, b.assigned) == (of_a, of_b)
+        a = rolled.restart(a, "a3", "classic", instance="i-a")
+        rolled.settles(a, b)
+        assert (a.assigned, b.assigned) == (of_a, of_b)
+        b = rolled.restart(b, "b3", "classic", instance="i-b")
+        rolled.settles(a, b)
+        assert rolled.type is ConsumerGroupType.CLASSIC
+        rolled.nothing_went_wrong()
+
+
+def test_the_last_consumer_is_killed_and_the_server_restarts(server: KohortServer, bootstrap: str, unique: str) -> None:
+    rolled = Rolled(bootstrap, unique, cooperative=True)
+    with rolled.group as group:
+        a, b = group.start("a"), group.start("b", protocol="consumer")
+        rolled.settles(a, b)
+        server.restart()
+        rolled.settles(a, b)
+        assert rolled.type is ConsumerGroupType.CONSUMER
+        b.kill()
+        rolled.settles(a)
+        assert rolled.type is ConsumerGroupType.CLASSIC
