@@ -27,7 +27,7 @@ def run(changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...]) ->
         input=json.dumps({"changes": changes, "catchers": catchers}),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )
     assert process.returncode == 0, process.stderr

@@ -27,6 +27,7 @@ from kohort.simulator.facts import GroupFacts
 from kohort.simulator.ledger import Ledger, replayed
 from kohort.simulator.network import Asked, Link
 from kohort.simulator.plan import CONSUMER_GROUPS
+from kohort.simulator.reader_checks import promised_by_fetch
 from kohort.simulator.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Operation, Storage
 from kohort.wire.codec import decode
@@ -275,6 +276,11 @@ class Checkers:
             return
         if isinstance(request, ConsumerGroupDescribeRequest):
             self.consumers.described(response)
+            return
+        if isinstance(request, FetchRequest):
+            reads = request.as_member.group_id
+            if self.consumers.of(reads):
+                promised_by_fetch(self.consumers.facts[reads], self.consumers.durable(reads), request, response)
             return
         if isinstance(request, OffsetFetchRequest):
             self._check_fetched(broker, request, response)

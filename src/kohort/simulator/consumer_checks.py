@@ -355,7 +355,7 @@ class ConsumerChecks:
             for result in topic.partitions:
                 place = (topic_id, result.partition_index)
                 text = f"{member_id} at {epoch}, {topic.name}-{result.partition_index}: {result.error_code}"
-                owns = [_may_commit(has, place, epoch) for has in facts.states.get(member_id, [])]
+                owns = [self._may_commit(has, place, epoch) for has in facts.states.get(member_id, [])]
                 if result.error_code == OK and epoch >= 0 and not is_member:
                     self._broken("members commit, nobody else", facts, text)
                 elif result.error_code == OK and epoch >= 0 and not any(owns):
@@ -368,6 +368,12 @@ class ConsumerChecks:
                 if stays and has_it and all(has_it) and all(owns):
                     self._broken("owners commit", facts, f"{text}; it has {facts.states.get(member_id)}")
         self._check_written(facts, request, response, topics)
+
+    def _may_commit(self, has: Has, place: Partition, epoch: int) -> bool:
+        """KIP-1251: at its own epoch anything, at an older one what it has had since; fenced, at both the latter."""
+        if epoch == has.epoch and not self.config.group_consumer_ownership_fencing_enable:
+            return True
+        return epoch <= has.epoch and has.all.get(place, epoch + 1) <= epoch
 
     def _check_written(
         self,
@@ -494,8 +500,3 @@ EXPECTED = {
     ErrorCode.GROUP_MAX_SIZE_REACHED,
 }
 """Errors that a client may get that behaves; 110 is not among them."""
-
-
-def _may_commit(has: Has, place: Partition, epoch: int) -> bool:
-    """KIP-1251: at the member's epoch anything, at an older one what it has had since."""
-    return epoch == has.epoch or (epoch < has.epoch and has.all.get(place, epoch + 1) <= epoch)

@@ -118,7 +118,22 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
+    plan = _fenced(plan)
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
+
+
+def _fenced(plan: Plan) -> Plan:
+    """Fencing by ownership, of commits and of fetches."""
+    random = Random(f"{plan.seed}/fencing")
+    config = {**plan.config, "group_consumer_ownership_fencing_enable": random.random() < 0.5}
+    groups = {cast.options["group"] for cast in plan.cast if cast.kind == "consumer"}
+    readers = []
+    for group in sorted(groups):
+        if random.random() < 0.4:
+            kind = random.choice(("reader", "zombie"))
+            options = {"group": group, "pace_ms": random.choice((100, 600)), "commits": kind == "zombie"}
+            readers.append(Cast(kind, f"{kind}-{group}", options))
+    return replace(plan, config=config, cast=(*plan.cast, *readers))
 
 
 def _faults(random: Random) -> Faults:

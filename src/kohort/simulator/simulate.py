@@ -18,13 +18,14 @@ from kohort.simulator.operator import Operator
 from kohort.simulator.participant import Participant
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
+from kohort.simulator.reader import Reader
 from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.world import Millis, Violation, World
 
 STABLE_WITHIN_MS = 90_000
 """Of the healing: sessions, two rebalance timeouts and the join timeout of new members, with room."""
 LOOK_EVERY_MS = 1_000
-DISTURBING = ("liar", "impostor", "committer")
+DISTURBING = ("liar", "impostor", "committer", "zombie")
 """Actors that commit what is not theirs."""
 
 
@@ -132,6 +133,10 @@ class Simulation:
                 self.others.append(impostor)
             case "operator":
                 self.others.append(Operator(*common, options))
+            case "reader" | "zombie":
+                reader = Reader(*common, options)
+                reader.consumers = self._consumers
+                self.others.append(reader)
             case _:
                 raise ValueError(cast.kind)
 
