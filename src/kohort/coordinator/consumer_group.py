@@ -431,7 +431,7 @@ class ConsumerGroups:
             key = (REVOKE, group.group_id, member_id)
             if after.state is not Reconciliation.UNREVOKED_PARTITIONS:
                 self._running.deadlines.clear(key)
-            elif after.revoking.keys() != before.revoking.keys() and not is_classic(group.members[member_id]):
+            elif after.revoking.keys() != before.revoking.keys():
                 timeout = group.members[member_id].rebalance_timeout_ms
                 self._running.deadlines.set(key, now + timeout)
             note_steps(self._consumers, group, member_id, before, after, pushed=pushed)
@@ -496,8 +496,7 @@ class ConsumerGroups:
         for group in list(self.groups.values()):
             for member_id, member in group.members.items():
                 self.arm_session(group, member_id, now)
-                revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
-                if revokes and not is_classic(member):
+                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:
                     self._running.deadlines.set((REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)
             if group.members:
                 self._note(group, "group loaded")

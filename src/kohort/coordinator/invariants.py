@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.classic_member import is_classic
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.protocols import candidates
 from kohort.coordinator.reconciliation import Reconciliation, TopicPartition
@@ -77,9 +76,9 @@ def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
     assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: patterns that nobody uses: {group.patterns}"
     waits = ("consumer assign", name, "") in running.deadlines or name in running.asked
     assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
-    for member_id, member in group.members.items():
+    for member_id in group.members:
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
-        revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS and not is_classic(member)
+        revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
         armed = ("consumer revoke", name, member_id) in running.deadlines
         assert revokes == armed, f"{name}: {member_id} and its revoke deadline"
 

@@ -9,8 +9,9 @@ the consumer protocol are (consumer_group.py). Its generation is its member epoc
 still uses, and so acknowledges what it has given up: an eager member uses nothing then, a cooperative one gives up what
 SyncGroup does not give it any more and joins again.
 
-A member that is told 27 has to join within its rebalance timeout, and one that has joined has to sync within it;
-otherwise it is removed, because others may wait for its partitions. Its session is its own, as it asked for it.
+A member that is told 27 has to join within its rebalance timeout, one that has joined has to sync within it, and one
+that has partitions to give up has to say within it that it did; otherwise it is removed, because others may wait for
+its partitions. (Kafka lets a member join again and again that gives up nothing.) Its session is its own, as it asked.
 
 A static member takes over from its former self whichever protocol that spoke, as in a classic group. If that was the
 group's last member of the consumer protocol, the group becomes a classic one (conversion.py).
