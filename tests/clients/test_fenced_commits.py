@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from group import Group, Worker
 from produce import create_topic, produce
 
 from kohort.testing import KohortServer
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[KohortServer]:
-    with KohortServer(group_consumer_assignment_interval_ms=0) as running:
+    with KohortServer(group_min_session_timeout_ms=1_000, group_consumer_assignment_interval_ms=0) as running:
         yield running
 
 
@@ -132,3 +133,23 @@ def test_other_groups_commit_what_they_like(server: KohortServer, bootstrap: str
             pair.a.commit(offsets=pair.at(0, 1, 2, 3), asynchronous=False)
         pair.poll()
     pair.close()
+
+
+@pytest.mark.parametrize("cooperative", [True, False], ids=["cooperative", "eager"])
+def test_in_a_mixed_group_everybody_commits_what_is_its_own(
+    server: KohortServer, bootstrap: str, unique: str, cooperative: bool
+) -> None:
+    """Also what it is about to give up, and whichever protocol it speaks."""
+    fence(bootstrap, unique)
+    create_topic(bootstrap, unique, 6)
+    with Group("confluent", bootstrap, unique, unique, cooperative=cooperative) as group:
+        members: list[Worker] = []
+        for name, protocol, share in (("a", "classic", 6), ("b", "consumer", 3), ("c", "classic", 2)):
+            members.append(group.start(name, protocol=protocol))
+            group.wait_assigned([share] * len(members), *members)
+            count = 60 * len(members)
+            produce("confluent", bootstrap, unique, [f"v{n}" for n in range(count - 60, count)], 6)
+            group.wait(lambda count=count: len(set(group.values())) == count, f"{count} values")
+        group.close()
+        assert not [error for worker in members for error in worker.errors if "fenced" in error.lower()]
+        assert len(group.values()) == count, "nothing is read twice"
