@@ -7,6 +7,7 @@ Commits go by topic id, so that a topic which is deleted and created again is an
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,7 @@ OFFSETS_VERSION = 10
 """Of OffsetCommit and OffsetFetch: the one with topic ids."""
 
 SUBSCRIPTIONS = (("flights", "orders"), ("flights",), ("orders",), ("flights", "unheard-of"), ())
+PATTERNS = (None, None, "flights|ord.*", "f.+s", "unheard-.*")
 
 
 class Consumer(Participant):
@@ -81,15 +83,18 @@ class Consumer(Participant):
             self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, self.lives)
 
     def _subscription(self) -> Subscription:
-        topics: tuple[str, ...] = SUBSCRIPTIONS[0]
         if self.options.get("fickle"):
-            topics = self.random.choice(SUBSCRIPTIONS)
-        return Subscription(topics)
+            return Subscription(self.random.choice(SUBSCRIPTIONS), self.random.choice(PATTERNS))
+        return Subscription(SUBSCRIPTIONS[0])
+
+    def wants(self, topic: str) -> bool:
+        subscription = self.membership.subscription
+        return topic in subscription.topics or re.fullmatch(subscription.regex or "", topic) is not None
 
     def _change_its_mind(self, life: int) -> None:
         if life == self.lives and not self.world.healed:
             subscription = self._subscription()
-            self.tell(f"subscribes to {subscription.topics}")
+            self.tell(f"subscribes to {subscription.topics} and {subscription.regex}")
             self.membership.subscribe(subscription, self.world.now)
             self.act()
             if self.running:

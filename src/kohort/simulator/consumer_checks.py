@@ -483,7 +483,7 @@ class ConsumerChecks:
         wanted = {
             (topic_id, index)
             for topic, (topic_id, count) in topics.items()
-            if any(topic in consumer.membership.subscription.topics for consumer in present)
+            if any(consumer.wants(topic) for consumer in present)
             for index in range(count)
         }
         return "" if used.keys() == wanted else f"{name}: {sorted(wanted ^ used.keys())} have no owner, or one too many"
