@@ -96,10 +96,10 @@ def test_only_the_answer_that_is_awaited_counts() -> None:
     resolutions.clear()
     assert resolutions.resolved(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
     resolutions.use("t.", "g")
-    assert resolutions.resolved(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
-    assert resolutions.matched("t.") is None
     second = resolutions.ask()
     assert second is not None
+    assert resolutions.resolved(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
+    assert resolutions.matched("t.") is None
     assert resolutions.resolved(resolved(second)) == ["t."]
     assert resolutions.resolved(resolved(second)) == [], "it comes twice"
 
