@@ -95,8 +95,8 @@ CONSUMER_BUGS = (
             (GROUP, "hold_ms = 0 if tell else", "hold_ms = 0 if tell and request.member_epoch else"),
             (
                 HOLDS,
-                "told = self._told.get((group.group_id, member_id), 0)",
-                "told = self._told.get((group.group_id, member_id), settings.heartbeat_interval_ms)",
+                "else self._told.get(key, 0)",
+                "else self._told.get(key, settings.heartbeat_interval_ms)",
             ),
         ),
         (SIMULATOR,),
@@ -189,7 +189,7 @@ CONSUMER_BUGS = (
             (
                 GROUP,
                 (
-                    "                if revokes and not is_classic(member):\n"
+                    "                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:\n"
                     "                    self._running.deadlines.set("
                     "(REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)\n"
                 ),

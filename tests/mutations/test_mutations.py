@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 from consumer_bugs import CONSUMER_BUGS
+from mixed_bugs import MIXED_BUGS
 from planting import Bug, run
 
 REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
@@ -482,7 +483,7 @@ BUGS = (
 )
 
 
-ALL = (*BUGS, *CONSUMER_BUGS)
+ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS)
 
 
 @pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])

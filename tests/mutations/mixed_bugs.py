@@ -1,0 +1,84 @@
+"""Known bugs of groups that change their protocol, and of their classic members; test_mutations.py plants them."""
+
+from __future__ import annotations
+
+from planting import Bug
+
+CONVERSION, MEMBER, MIXED = "coordinator/conversion.py", "coordinator/classic_member.py", "coordinator/mixed_group.py"
+GROUP = "coordinator/consumer_group.py"
+
+MIXED_BUGS = (
+    Bug(
+        "an upgrade forgets what cooperative members go on using",
+        ((CONVERSION, "        for partition in sorted(owned - owners.keys()):\n", "        for partition in ():\n"),),
+        ("consumer_mixed_rebalancing.txt",),
+    ),
+    Bug(
+        "a group that is upgraded in the middle of a rebalance stays as it is",
+        ((CONVERSION, "is_settled=group.phase is Phase.STABLE)", "is_settled=True)"),),
+        ("consumer_mixed_rebalancing.txt",),
+    ),
+    Bug(
+        "an upgrade loses what a custom assignor sends",
+        ((CONVERSION, "    if assignment.user_data:\n", "    if False:\n"),),
+        ("consumer_mixed_refused.txt",),
+    ),
+    Bug(
+        "a crash after a downgrade loses the rebalance",
+        ((CONVERSION, "classic.generation_id + (1 if rebalance else 0)))", "classic.generation_id))"),),
+        ("consumer_mixed_downgrade.txt",),
+    ),
+    Bug(
+        "two members lead the same generation, one before and one after two conversions",
+        (
+            (
+                CONVERSION,
+                "            and self._generations.get(group.group_id, 0) < group.epoch\n",
+                "",
+            ),
+        ),
+        ("consumer_mixed_static.txt",),
+    ),
+    Bug(
+        "a classic member is told to join before all that it waits for is free",
+        ((MEMBER, "    return all(group.epoch_of(", "    return any(group.epoch_of("),),
+        ("consumer_mixed_waits.txt",),
+    ),
+    Bug(
+        "a classic member that has to give partitions up is not told so",
+        ((MEMBER, " or state.state is Reconciliation.UNREVOKED_PARTITIONS:\n", ":\n"),),
+        ("consumer_mixed_unsubscribe.txt",),
+    ),
+    Bug(
+        "a classic member in a consumer group has the session of the server",
+        ((GROUP, "        return session_timeout_of(member) if is_classic(member) else", "        return"),),
+        ("consumer_mixed_timeouts.txt",),
+    ),
+    Bug(
+        "a classic member that never syncs keeps its partitions",
+        (
+            (
+                MIXED,
+                "        self._running.deadlines.set((SYNC, group.group_id, member_id),",
+                "        ((SYNC, group.group_id, member_id),",
+            ),
+        ),
+        ("consumer_mixed_timeouts.txt",),
+    ),
+    Bug(
+        "a former member comes back as a new one with what others own",
+        (
+            (
+                MIXED,
+                "        if former_id is None and request.member_id and subscription.owned_partitions:\n",
+                "        if False:\n",
+            ),
+        ),
+        ("consumer_mixed_timeouts.txt",),
+    ),
+    Bug(
+        "a member that is not the last of its protocol takes the group with it",
+        ((CONVERSION, " or not all(map(is_classic, members)):\n", ":\n"),),
+        ("consumer_mixed_waits.txt",),
+    ),
+)
