@@ -247,14 +247,25 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
         name("CLIENT-ID"),
         number("#PARTITIONS"),
     ]
+    patterns = any(member.pattern for member in group.members)
+    if patterns:
+        columns.append(Column("PATTERN", shrinks=True))
     if verbose:
         columns.append(Column("ASSIGNMENT"))
     rows = []
     for member in group.members:
         assigned = member.assigned
         count = sum(len(partitions) for partitions in assigned.values())
-        cells = (group.group_id, member.member_id, member.group_instance_id, member.host, member.client_id, count)
-        rows.append((*cells, _assignment(assigned)) if verbose else cells)
+        cells: list[str | int | None] = [
+            group.group_id,
+            member.member_id,
+            member.group_instance_id,
+            member.host,
+            member.client_id,
+            count,
+        ]
+        cells += [member.pattern] * patterns + [_assignment(assigned)] * verbose
+        rows.append(cells)
     if rows:
         print_table(columns, rows)
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
@@ -297,6 +308,7 @@ def _document(
                 "host": member.host,
                 "client_id": member.client_id,
                 "assignment": {topic: list(partitions) for topic, partitions in member.assigned.items()},
+                **({"pattern": member.pattern} if member.pattern else {}),
             }
             for member in group.members
         ],

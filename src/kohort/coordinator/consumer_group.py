@@ -164,7 +164,7 @@ class ConsumerGroups:
 
     def _problem_of_pattern(self, request: ConsumerGroupHeartbeatRequest) -> str:
         group = self.groups.get(request.group_id)
-        problem = self.patterns.problem_of(group, request.subscribed_topic_regex or "")
+        problem = self.patterns.problem_of(group, request.member_id, request.subscribed_topic_regex or "")
         if problem and group is not None:
             self._note(group, "subscription refused", problem, request.member_id)
         return problem

@@ -46,13 +46,16 @@ class Patterns:
         self._refreshed: dict[str, Millis] = {}
         """When a group took in what its patterns match, other than for the first time."""
 
-    def problem_of(self, group: ConsumerGroup | None, text: str) -> str:
-        """Why a member of the group cannot subscribe with this; "" when it can."""
+    def problem_of(self, group: ConsumerGroup | None, member_id: str, text: str) -> str:
+        """Why the member cannot subscribe with this; "" when it can."""
         used = group.pattern_users if group is not None else {}
         if text in used:
             return ""
-        if len(used) >= self._config.group_consumer_regex_max_patterns:
-            return f"The group has {len(used)} other regular expressions: group.consumer.regex.max.patterns."
+        member = group.members.get(member_id) if group is not None else None
+        gives_up = member is not None and used.get(member.subscribed_topic_regex or "") == 1
+        others = len(used) - gives_up
+        if others >= self._config.group_consumer_regex_max_patterns:
+            return f"The group has {others} other regular expressions: group.consumer.regex.max.patterns."
         if self._resolutions.knows(text):
             return ""
         problem = problem_of(text, self._config.group_consumer_regex_max_length)
