@@ -146,3 +146,22 @@ def test_the_last_consumer_is_killed_and_the_server_restarts(server: KohortServe
         b.kill()
         rolled.settles(a)
         assert rolled.type is ConsumerGroupType.CLASSIC
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
+def test_classic_members_of_other_clients_share_with_a_consumer(
+    server: KohortServer, bootstrap: str, unique: str, client: str
+) -> None:
+    """They were there before it, and one comes after it."""
+    rolled = Rolled(bootstrap, unique, cooperative=False)
+    with rolled.group as group:
+        a = group.start("a", client=client)
+        rolled.settles(a)
+        b = group.start("b", protocol="consumer")
+        rolled.settles(a, b)
+        c = group.start("c", client=client)
+        rolled.settles(a, b, c)
+        b.close()
+        rolled.settles(a, c)
+        assert rolled.type is ConsumerGroupType.CLASSIC
+        assert set(group.values()) == {f"v{n}" for n in range(rolled.produced)}

@@ -1,5 +1,7 @@
 """How far the rebalance of a consumer group is right now: who is awaited, by whom, and what is held back. Read-only.
 
+    awaited to join        of the classic protocol: it was told to join again
+    awaited to sync        of the classic protocol: it has joined, and has not fetched its assignment
     awaited to revoke      it was told to give partitions up and has not said that it did
     waits for partitions   others have them still
     on its way             its next heartbeat tells it
@@ -13,13 +15,20 @@ from __future__ import annotations
 from collections import Counter
 
 from kohort.coordinator.consumer_responses import state_name
-from kohort.coordinator.consumer_running import RunningConsumers
+from kohort.coordinator.consumer_running import JOIN, REVOKE, SESSION, SYNC, RunningConsumers
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.consumer_steps import missing_of, owners_of
 from kohort.coordinator.consumer_targets import Targets
 from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.events import Millis
-from kohort.coordinator.rebalance_status import MAX_MEMBERS, MemberStatus, RebalanceStatus, until
+from kohort.coordinator.rebalance_status import (
+    AWAITED_TO_JOIN,
+    AWAITED_TO_SYNC,
+    MAX_MEMBERS,
+    MemberStatus,
+    RebalanceStatus,
+    until,
+)
 from kohort.coordinator.reconciliation import Reconciliation
 from kohort.coordinator.stories import cut
 
@@ -27,13 +36,16 @@ MEMBER = "member"
 AWAITED_TO_REVOKE = "awaited to revoke"
 WAITS_FOR_PARTITIONS = "waits for partitions"
 ON_ITS_WAY = "on its way"
-ORDER = (AWAITED_TO_REVOKE, WAITS_FOR_PARTITIONS, ON_ITS_WAY, MEMBER)
+ORDER = (AWAITED_TO_JOIN, AWAITED_TO_SYNC, AWAITED_TO_REVOKE, WAITS_FOR_PARTITIONS, ON_ITS_WAY, MEMBER)
+AWAITED = {AWAITED_TO_JOIN: JOIN, AWAITED_TO_SYNC: SYNC, AWAITED_TO_REVOKE: REVOKE}
+"""What a member is awaited to do, and the deadline that it has for that."""
 
 
 def consumer_status_of(
     consumers: RunningConsumers, targets: Targets, group: ConsumerGroup, now: Millis
 ) -> RebalanceStatus:
-    states = {member_id: _consumer_state(group, member_id) for member_id in sorted(group.members)}
+    deadlines = consumers.running.deadlines
+    states = {member_id: _consumer_state(deadlines, group, member_id) for member_id in sorted(group.members)}
     first = sorted(states, key=lambda member_id: ORDER.index(states[member_id]))[:MAX_MEMBERS]
     deferred = targets.deferred.get(group.group_id)
     return RebalanceStatus(
@@ -43,7 +55,7 @@ def consumer_status_of(
         now_ms=now,
         why=consumers.why.get(group.group_id, ""),
         counts=dict(Counter(states.values())),
-        members=[_consumer_member(consumers.running.deadlines, group, m, states[m], now) for m in first],
+        members=[_consumer_member(deadlines, group, m, states[m], now) for m in first],
         group_type="consumer",
         assignment_epoch=group.assignment_epoch,
         assignor=targets.assignor_name(group),
@@ -63,10 +75,10 @@ def _consumer_member(
         instance_id=None if member.instance_id is None else cut(member.instance_id),
         client_id=cut(member.client_id),
         host=cut(member.client_host),
-        session_remaining_ms=until(deadlines.get(("consumer session", group.group_id, member_id)), now),
+        session_remaining_ms=until(deadlines.get((SESSION, group.group_id, member_id)), now),
     )
-    if state == AWAITED_TO_REVOKE:
-        due = deadlines.get(("consumer revoke", group.group_id, member_id))
+    if state in AWAITED:
+        due = deadlines.get((AWAITED[state], group.group_id, member_id))
         status.remaining_ms = until(due, now)
         status.waited_ms = None if due is None else max(now - (due - member.rebalance_timeout_ms), 0)
         status.partitions = len(current.revoking)
@@ -76,7 +88,10 @@ def _consumer_member(
     return status
 
 
-def _consumer_state(group: ConsumerGroup, member_id: str) -> str:
+def _consumer_state(deadlines: Deadlines[tuple[str, str, str]], group: ConsumerGroup, member_id: str) -> str:
+    for state in (AWAITED_TO_JOIN, AWAITED_TO_SYNC):
+        if (AWAITED[state], group.group_id, member_id) in deadlines:
+            return state
     if group.is_reconciled(member_id):
         return MEMBER
     match group.state_of(member_id).state:
