@@ -1,0 +1,107 @@
+"""Apache Kafka beside kohort: its jars from Maven Central, a single node on loopback in a directory of its own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench._process import Address, call
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+
+JAVA = Path(__file__).parent / "java"
+HEAP = ("-Xms512m", "-Xmx1g")
+COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""As Kafka's own start script sets it."""
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+START_S = 60.0
+
+
+def fetch_jars(into: Path) -> str:
+    """Kafka's server and client, of the version that java/pom.xml names: a class path."""
+    copy = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
+    subprocess.run([*copy, f"-DoutputDirectory={into}"], check=True, timeout=500)
+    return f"{into}/*"
+
+
+def version(class_path: str) -> str:
+    found = next(Path(class_path).parent.glob("kafka-clients-*.jar"))
+    return found.stem.removeprefix("kafka-clients-")
+
+
+def compile_java(source: Path, class_path: str, into: Path) -> str:
+    """A class path with the compiled program."""
+    subprocess.run(["javac", "-nowarn", "-cp", class_path, "-d", str(into), str(source)], check=True, timeout=300)
+    return f"{into}:{class_path}"
+
+
+@contextmanager
+def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[tuple[int, Address]]:
+    """One node, broker and controller: its process id and address. Its log lies beside its data and goes with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        (port, controller), directory = _free_ports(2), Path(folder)
+        properties = directory / "server.properties"
+        properties.write_text(
+            "".join(
+                f"{name}={value}\n"
+                for name, value in {
+                    "process.roles": "broker,controller",
+                    "node.id": "1",
+                    "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+                    "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                    "controller.listener.names": "CONTROLLER",
+                    "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+                    "log.dirs": str(directory / "data"),
+                    "offsets.topic.replication.factor": "1",
+                    **settings,
+                }.items()
+            )
+        )
+        _java(class_path, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties))
+        command = ["java", *HEAP, *COLLECTOR, QUIET, "-cp", class_path, "kafka.Kafka", str(properties)]
+        with open(directory / "log", "w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            _wait_until_it_answers(("127.0.0.1", port), directory / "log")
+            yield process.pid, ("127.0.0.1", port)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _java(class_path: str, *words: str) -> None:
+    subprocess.run(["java", "-Xmx256m", QUIET, "-cp", class_path, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def _cluster_id() -> str:
+    return "a29ob3J0LWJlbmNoLTAwMQ"  # 16 bytes in base 64
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def _wait_until_it_answers(address: Address, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(address, 5) as connection:
+                if call(connection, MetadataRequest(topics=()), 9, MetadataResponse).brokers:
+                    return
+        except (OSError, AssertionError):
+            time.sleep(0.2)
+    raise AssertionError(f"Kafka does not answer: {log.read_text()[-2000:]}")

@@ -1,0 +1,209 @@
+"""A group under `bench rebalance`: what its members tell, when it has settled, what paused meanwhile.
+
+Members live in other processes (_rebalance_members.py, java/RebalanceMembers.java) and tell what they get, give up and
+read, with times of one clock. So nothing here is timed by when it is heard.
+
+A partition is *read again* when the member that has it now reads its first record from it; the group has settled when
+that is so of all partitions and the members have even shares. The pause of a partition is the longest time without a
+record from it, less the usual one; of a partition that has not moved it counts when it is longer than any was in the
+quiet seconds before.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+WAIT_S = 90.0
+LINGER_S = 0.4
+"""Watched on after the group has settled: pauses may end later."""
+
+
+class Host:
+    """A process with members."""
+
+    def __init__(self, command: list[str], hear: Callable[[list[str]], None]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._hear = hear
+        self._warm = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def say(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+
+    def wait_until_warm(self) -> None:
+        assert self._warm.wait(WAIT_S), "members that are to be warm are not"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            words = line.split()
+            if words == ["warm"]:
+                self._warm.set()
+            elif len(words) >= 3:
+                self._hear(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    settled_ms: float
+    pause_s: float
+    """Partition-seconds."""
+    moved: int
+    stayed_paused: int
+    """Partitions that did not move and paused all the same."""
+    longest_ms: float
+    """The longest pause of a partition."""
+    usual_ms: float
+    """The longest time between two records of a partition in the quiet before."""
+
+
+@dataclass
+class Group:
+    partitions: int
+    period_s: float
+    present: set[str] = field(default_factory=set)
+    subscribed: dict[str, int] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    held: dict[str, set[int]] = field(default_factory=dict)
+    trouble: str = ""
+
+    def __post_init__(self) -> None:
+        self._since: dict[int, int] = {}
+        """When each partition's owner got it."""
+        self._reads: list[list[tuple[int, str]]] = [[] for _ in range(self.partitions)]
+        self._lock = threading.Condition()
+
+    # -- what members tell
+
+    def hear(self, words: list[str]) -> None:
+        what, name, at = words[0], words[1], int(words[2])
+        listed = [int(index) for index in words[3].split(",")] if len(words) > 3 else []
+        with self._lock:
+            match what:
+                case "read":
+                    for index in listed:
+                        self._reads[index].append((at, name))
+                    return
+                case "subscribed":
+                    self.subscribed[name] = at
+                    self.held.setdefault(name, set())
+                case "assigned":
+                    self.held[name].update(listed)
+                    self._since.update(dict.fromkeys(listed, at))
+                case "revoked" | "lost":
+                    self.held[name].difference_update(listed)
+                case "left":
+                    self.left[name] = at
+            self._lock.notify_all()
+
+    def gone(self, name: str) -> None:
+        with self._lock:
+            self.present.discard(name)
+            self.held.pop(name, None)
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                if condition():
+                    return
+                assert time.monotonic() < deadline, f"not {what}: {self._picture()}"
+            time.sleep(0.02)
+
+    def _picture(self) -> str:
+        shares = {name: len(held) for name, held in sorted(self.held.items())}
+        return f"present {sorted(self.present)}, partitions held {shares}"
+
+    # -- settled
+
+    def owners(self) -> dict[int, str]:
+        with self._lock:
+            return {index: name for name, held in self.held.items() for index in held}
+
+    def is_settled(self) -> bool:
+        """All partitions with one owner each, even shares, and each read by its owner since it got it."""
+        shares = [self.held.get(name, set()) for name in self.present]
+        least, rest = divmod(self.partitions, len(shares))
+        if sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
+            return False
+        if not all(least <= len(share) <= least + (1 if rest else 0) for share in shares):
+            return False
+        for name in self.present:
+            for index in self.held[name]:
+                reads = self._reads[index]
+                if not reads or reads[-1][1] != name or reads[-1][0] < self._since[index]:
+                    return False
+        return True
+
+    def settle(self) -> None:
+        self.wait(self.is_settled, "settled")
+        time.sleep(LINGER_S)
+        self.wait(self.is_settled, "settled")
+
+    # -- what it cost
+
+    def forget_reads(self, before: int) -> None:
+        """Keep those from `before` on, and of each partition the last one."""
+        with self._lock:
+            for index, reads in enumerate(self._reads):
+                first = next((n for n, (at, _) in enumerate(reads) if at >= before), len(reads))
+                self._reads[index] = reads[max(0, first - 1) :]
+
+    def usual(self, since: int, until: int) -> float:
+        """The longest time between two records of a partition in this time, in seconds."""
+        longest = 0
+        with self._lock:
+            for reads in self._reads:
+                times = [at for at, _ in reads if since <= at <= until]
+                longest = max([longest, *(b - a for a, b in pairwise(times))])
+        return longest / 1e9
+
+    def outcome(self, began: int, before: dict[int, str], usual_s: float, gone: str = "") -> Outcome:
+        """Of what began at `began`, when the partitions were those of `before`. A member that is `gone` had stopped
+        earlier: its partitions' pauses count from `began`."""
+        after = self.owners()
+        ends, pauses, stayed = [began], [0.0], 0
+        moved = [index for index in after if after[index] != before.get(index)]
+        for index in range(self.partitions):
+            reads = self._reads[index]
+            gap_ns, end = _longest(reads, began, clip=before.get(index) == gone)
+            pause_s = max(0.0, gap_ns / 1e9 - self.period_s)
+            if index in moved:
+                ends.append(next(at for at, name in reads if at >= began and name == after[index]))
+                pauses.append(pause_s)
+            elif gap_ns / 1e9 > max(usual_s, 2 * self.period_s):
+                stayed += 1
+                ends.append(end)
+                pauses.append(pause_s)
+        return Outcome(
+            settled_ms=(max(ends) - began) / 1e6,
+            pause_s=sum(pauses),
+            moved=len(moved),
+            stayed_paused=stayed,
+            longest_ms=max(pauses) * 1000,
+            usual_ms=usual_s * 1000,
+        )
+
+
+def _longest(reads: list[tuple[int, str]], began: int, *, clip: bool) -> tuple[int, int]:
+    """The longest time between two records that ends after `began`, and its end."""
+    longest, end = 0, began
+    for (a, _), (b, _) in pairwise(reads):
+        if b >= began:
+            gap = b - (max(a, began) if clip else a)
+            if gap > longest:
+                longest, end = gap, b
+    return longest, end
