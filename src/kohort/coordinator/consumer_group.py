@@ -138,11 +138,17 @@ class ConsumerGroups:
         )
         missed = request.member_epoch != before.member_epoch
         tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
-        hold_ms = 0 if tell else self.holds.time_for(group, member_id, state, event.hold_ms)
+        joins = request.member_epoch == 0 and bool(request.member_id)
+        hold_ms = 0
+        if joins:
+            hold_ms = self.holds.time_for_join(group, state, event.hold_ms)
+        elif not tell:
+            hold_ms = self.holds.time_for(group, member_id, state, event)
         if hold_ms > 0:
-            self.holds.hold(group, member_id, event.request_id, now + hold_ms)
+            self.holds.hold(group, member_id, event.request_id, now + hold_ms, joins=joins)
         else:
-            self.holds.answer(event.request_id, group, member_id, state, now, tell=tell)
+            may_hold = event.hold_ms > 0
+            self.holds.answer(event.request_id, group, member_id, state, now, tell=tell, may_hold=may_hold)
         return self.wake(group, now)
 
     def _check_group(
@@ -458,7 +464,7 @@ class ConsumerGroups:
                 state = self.reconcile(group, member_id, now, None, pushed=True)
                 if state.assigned.keys() != before.assigned.keys():
                     again = True
-                    self.holds.let_go(group, member_id, now, tell=True)
+                    self.holds.got(group, member_id, state, now)
 
     # -- time, load, unload, deletion
 

@@ -6,12 +6,18 @@ heartbeat interval and a third of the session.
 
 Between an answer and its next heartbeat a member is out of reach, so it shall come back soon, and is told a short
 interval. A patient client waits for an answer much longer than that, so its heartbeats are held all the same. Others
-time a heartbeat out after the interval that they were told, librdkafka for one: they are told the whole interval, and
-a short one, with which they poll, only while they are busy: they sent another request behind a held heartbeat, as those
-do that commit, and ended the hold. What that costs is bounded: the more busy members in the shard, the longer it is.
+are not held beyond the interval that they were told: librdkafka times a heartbeat out then, and the thread that sends
+Java's does not sleep any more (before Kafka 4.4). They are told the whole interval, and a short one, most or half of
+which is a hold, only while they are busy: they sent another request behind a held heartbeat, as those do that commit,
+and ended the hold. What that costs is bounded: the more busy members in the shard, the longer it is.
 
-Never held: a first heartbeat, a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their
-next heartbeat, and send none while one is in flight.
+A first heartbeat that gets nothing because others must give it up first is held too: until all is there, for a moment
+longer than the first of it, half a second at most. A client has no interval yet that would bound the time, does not
+acknowledge that it has nothing, and would have to poll. Only where the client made its member id: it could not say who
+it is if it missed the answer otherwise.
+
+Never held: a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their next heartbeat,
+and send none while one is in flight.
 """
 
 from __future__ import annotations
@@ -26,16 +32,25 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 
 WAITING_INTERVAL_MS = 250
-"""What a member that waits for partitions is told to heartbeat at: a first heartbeat cannot be held until they come."""
+"""What a member that has nothing and waits for partitions is told to heartbeat at."""
+JOIN_HOLD_MS = 500
+GATHER_MS = 50
+"""For how long the first partitions of a member that joins wait for more."""
 
 SOON_MS = 250
+BUSY_MS = 500
 BUSY_SHARE_MS = 20
-"""Who shall come back soon is told to heartbeat at SOON_MS, and at so much for each busy member of the shard."""
+"""Who shall come back soon is told to heartbeat at SOON_MS when it is held beyond that, at BUSY_MS when it is not, and
+at so much for each busy member of the shard."""
 BUSY_FOR_MS = 20_000
 """How long a member stays busy after what it sent last. Clients that commit by themselves do so every 5 s."""
 
-PATIENT_CLIENTS = frozenset(("apache-kafka-java", "kgo"))
-"""Software names of clients whose heartbeats time out late: after request.timeout.ms (30 s) and 10 s by default."""
+PATIENT_CLIENTS = frozenset(("kgo",))
+"""Software names of clients that wait for an answer longer than the told interval (10 s), and sleep meanwhile."""
+CLOSE_CLIENTS = frozenset(("apache-kafka-java",))
+"""Of clients whose heartbeats do not time out with the told interval, so that a hold may come close to it."""
+MARGIN_MS, CLOSE_MARGIN_MS = 500, 100
+"""What is left of the interval after a hold: a tenth, at least so much, but of a short interval half."""
 
 
 class Holds:
@@ -52,13 +67,23 @@ class Holds:
         """Members with a patient client."""
         self._heard: dict[tuple[str, str], Millis] = {}
         """When the last heartbeat of a member that speaks the classic protocol came."""
+        self._joining: set[tuple[str, str]] = set()
+        """Whose held heartbeat is the first."""
 
     def heard(self, group: ConsumerGroup, member_id: str, event: GroupRequested) -> None:
         """A heartbeat came, of a member that is in the group."""
         if event.hold_ms > 0 and event.client.software_name in PATIENT_CLIENTS:
             self._patient.add((group.group_id, member_id))
 
-    def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, allowed_ms: Millis) -> Millis:
+    def time_for_join(self, group: ConsumerGroup, state: MemberState, allowed_ms: Millis) -> Millis:
+        """How long a first heartbeat may be held; 0: there is something to say, or nobody has to give anything up."""
+        settings = self._consumers.settings(group)
+        waits = state.state is Reconciliation.UNRELEASED_PARTITIONS and not state.assigned
+        if not waits or not settings.heartbeat_hold_enable:
+            return 0
+        return min(allowed_ms, JOIN_HOLD_MS, settings.session_timeout_ms // 3)
+
+    def time_for(self, group: ConsumerGroup, member_id: str, state: MemberState, event: GroupRequested) -> Millis:
         """How long the answer may be held; 0: not at all. A new epoch alone is no hurry: the member's commits are
         accepted with the old one, and after an answer it is out of reach for an interval."""
         settings = self._consumers.settings(group)
@@ -66,7 +91,11 @@ class Holds:
             return 0
         key = (group.group_id, member_id)
         told = settings.heartbeat_interval_ms if key in self._patient else self._told.get(key, 0)
-        return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)
+        if told < BUSY_MS:
+            return 0
+        is_close = event.client.software_name in CLOSE_CLIENTS
+        margin = CLOSE_MARGIN_MS if is_close else max(min(MARGIN_MS, told // 2), told // 10)
+        return min(event.hold_ms, told - margin, settings.session_timeout_ms // 3)
 
     def time_for_classic(self, group: ConsumerGroup, member_id: str, now: Millis, allowed_ms: Millis) -> Millis:
         """The same for a member that speaks the classic protocol and did not need to hear anything: some clients count
@@ -80,10 +109,24 @@ class Holds:
             return 0
         return min(allowed_ms, session_ms // 3, session_ms * 2 // 3 - interval_ms)
 
-    def hold(self, group: ConsumerGroup, member_id: str, request_id: RequestId, until: Millis) -> None:
-        self.held[group.group_id, member_id] = request_id
-        self._running.parked[request_id] = (group.group_id, member_id)
-        self._running.deadlines.set((HOLD, group.group_id, member_id), until)
+    def hold(
+        self, group: ConsumerGroup, member_id: str, request_id: RequestId, until: Millis, *, joins: bool = False
+    ) -> None:
+        key = (group.group_id, member_id)
+        self.held[key] = request_id
+        self._running.parked[request_id] = key
+        self._running.deadlines.set((HOLD, *key), until)
+        if joins:
+            self._joining.add(key)
+
+    def got(self, group: ConsumerGroup, member_id: str, state: MemberState, now: Millis) -> None:
+        """The member whose heartbeat is held has partitions to give up or to take."""
+        key = (group.group_id, member_id)
+        until = self._running.deadlines.get((HOLD, *key))
+        if key in self._joining and state.state is Reconciliation.UNRELEASED_PARTITIONS and until is not None:
+            self._running.deadlines.set((HOLD, *key), min(until, now + GATHER_MS))
+        else:
+            self.let_go(group, member_id, now, tell=True)
 
     def of(self, group: ConsumerGroup, member_id: str) -> RequestId | None:
         return self.held.get((group.group_id, member_id))
@@ -91,13 +134,14 @@ class Holds:
     def let_go(self, group: ConsumerGroup, member_id: str, now: Millis, *, tell: bool = False) -> None:
         """Answer the member's held heartbeat, if there is one, with what there is."""
         request_id = self.of(group, member_id)
+        tell |= (group.group_id, member_id) in self._joining
         if request_id is None or not self._release(group.group_id, member_id, request_id):
             return
         if is_classic(group.members[member_id]):
             error = ErrorCode.REBALANCE_IN_PROGRESS if must_rejoin(group, member_id) else ErrorCode.NONE
             self._running.out.replies.append(Reply(request_id, HeartbeatResponse(error_code=error)))
         else:
-            self.answer(request_id, group, member_id, group.state_of(member_id), now, tell=tell)
+            self.answer(request_id, group, member_id, group.state_of(member_id), now, tell=tell, may_hold=True)
 
     def refuse(self, group_id: str, member_id: str, error: ErrorCode, message: str | None) -> None:
         request_id = self.held.get((group_id, member_id))
@@ -116,18 +160,22 @@ class Holds:
         now: Millis,
         *,
         tell: bool,
+        may_hold: bool,
     ) -> None:
-        """`tell`: also what the member may use; it knows already otherwise."""
+        """`tell`: also what the member may use; it knows already otherwise. `may_hold`: its next heartbeat."""
         settings = self._consumers.settings(group)
         interval = settings.heartbeat_interval_ms
         key = (group.group_id, member_id)
         if state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member_id):
-            interval = min(interval, WAITING_INTERVAL_MS)
+            # Who was given partitions acknowledges at once, and that heartbeat can be held.
+            acknowledges = bool(state.assigned) and may_hold and settings.heartbeat_hold_enable
+            interval = min(interval, BUSY_MS if acknowledges else WAITING_INTERVAL_MS)
         elif group.epoch > group.assignment_epoch:
             due = self._running.deadlines.get((ASSIGN, group.group_id, ""))
             interval = min(interval, max(WAITING_INTERVAL_MS, 0 if due is None else due - now))
         elif settings.heartbeat_hold_enable and self._shall_return(key, state, now, tell=tell):
-            interval = min(interval, max(SOON_MS, BUSY_SHARE_MS * len(self._busy)))
+            soon = SOON_MS if key in self._patient else BUSY_MS
+            interval = min(interval, max(soon, BUSY_SHARE_MS * len(self._busy)))
         self._told[key] = interval
         answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
         self._running.out.replies.append(Reply(request_id, answer))
@@ -135,6 +183,7 @@ class Holds:
     def _release(self, group_id: str, member_id: str, request_id: RequestId) -> bool:
         """Whether somebody still waits for the answer."""
         del self.held[group_id, member_id]
+        self._joining.discard((group_id, member_id))
         self._running.deadlines.clear((HOLD, group_id, member_id))
         return self._running.parked.pop(request_id, None) is not None
 

@@ -48,6 +48,9 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitR
 if TYPE_CHECKING:
     from kohort.simulator.consumer import Consumer
 
+JOIN_HOLD_MS, MARGIN_MS = 500, 100
+"""How long a first heartbeat is held at most; what is left, at least, of the interval when another is answered."""
+
 OK = ErrorCode.NONE
 ELSEWHERE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -244,9 +247,9 @@ class ConsumerChecks:
         request = asked.request
         facts = self.facts[request.group_id]
         self._seen(facts, request.member_id, now - (self.world.now - asked.asked_at))
-        if request.member_epoch <= 0:
-            self._broken("who joins or leaves is never held", facts, f"{request.member_id}")
-        if now - since > self._hold_limit_ms():
+        if request.member_epoch < 0:
+            self._broken("who leaves is never held", facts, f"{request.member_id}")
+        if now - since > self._hold_limit_ms(joins=request.member_epoch == 0):
             self._broken(
                 "a held heartbeat is answered in time", facts, f"{request.member_id} since {since}, it is {now}"
             )
@@ -256,10 +259,10 @@ class ConsumerChecks:
         if has is not None and has.state == MUST_GIVE_UP:
             self._broken("who must give up is not held", facts, f"{request.member_id} has {has}")
 
-    def _hold_limit_ms(self) -> Millis:
+    def _hold_limit_ms(self, *, joins: bool) -> Millis:
         config = self.config
-        told = config.group_consumer_heartbeat_interval_ms
-        return min(config.group_consumer_heartbeat_hold_max_ms, told - max(500, told // 10), self.session_ms // 3)
+        longest = JOIN_HOLD_MS if joins else config.group_consumer_heartbeat_interval_ms - MARGIN_MS
+        return min(config.group_consumer_heartbeat_hold_max_ms, longest, self.session_ms // 3)
 
     # -- answers
 
