@@ -42,7 +42,10 @@ GROUPS = [
     {"name": "dynamic", "strategy": "range", "static": False},
     {"name": "static", "strategy": "range", "static": True},
     {"name": "cooperative", "strategy": "cooperative-sticky", "static": False},
+    {"name": "consumer", "strategy": "consumer", "static": False},
+    {"name": "consumer-static", "strategy": "consumer", "static": True},
 ]
+"""The strategy is an assignor of the classic protocol, or the consumer protocol (KIP-848)."""
 SESSION_MS = 6_000
 HEARTBEAT_MS = 300
 REBALANCE_MS = 8_000
@@ -56,6 +59,10 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.storm.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "2000",  # held, or every 250 ms from those who commit
     "offsets.topic.num.partitions": "5",
     "log.retention.check.interval.ms": "400",  # compaction never rests
     "log.format": "logfmt",

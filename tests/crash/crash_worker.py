@@ -39,7 +39,7 @@ class Member:
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
         self._turn = 0
-        self._incremental = group["strategy"] == "cooperative-sticky"
+        self._incremental = group["strategy"] in ("cooperative-sticky", "consumer")
         self.fatals = 0
         self._fatal = False
         self._config = {
@@ -47,15 +47,18 @@ class Member:
             "group.id": self.group,
             "client.id": f"worker-{number}",
             "enable.auto.commit": False,
-            "session.timeout.ms": options["session_ms"],
-            "heartbeat.interval.ms": options["heartbeat_ms"],
             "max.poll.interval.ms": options["rebalance_ms"],
-            "partition.assignment.strategy": group["strategy"],
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 300,
             "on_commit": self._committed,
             "error_cb": self._failed,
         }
+        if group["strategy"] == "consumer":
+            self._config["group.protocol"] = "consumer"
+        else:
+            self._config["session.timeout.ms"] = options["session_ms"]
+            self._config["heartbeat.interval.ms"] = options["heartbeat_ms"]
+            self._config["partition.assignment.strategy"] = group["strategy"]
         if group["static"]:
             self._config["group.instance.id"] = f"instance-{number}"
         self.consumer = self._subscribed()
@@ -165,7 +168,7 @@ class Member:
     # -- what it tells
 
     def generation(self) -> int:
-        """librdkafka tells it in what it gives to transactional producers: a magic word, then the generation."""
+        """Or the member epoch. librdkafka tells it in what it gives to transactional producers, behind a magic word."""
         metadata = self.consumer.consumer_group_metadata()
         data = bytes(metadata) if metadata is not None else b""
         return int(struct.unpack_from("=i", data, 7)[0]) if data.startswith(b"CGMDv2:") else -1
