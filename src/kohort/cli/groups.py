@@ -250,6 +250,9 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
     patterns = any(member.pattern for member in group.members)
     if patterns:
         columns.append(Column("PATTERN", shrinks=True))
+    is_mixed = any(member.protocol == "classic" for member in group.members)
+    if is_mixed:
+        columns.append(Column("PROTOCOL"))
     if verbose:
         columns.append(Column("ASSIGNMENT"))
     rows = []
@@ -264,7 +267,7 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
             member.client_id,
             count,
         ]
-        cells += [member.pattern] * patterns + [_assignment(assigned)] * verbose
+        cells += [member.pattern] * patterns + [member.protocol] * is_mixed + [_assignment(assigned)] * verbose
         rows.append(cells)
     if rows:
         print_table(columns, rows)
@@ -309,6 +312,7 @@ def _document(
                 "client_id": member.client_id,
                 "assignment": {topic: list(partitions) for topic, partitions in member.assigned.items()},
                 **({"pattern": member.pattern} if member.pattern else {}),
+                **({"protocol": member.protocol} if member.protocol else {}),
             }
             for member in group.members
         ],

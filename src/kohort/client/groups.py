@@ -41,6 +41,7 @@ from kohort.wire.schemas.offset_fetch import (
 
 DEAD = "Dead"
 NO_GENERATION = -1
+MEMBER_PROTOCOLS = {0: "classic", 1: "consumer"}
 
 
 class Committed(NamedTuple):
@@ -69,7 +70,8 @@ class GroupMember:
     `metadata` and `assignment` are the member's own bytes, of a classic group. Where the group speaks the consumer
     protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
     otherwise. Only members of consumer groups (KIP-848) have a `target`, the partitions that they are on the way to,
-    and may have subscribed by a `pattern` besides.
+    and may have subscribed by a `pattern` besides; of those, `protocol` is "classic" for one that speaks the classic
+    protocol, "consumer" for the others, and "" where the server does not say.
     """
 
     member_id: str
@@ -83,6 +85,7 @@ class GroupMember:
     rack: str | None = None
     target: Mapping[str, tuple[int, ...]] | None = None
     pattern: str = ""
+    protocol: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,7 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
             member.rack_id,
             _partitions(member.target_assignment),
             member.subscribed_topic_regex or "",
+            MEMBER_PROTOCOLS.get(member.member_type, ""),
         )
         for member in row.members
     )
