@@ -26,6 +26,12 @@ def check_join(request: JoinGroupRequest, config: Config) -> int:
     return ErrorCode.NONE
 
 
+def founds(request: JoinGroupRequest, config: Config) -> bool:
+    """Whether a join makes a group where there is none: it is right in itself, and says nothing of having joined."""
+    is_right = bool(request.protocol_type and request.protocols) and not check_join(request, config)
+    return is_right and not request.member_id
+
+
 def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
     """25 for somebody unknown, 82 for one whose instance id belongs to another."""
     if instance_id is not None:

@@ -82,8 +82,9 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
                 client_id=member.client_id,
                 client_host=member.client_host,
                 subscribed_topic_names=member.subscribed_topic_names,
-                subscribed_topic_regex=member.subscribed_topic_regex,
-                assignment=_described_assignment(state.assigned, topics),
+                subscribed_topic_regex=member.subscribed_topic_regex or "",
+                # What it has still to give up, nobody else has yet.
+                assignment=_described_assignment({**state.assigned, **state.revoking}, topics),
                 target_assignment=_described_assignment(group.targets.get(member_id, ()), topics),
                 member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
             )

@@ -17,6 +17,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic_group import ClassicGroups
+from kohort.coordinator.checks import founds
 from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
@@ -93,6 +94,7 @@ class Shard:
         self.hard = HardState()
         self.running = Running(self.hard)
         """For reading: queries, checkers, tests."""
+        self._config = config
         self._groups = ClassicGroups(config, self.hard, self.running)
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
@@ -181,7 +183,7 @@ class Shard:
             case JoinGroupRequest() if mixed is not None:
                 self._mixed.join(mixed, event, now)
             case JoinGroupRequest():
-                self._make_way(event.body.group_id)
+                self._make_way(event.body)
                 self._groups.join(event, now)
             case SyncGroupRequest() if mixed is not None:
                 self._mixed.sync(mixed, event, now)
@@ -198,10 +200,10 @@ class Shard:
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
 
-    def _make_way(self, group_id: str) -> None:
-        """A consumer group without members makes way for a classic one (J34)."""
-        group = self.consumers.groups.get(group_id)
-        if group is not None:
+    def _make_way(self, request: JoinGroupRequest) -> None:
+        """A consumer group without members makes way for the classic one that a newcomer founds (J34)."""
+        group = self.consumers.groups.get(request.group_id)
+        if group is not None and founds(request, self._config):
             self.consumers.delete(group, "it becomes a classic group")
 
     def _delete_groups(self, event: GroupRequested) -> None:
