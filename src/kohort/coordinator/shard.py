@@ -16,8 +16,8 @@ from typing import Any
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.checks import founds
+from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
