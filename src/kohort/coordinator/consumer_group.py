@@ -129,14 +129,18 @@ class ConsumerGroups:
         self.holds.heard(group, member_id, event)
         # Of a join that comes twice the first answer counts too: the client may go on with that epoch.
         self._consumers.said[group.group_id, member_id] = request.member_epoch or before.member_epoch
-        state = self.reconcile(group, member_id, now, self._acknowledged(request, before), changed=True)
+        # Who missed an answer is told again what it has, and goes on from there. A step further it might have to give
+        # up what it never heard of: it would have nothing to acknowledge.
+        missed = request.member_epoch != before.member_epoch
+        state = before
+        if not missed:
+            state = self.reconcile(group, member_id, now, _owned(request), changed=True)
         self.arm_session(group, member_id, now)
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
             and request.subscribed_topic_names is not None
             and request.topic_partitions is not None
         )
-        missed = request.member_epoch != before.member_epoch
         tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
         joins = request.member_epoch == 0 and bool(request.member_id)
         hold_ms = 0
@@ -255,15 +259,6 @@ class ConsumerGroups:
             self._note(group, "subscription changed", subscription_change(former, value), member_id)
             if not nothing_new:
                 self.targets.bump(group, now, "a member's subscription changed", member_id)
-
-    def _acknowledged(
-        self, request: ConsumerGroupHeartbeatRequest, state: MemberState
-    ) -> frozenset[TopicPartition] | None:
-        """What the member says it owns, if it says so at its present epoch: then it has seen what it was told.
-
-        With a join that is so only as long as it was not told any: a static member that is back.
-        """
-        return _owned(request) if request.member_epoch == state.member_epoch else None
 
     # -- leaving
 
