@@ -24,7 +24,8 @@
 
 What it owns changes partition by partition: the answer tells all that it may use. What is not in it any more is to be
 revoked first, and when the application has done so, a heartbeat says at once what is still owned; the coordinator gives
-nothing to others before that. What is new is its own as soon as it is told.
+nothing to others before that. What is new is its own as soon as it is told. Whatever is told is acknowledged so, also
+what changes nothing: the coordinator may wait for it to give up what it has missed that it got.
 
 A heartbeat says what has changed since the last one, and nothing else; everything is said when it joins, and after an
 answer that did not come or was an error, because nobody knows then what the coordinator has heard. What it says that it
@@ -357,7 +358,9 @@ class ConsumerMembership:
             self._revoke_since = None  # the coordinator has heard what is given up
         if response.assignment is not None:
             self._target = _partitions(response.assignment)
+            self._say_owned = True
             if self._advance():
+                self._say_owned = False
                 self._revoke_since = since
         until = self.trusted_until()
         if self._doubtful and (until is None or now < until):
@@ -377,7 +380,6 @@ class ConsumerMembership:
             self._actions.append(Revoke(self.epoch, gone))
         elif new:
             self.owned = self._target
-            self._say_owned = True
             self._actions.append(Added(self.epoch, new))
         return bool(gone)
 
