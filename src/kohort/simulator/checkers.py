@@ -26,7 +26,7 @@ from kohort.simulator.consumer_checks import ConsumerChecks
 from kohort.simulator.facts import GroupFacts
 from kohort.simulator.ledger import Ledger, replayed
 from kohort.simulator.network import Asked, Link
-from kohort.simulator.plan import CONSUMER_GROUPS
+from kohort.simulator.plan import CONSUMER_GROUPS, MIXED
 from kohort.simulator.reader_checks import promised_by_fetch
 from kohort.simulator.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Operation, Storage
@@ -68,7 +68,7 @@ class Checkers:
         self.world = world
         self.config = config
         self.ledger = Ledger()
-        self.consumers = ConsumerChecks(world, config, self.ledger, CONSUMER_GROUPS)
+        self.consumers = ConsumerChecks(world, config, self.ledger, (*CONSUMER_GROUPS, MIXED))
         self.groups: dict[str, GroupFacts] = {}
         self.subscribed: frozenset[str] = frozenset()
         """Topics that every member of the run subscribes to."""
@@ -295,6 +295,8 @@ class Checkers:
             if isinstance(request, OffsetCommitRequest):
                 topics = {topic.name: topic.topic_id for topic in broker.state.catalog.topics.values()}
                 self.consumers.commit(link, request, response, topics)
+            elif isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest):
+                self.consumers.classic(asked, response, broker)
             return
         facts = self.facts(name)
         fold = self.ledger.fold(broker.state.shard_of(name))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kohort.broker.broker import Broker
 from kohort.config import Config
@@ -30,6 +30,7 @@ from kohort.simulator.consumer_ledger import AWAY, MUST_GIVE_UP, Durable, Has, P
 from kohort.simulator.hold_checks import held_until, taken_from
 from kohort.simulator.ledger import Ledger
 from kohort.simulator.network import Asked, Link
+from kohort.simulator.plan import MIXED, TOPICS
 from kohort.simulator.world import Millis, Violation, World
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
@@ -41,12 +42,18 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
     OffsetCommitKey,
 )
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from kohort.simulator.consumer import Consumer
+    from kohort.simulator.member import Member
 
 JOIN_HOLD_MS, MARGIN_MS = 500, 100
 """How long a first heartbeat is held at most; what is left, at least, of the interval when another is answered."""
@@ -57,6 +64,8 @@ ELSEWHERE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
+ALIVE = (ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest)
+"""Requests that may begin a session anew."""
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -80,6 +89,8 @@ class ConsumerFacts:
     """Members whose record was deleted in this turn."""
     gone: set[str] = field(default_factory=set)
     """Who was a member once."""
+    ended: bool = False
+    """In this turn it was deleted, or became a classic group."""
     held_until: Millis = 0
     """When the turn began."""
     loading: bool = True
@@ -92,9 +103,13 @@ class ConsumerChecks:
         self.config = config
         self.ledger = ledger
         self.members: Callable[[], list[Consumer]] = list
+        self.classic_members: Callable[[], list[Member]] = list
+        """Of the mixed group."""
+        self._topic_ids: dict[str, set[bytes]] = {}
+        """All that topics of a name ever had."""
         self.facts = {name: ConsumerFacts(name, Durable(name)) for name in names}
         self.requests_come_twice = False
-        self._asked: list[ConsumerGroupHeartbeatRequest] = []
+        self._asked: list[Any] = []
         """What arrived for this turn."""
         self._held: dict[int, tuple[Asked, Millis]] = {}
         """By connection: a heartbeat that is held, and since when, by the server's clock."""
@@ -121,13 +136,14 @@ class ConsumerChecks:
 
     def turn_begins(self, broker: Broker, asked: Sequence[Asked], loading: bool) -> None:
         self._broker = broker
-        self._asked = [a.request for a in asked if isinstance(a.request, ConsumerGroupHeartbeatRequest)]
+        self._asked = [a.request for a in asked if isinstance(a.request, ALIVE)]
         for facts in self.facts.values():
             facts.before = self.durable(facts.name).copy() if broker.state.shards else Durable(facts.name)
             facts.held_until = held_until(broker, facts.name)
             facts.reasons.clear()
             facts.came.clear()
             facts.went.clear()
+            facts.ended = False
             facts.states = {member_id: [has] for member_id, has in facts.before.has.items()}
             if loading:
                 self.load(facts.name)
@@ -151,13 +167,15 @@ class ConsumerChecks:
                     facts.gone.add(key.member_id)
                 else:
                     facts.gone.discard(key.member_id)
+            elif isinstance(key, ConsumerGroupMetadataKey) and value is None:
+                facts.ended = True
         for entry in told:
             facts = self.facts.get(entry.group)
             if facts is not None:
                 self._journal(facts, entry, broker.state.now)
         for facts in self.facts.values():
             for member_id in sorted(facts.went):
-                if member_id not in facts.reasons:
+                if member_id not in facts.reasons and not facts.ended:
                     self._broken("no member is removed without a reason", facts, f"{member_id} is gone")
 
     def _told_to_give_up(self, facts: ConsumerFacts, member_id: str, now: Millis) -> None:
@@ -188,6 +206,10 @@ class ConsumerChecks:
                 self._broken("nothing is taken from who is there during a hold", facts, taken)
         for consumer in self.members():
             self.check_belief(consumer)
+        for topic in broker.state.catalog.topics.values():
+            self._topic_ids.setdefault(topic.name, set()).add(topic.topic_id)
+        for member in self.classic_members():
+            self._check_classic_belief(member)
 
     # -- times
 
@@ -198,18 +220,24 @@ class ConsumerChecks:
         elif entry.what == "static member returned":
             for former in facts.went:
                 facts.reasons.setdefault(former, entry.what)
-        if facts.loading:
-            return
+        member = facts.before.members.get(member_id)
+        if facts.loading or member is None:
+            return  # of a classic group, it may be
+        session_ms = self._session_of(member)
         if entry.what == "session expired":
-            silent = now - facts.seen_first.get(member_id, now - self.session_ms)
-            if silent < self.session_ms:
+            silent = now - facts.seen_first.get(member_id, now - session_ms)
+            if silent < session_ms:
                 self._broken("a session ends after its timeout", facts, f"{member_id} was seen {silent} ms ago")
-        elif entry.what == "member removed":
-            since, member = facts.told_to_give_up.get(member_id), facts.before.members.get(member_id)
-            if since is None or (member is not None and now - since < member.rebalance_timeout_ms):
+        elif entry.what == "member removed" and entry.waited_ms >= 0 and not is_classic(member):
+            since = facts.told_to_give_up.get(member_id)
+            if since is None or now - since < member.rebalance_timeout_ms:
                 self._broken(
                     "who is late has had the rebalance timeout", facts, f"{member_id} was told at {since}, it is {now}"
                 )
+
+    def _session_of(self, member: ConsumerGroupMemberMetadataValue) -> Millis:
+        metadata = member.classic_member_metadata
+        return metadata.session_timeout_ms if metadata is not None and is_classic(member) else self.session_ms
 
     @property
     def session_ms(self) -> Millis:
@@ -219,10 +247,10 @@ class ConsumerChecks:
         for member_id, member in group.members.items():
             seen = facts.seen_last.setdefault(member_id, now)
             facts.seen_first.setdefault(member_id, now)
-            if now > seen + self.session_ms:
+            if now > seen + self._session_of(member):
                 self._broken("who is silent expires", facts, f"{member_id} was seen {now - seen} ms ago")
             since = facts.told_to_give_up.get(member_id)
-            if since is not None and now > since + member.rebalance_timeout_ms:
+            if since is not None and now > since + member.rebalance_timeout_ms and not is_classic(member):
                 self._broken("who does not give up is removed", facts, f"{member_id} was told {now - since} ms ago")
 
     def _seen(self, facts: ConsumerFacts, member_id: str, at: Millis) -> None:
@@ -333,10 +361,17 @@ class ConsumerChecks:
                 holders = {facts.before.holder(instance), group.holder(instance)} - {None, member_id}
                 if not holders and not any(m for m in facts.came if m != member_id):
                     self._broken("an instance id that nobody holds is free", facts, said)
-            case ErrorCode.GROUP_MAX_SIZE_REACHED:
+            case ErrorCode.GROUP_MAX_SIZE_REACHED if facts.name != MIXED:
                 most = max(len(facts.before.members), len(group.members), len(facts.before.members | group.members))
                 if most < self.config.group_consumer_max_size:
                     self._broken("who fits is let in", facts, said)
+
+    def classic(self, asked: Asked, response: Any, broker: Broker) -> None:
+        """A member of the classic protocol is answered."""
+        facts = self.facts[asked.request.group_id]
+        if response.error_code in (OK, ErrorCode.REBALANCE_IN_PROGRESS):
+            came = broker.state.now - (self.world.now - asked.asked_at)
+            self._seen(facts, getattr(response, "member_id", asked.request.member_id), came)
 
     # -- commits
 
@@ -351,6 +386,8 @@ class ConsumerChecks:
         facts = self.facts[request.group_id]
         member_id, epoch = request.member_id, request.generation_id_or_member_epoch
         group = self.durable(facts.name)
+        if facts.name == MIXED and (not facts.before.members or not group.members or facts.ended):
+            return  # a classic group, at some moment
         is_member = member_id in facts.before.members or member_id in facts.came
         stays = member_id in facts.before.members and member_id in group.members and member_id not in facts.went
         for topic in response.topics:
@@ -424,7 +461,7 @@ class ConsumerChecks:
                 continue
             group = self.durable(facts.name)
             epochs = range(facts.before.epoch, group.epoch + 1) if facts.before.epoch <= group.epoch else [group.epoch]
-            if described.group_epoch not in epochs:
+            if described.group_epoch not in epochs and not facts.ended:
                 self._broken("no reply before durability", facts, f"epoch {described.group_epoch}, not {epochs}")
             owners: dict[Partition, str] = {}
             for member in described.members:
@@ -460,18 +497,39 @@ class ConsumerChecks:
                 f"{member_id} uses {sorted(lost)}, and has {has}",
             )
 
+    def _check_classic_belief(self, member: Member) -> None:
+        """The same of one that speaks the classic protocol: it gives up everything before it joins again."""
+        if not member.running or self._broker is None or self.requests_come_twice:
+            return
+        has = self.durable(member.group).has.get(member.membership.member_id)
+        there = {topic.name for topic in self._broker.state.catalog.topics.values()}
+        once = {topic for topic, ids in self._topic_ids.items() if len(ids) == 1} & there
+        places = [(topic, index) for topic, index in member.owned if topic in once]
+        owned = {(next(iter(self._topic_ids[topic])), index) for topic, index in places}
+        lost = owned - (has.all.keys() if has is not None else owned)
+        if lost:
+            self._broken(
+                "what a member uses is its own until it gives it up",
+                self.facts[member.group],
+                f"{member.membership.member_id} uses {sorted(lost)}, and has {has}",
+            )
+
     # -- the end
 
-    def unsettled(self, name: str, present: list[Consumer], topics: dict[str, tuple[bytes, int]]) -> str:
+    def unsettled(
+        self, name: str, present: list[Consumer], classic: list[Member], topics: dict[str, tuple[bytes, int]]
+    ) -> str:
         """Why the group is not as it should be when the faults are over; "" when it is. `topics`: ids and sizes."""
         group = self.durable(name)
-        absent = [consumer.name for consumer in present if not consumer.content]
+        absent = [member.name for member in present if not member.content]
+        absent += [member.name for member in classic if not member.content]
         if absent:
             return f"{name}: {', '.join(absent)} not settled; {group}"
         ids = sorted(consumer.membership.settings.member_id for consumer in present)
+        ids = sorted((*ids, *(member.membership.member_id for member in classic)))
         if sorted(group.members) != ids:
             return f"{name}: has {sorted(group.members)}, alive are {ids}"
-        if not present:
+        if not ids:
             return ""
         if group.epoch != group.target_epoch:
             return f"{name}: epoch {group.epoch}, its target is of {group.target_epoch}"
@@ -483,10 +541,16 @@ class ConsumerChecks:
             if not has.assigned.keys() == target == consumer.membership.owned or has.epoch != group.target_epoch:
                 return f"{name}: {member_id} uses {consumer.membership.owned}, has {has}, its target is {target}"
             used.update(dict.fromkeys(consumer.membership.owned, member_id))
+        for member in classic:
+            owned = {(topics[topic][0], index) for topic, index in member.owned if topic in topics}
+            has = group.has[member.membership.member_id]
+            if not has.assigned.keys() == owned == group.targets.get(member.membership.member_id, frozenset()):
+                return f"{name}: {member.membership.member_id} uses {member.owned}, has {has}"
+            used.update(dict.fromkeys(owned, member.membership.member_id))
         wanted = {
             (topic_id, index)
             for topic, (topic_id, count) in topics.items()
-            if any(consumer.wants(topic) for consumer in present)
+            if any(consumer.wants(topic) for consumer in present) or (classic and topic in TOPICS)
             for index in range(count)
         }
         return "" if used.keys() == wanted else f"{name}: {sorted(wanted ^ used.keys())} have no owner, or one too many"
@@ -503,3 +567,7 @@ EXPECTED = {
     ErrorCode.GROUP_MAX_SIZE_REACHED,
 }
 """Errors that a client may get that behaves; 110 is not among them."""
+
+
+def is_classic(member: ConsumerGroupMemberMetadataValue) -> bool:
+    return member.classic_member_metadata is not None and bool(member.classic_member_metadata.supported_protocols)

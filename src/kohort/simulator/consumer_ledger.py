@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.simulator.plan import MIXED
 from kohort.simulator.world import Violation
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -26,6 +27,7 @@ from kohort.wire.schemas.group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -65,6 +67,8 @@ class Durable:
     members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
     targets: dict[str, frozenset[Partition]] = field(default_factory=dict)
     has: dict[str, Has] = field(default_factory=dict)
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Regular expressions, and the topics that they match."""
 
     def copy(self) -> Durable:
         return Durable(
@@ -75,6 +79,7 @@ class Durable:
             dict(self.members),
             dict(self.targets),
             dict(self.has),
+            dict(self.patterns),
         )
 
     def holder(self, instance: str) -> str | None:
@@ -82,7 +87,8 @@ class Durable:
 
     @property
     def topics(self) -> set[str]:
-        return {name for member in self.members.values() for name in member.subscribed_topic_names}
+        named = {name for member in self.members.values() for name in member.subscribed_topic_names}
+        return named.union(*self.patterns.values())
 
     def difference(self, other: ConsumerGroup) -> str:
         """How the coordinator's state differs from this."""
@@ -96,6 +102,9 @@ class Durable:
             return f"members {self.members} and {other.members}"
         if self.targets != other.targets:
             return f"targets {self.targets} and {other.targets}"
+        matched = {text: pattern.topics for text, pattern in other.patterns.items()}
+        if self.patterns != matched:
+            return f"patterns {self.patterns} and {matched}"
         for member_id in sorted({*self.has, *other.current}):
             mine, theirs = self.has.get(member_id), other.current.get(member_id)
             if mine is None or theirs is None or mine != _as_has(theirs):
@@ -133,11 +142,13 @@ class ConsumerLedger:
                 self._target(group, member_id, value)
             case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
                 self._has(group, member_id, value)
+            case ConsumerGroupRegularExpressionKey(regular_expression=text):
+                _put(group.patterns, text, None if value is None else frozenset(value.topics))
 
     def _group(self, groups: dict[str, Durable], group: Durable, value: Any) -> None:
         name = group.name
         if value is None:
-            if group.members or group.has or group.targets:
+            if group.members or group.has or group.targets or group.patterns:
                 raise Violation("a live group is not deleted", f"{name}: has {sorted(group.members)}", name)
             del groups[name]
             return
@@ -153,7 +164,8 @@ class ConsumerLedger:
             group.target_epoch = 0
             return
         epoch = value.assignment_epoch
-        if (name, epoch) in self._targets_made:
+        is_former = name == MIXED and group.target_epoch == 0  # it goes on with what it was as a classic group
+        if (name, epoch) in self._targets_made and not is_former:
             raise Violation("an epoch has one target", f"{name}: {epoch} gets a second one", name)
         self._targets_made.add((name, epoch))
         if not group.target_epoch <= epoch <= group.epoch:
@@ -205,8 +217,8 @@ class ConsumerLedger:
                     f"{group.name} {partition} at epoch {epoch}: {first} and {identity}",
                     group.name,
                 )
-            if before.get(partition) == epoch or has.epoch == 0:
-                continue  # it had it; or it is a static member that is back, under another id maybe
+            if before.get(partition) == epoch or has.epoch == 0 or (former is None and group.name == MIXED):
+                continue  # it had it, as a member of a classic group maybe; or it is a static member that is back
             if partition not in target or epoch != group.target_epoch or partition in has.revoking:
                 raise Violation(
                     "a member gets what its target has, at its epoch",

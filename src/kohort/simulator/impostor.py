@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kohort.simulator.consumer import HEARTBEAT_VERSION, SUBSCRIPTIONS, Consumer
+from kohort.simulator.consumer import HEARTBEAT_VERSION, PATTERNS, SUBSCRIPTIONS, Consumer
 from kohort.simulator.network import Link
 from kohort.simulator.workload import Garbler
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
@@ -48,7 +48,8 @@ class Impostor(Garbler):
 
     def _nonsense(self, link: Link, member_id: str, epoch: int) -> None:
         """Refused before anything changes, whoever it is from."""
-        whole = {"rebalance_timeout_ms": 5_000, "subscribed_topic_names": SUBSCRIPTIONS[0], "topic_partitions": ()}
+        topics = SUBSCRIPTIONS[0]
+        whole = {"rebalance_timeout_ms": 5_000, "subscribed_topic_names": topics, "topic_partitions": ()}
         choices: list[tuple[int, dict[str, Any]]] = [
             (-3, {}),
             (-2, {}),
@@ -56,6 +57,7 @@ class Impostor(Garbler):
             (0, {**whole, "topic_partitions": None}),
             (0, {**whole, "rebalance_timeout_ms": -1}),
             (0, {**whole, "server_assignor": "astrology"}),
+            (0, {**whole, "subscribed_topic_regex": "("}),
             (0, {**whole, "instance_id": ""}),
             (0, {**whole, "member_id": ""}),
         ]
@@ -65,13 +67,13 @@ class Impostor(Garbler):
     def _join(self, link: Link, member_id: str, epoch: int) -> None:
         """It takes its part, and is not heard of again."""
         self._strangers += 1
-        topics = self.random.choice(SUBSCRIPTIONS)
         self._ask(
             link,
             f"{self.name}-{self._strangers}",
             0,
             rebalance_timeout_ms=self.random.choice((1, 5_000)),
-            subscribed_topic_names=topics,
+            subscribed_topic_names=self.random.choice(SUBSCRIPTIONS),
+            subscribed_topic_regex=self.random.choice(PATTERNS),
             topic_partitions=(),
         )
 

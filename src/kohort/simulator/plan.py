@@ -108,8 +108,8 @@ class Plan:
 
 
 def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
-    random = Random(f"{seed}/plan")
-    cast = _cast(random)
+    random, random_of_mixed = Random(f"{seed}/plan"), Random(f"{seed}/mixed")
+    cast = _mixed(random_of_mixed) if random_of_mixed.random() < 0.2 else _cast(random)
     plan = Plan(
         seed,
         random.choice((1, 2, 3)),
@@ -191,6 +191,8 @@ GROUPS = ("alpha", "beta")
 """Classic groups."""
 CONSUMER_GROUPS = ("gamma", "delta")
 """Of the consumer protocol (KIP-848)."""
+MIXED = "epsilon"
+"""A group of members of both, which changes its protocol with them."""
 
 
 def _cast(random: Random) -> tuple[Cast, ...]:
@@ -209,6 +211,21 @@ def _cast(random: Random) -> tuple[Cast, ...]:
         cast.append(Cast("admin", "admin", {"groups": groups, "pace_ms": random.choice((700, 3_000))}))
     if random.random() < 0.25:
         cast.append(Cast("producer", "producer", {"pace_ms": 700}))
+    return tuple(cast)
+
+
+def _mixed(random: Random) -> tuple[Cast, ...]:
+    """Of one group; its members of the classic protocol all support the same."""
+    classic = [member for member in _members(random, MIXED) if "instance" not in member.options]
+    cast = list(classic)
+    consumers = [consumer for consumer in _consumers(random, MIXED) if not consumer.name.endswith("twin")]
+    for consumer in consumers[: 1 + _size(random, 4)]:
+        life = random.choices(("stays", "restarts", "leaves", "dies"), (2, 3, 3, 2))[0]
+        cast.append(replace(consumer, name=f"{consumer.name}new", options={**consumer.options, "life": life}))
+    if random.random() < 0.3:
+        cast.append(Cast("storm", f"storm-{MIXED}", {"group": MIXED, "size": _size(random, 4), "wave_ms": 4_000}))
+    if random.random() < 0.5:
+        cast.append(Cast("admin", "admin", {"groups": (MIXED,), "pace_ms": random.choice((700, 3_000))}))
     return tuple(cast)
 
 

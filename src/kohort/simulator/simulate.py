@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kohort.broker.broker import Broker
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
 from kohort.simulator.checkers import running
@@ -16,7 +17,7 @@ from kohort.simulator.impostor import Impostor
 from kohort.simulator.member import Member, Owners
 from kohort.simulator.operator import Operator
 from kohort.simulator.participant import Participant
-from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, NOBODYS, TOPICS, Cast, Plan, plan_of
+from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
 from kohort.simulator.reader import Reader
 from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
@@ -87,8 +88,11 @@ class Simulation:
             self._enlist(cast)
         disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in DISTURBING}
         checkers = self.process.checkers
-        checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS)) - disturbed
+        if any(cast.kind == "admin" for cast in plan.cast):
+            disturbed.add(MIXED)  # a topic that is created again is the same one for those who commit by name
+        checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
         checkers.consumers.members = self._consumers
+        checkers.consumers.classic_members = lambda: [member for member in self._classic() if member.group == MIXED]
         checkers.consumers.requests_come_twice = plan.faults.duplicate > 0
 
     def run(self) -> None:
@@ -158,7 +162,7 @@ class Simulation:
         for topic, count in {**TOPICS, "events": 1, NOBODYS: 1}.items():
             world.after(5, setup.create, link, topic, count)
         for member in self.members:
-            world.at(20 + member.random.randrange(3_000), member.start)
+            world.at(20 + member.random.randrange(3_000), member.revive)
         for other in self.others:
             world.at(20, other.start)
         self._misfortunes()
@@ -247,23 +251,38 @@ class Simulation:
         if broker is None:
             return "the server is down"
         for group in CONSUMER_GROUPS:
-            consumers = [m for m in self._consumers() if m.group == group and m in self.members and stays(m)]
-            catalog = broker.state.catalog.topics.values()
-            topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in catalog}
-            if why := self.process.checkers.consumers.unsettled(group, consumers, topics):
+            if why := self._unsettled(broker, group):
                 return why
         for group in GROUPS:
-            present = [m for m in self._classic() if m.group == group and m in self.members and stays(m)]
-            shard = broker.state.shards[partition_for(group, len(broker.state.shards))]
-            held = running(shard).get(group)
-            absent = [m.name for m in present if not m.content]
-            if absent:
-                return f"{group}: {', '.join(absent)} not stable, the group is {held and held.phase.value}"
-            if present and (held is None or held.phase.value != "Stable"):
-                return f"{group}: {held and held.phase.value}"
-            ids = sorted(m.membership.member_id for m in present)
-            if held is not None and sorted(held.members) != ids:
-                return f"{group}: has {sorted(held.members)}, alive are {ids}"
+            if why := self._unstable_classic(broker, group):
+                return why
+        if self.process.checkers.consumers.durable(MIXED).members:
+            return self._unsettled(broker, MIXED)
+        return self._unstable_classic(broker, MIXED)
+
+    def _present(self, group: str) -> list[Member | Consumer]:
+        return [member for member in self.members if member.group == group and stays(member)]
+
+    def _unsettled(self, broker: Broker, group: str) -> str:
+        present = self._present(group)
+        consumers = [member for member in present if isinstance(member, Consumer)]
+        classic = [member for member in present if isinstance(member, Member)]
+        catalog = broker.state.catalog.topics.values()
+        topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in catalog}
+        return self.process.checkers.consumers.unsettled(group, consumers, classic, topics)
+
+    def _unstable_classic(self, broker: Broker, group: str) -> str:
+        present = self._present(group)
+        shard = broker.state.shards[partition_for(group, len(broker.state.shards))]
+        held = running(shard).get(group)
+        absent = [m.name for m in present if not m.content or isinstance(m, Consumer)]
+        if absent:
+            return f"{group}: {', '.join(absent)} not stable, the group is {held and held.phase.value}"
+        if present and (held is None or held.phase.value != "Stable"):
+            return f"{group}: {held and held.phase.value}"
+        ids = sorted(m.membership.member_id for m in present if isinstance(m, Member))
+        if held is not None and sorted(held.members) != ids:
+            return f"{group}: has {sorted(held.members)}, alive are {ids}"
         return ""
 
 

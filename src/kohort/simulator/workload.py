@@ -13,7 +13,7 @@ from kohort.simulator.actor import Actor
 from kohort.simulator.consumer import Consumer
 from kohort.simulator.member import SUBSCRIPTION, Member, Owners
 from kohort.simulator.network import Link
-from kohort.simulator.plan import CONSUMER_GROUPS, TOPICS, Faults
+from kohort.simulator.plan import CONSUMER_GROUPS, MIXED, TOPICS, Faults
 from kohort.simulator.process import Process
 from kohort.simulator.world import START_MS, Violation, World
 from kohort.wire.batches import NewRecord, encode_batch
@@ -272,7 +272,8 @@ class Storm(Actor):
             }
             name = f"{self.name}-{len(self.members)}"
             member: Member | Consumer
-            if options["group"] in CONSUMER_GROUPS:
+            is_mixed = options["group"] == MIXED
+            if options["group"] in CONSUMER_GROUPS or (is_mixed and self.random.random() < 0.5):
                 member = Consumer(self.world, self.process, self.faults, name, options)
             else:
                 member = Member(self.world, self.process, self.faults, name, self._owners, options)
