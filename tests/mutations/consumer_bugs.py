@@ -90,15 +90,8 @@ CONSUMER_BUGS = (
         ("consumer_expiry.txt",),
     ),
     Bug(
-        "a first heartbeat is held",
-        (
-            (GROUP, "hold_ms = 0 if tell else", "hold_ms = 0 if tell and request.member_epoch else"),
-            (
-                HOLDS,
-                "else self._told.get(key, 0)",
-                "else self._told.get(key, settings.heartbeat_interval_ms)",
-            ),
-        ),
+        "a first heartbeat is held as long as any",
+        ((GROUP, "hold_ms = self.holds.time_for_join(group, state, event.hold_ms)", "hold_ms = event.hold_ms"),),
         (SIMULATOR,),
     ),
     Bug(
@@ -117,8 +110,8 @@ CONSUMER_BUGS = (
         (
             (
                 HOLDS,
-                "return min(allowed_ms, told - max(500, told // 10), settings.session_timeout_ms // 3)",
-                "return allowed_ms",
+                "return min(event.hold_ms, told - margin, settings.session_timeout_ms // 3)",
+                "return event.hold_ms",
             ),
         ),
         (
