@@ -42,6 +42,9 @@ BUSY_MS = 500
 BUSY_SHARE_MS = 20
 """Who shall come back soon is told to heartbeat at SOON_MS when it is held beyond that, at BUSY_MS when it is not, and
 at so much for each busy member of the shard."""
+ON_HOLD_MS = 1_000
+"""What a member without partitions is told during a rollout hold, which may be released any moment; more in a large
+group."""
 BUSY_FOR_MS = 20_000
 """How long a member stays busy after what it sent last. Clients that commit by themselves do so every 5 s."""
 
@@ -172,7 +175,10 @@ class Holds:
             interval = min(interval, BUSY_MS if acknowledges else WAITING_INTERVAL_MS)
         elif group.epoch > group.assignment_epoch:
             due = self._running.deadlines.get((ASSIGN, group.group_id, ""))
-            interval = min(interval, max(WAITING_INTERVAL_MS, 0 if due is None else due - now))
+            wait = max(WAITING_INTERVAL_MS, 0 if due is None else due - now)
+            if wait > interval and not state.assigned:
+                wait = max(ON_HOLD_MS, BUSY_SHARE_MS * len(group.members))
+            interval = min(interval, wait)
         elif settings.heartbeat_hold_enable and self._shall_return(key, state, now, tell=tell):
             soon = SOON_MS if key in self._patient else BUSY_MS
             interval = min(interval, max(soon, BUSY_SHARE_MS * len(self._busy)))
