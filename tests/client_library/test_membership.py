@@ -76,6 +76,11 @@ class Driver:
         self.answer(SyncGroupResponse(assignment=b"mine"))
         [assigned] = self.take(Assigned)
         assert (assigned.generation_id, assigned.assignment, assigned.leads) == (3, b"mine", False)
+        self.until_due()
+        [heartbeat] = self.take(Ask)
+        assert isinstance(heartbeat, HeartbeatRequest)
+        assert self.now == 0  # right after the sync, so that the coordinator has one to answer
+        self.answer(HeartbeatResponse())
 
 
 def joined(member_id: str, leader: str, **fields: Any) -> JoinGroupResponse:
@@ -279,6 +284,52 @@ def test_what_a_commit_is_answered(error: int, kinds: list[type]) -> None:
     driver.take()  # of an older generation: it says nothing about this one
     driver.member.commit_answered(error, 3, driver.now)
     driver.take(*kinds)
+
+
+def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
+    driver = Driver()
+    driver.stable()
+    driver.until_due()
+    driver.take(Ask)
+    driver.now += 2_500
+    driver.answer(HeartbeatResponse())
+    driver.until_due()
+    assert driver.now == 5_500
+    assert isinstance(driver.take(Ask)[0], HeartbeatRequest)
+
+
+@pytest.mark.parametrize(("error", "member_id"), [(22, "a"), (25, "")])
+def test_a_member_that_does_not_rejoin_by_itself_waits_outside(error: int, member_id: str) -> None:
+    driver = Driver(rejoins=False)
+    driver.stable()
+    driver.until_due()
+    driver.take(Ask)
+    driver.answer(HeartbeatResponse(error_code=error))
+    driver.take(Lost)
+    assert driver.member.phase is Phase.OUTSIDE
+    assert driver.member.next_deadline() is None
+    driver.member.join(driver.now)
+    assert driver.take(Ask)[0].member_id == member_id
+
+
+def test_a_member_outside_looks_for_its_coordinator_when_it_joins_again() -> None:
+    driver = Driver(rejoins=False)
+    driver.stable()
+    while driver.member.phase is Phase.STABLE:
+        driver.until_due()
+    assert isinstance(driver.member.take()[-1], Lost)
+    driver.member.coordinator_found(driver.now)
+    driver.take()
+    driver.member.join(driver.now)
+    assert isinstance(driver.take(Ask)[0], JoinGroupRequest)
+
+
+def test_who_owns_is_a_matter_of_the_clock() -> None:
+    driver = Driver()
+    assert not driver.member.owns(0)
+    driver.stable()
+    assert driver.member.owns(9_999)
+    assert not driver.member.owns(10_000)  # nobody has woken it yet
 
 
 def test_joining_twice_is_a_mistake() -> None:

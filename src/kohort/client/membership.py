@@ -23,6 +23,12 @@
 | STABLE | a heartbeat that says to rebalance | LETTING_GO |
 | LEAVING | LeaveGroup's answer, once | ENDED |
 
+The first heartbeat goes out right after the sync, and the next one as soon as the coordinator has let go of one that it
+held: so there is always one that it can answer the moment that the group rebalances.
+
+Where `rejoins` is off, a member that has lost its assignment goes OUTSIDE and waits for another `join`, as one does
+whose application wants a word before it takes part in a rebalance.
+
 One request is under way at a time; the answer to any other is ignored, as is one that comes after its time-out.
 What an error code does is in REACTIONS, an API a row: it follows Java's consumer (AbstractCoordinator.java,
 ConsumerCoordinator.java), except that the session is counted from when a request was sent, not from its answer, and
@@ -77,6 +83,8 @@ class Settings:
     request_timeout_ms: Millis = 30_000
     retry_backoff_ms: Millis = 100
     retry_backoff_max_ms: Millis = 1_000
+    rejoins: bool = True
+    """Whether it joins again by itself when it has lost its assignment."""
 
 
 JOIN_MARGIN_MS = 5_000
@@ -140,7 +148,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The assignment is not this member's own any more. It joins again by itself."""
+    """The assignment is not this member's own any more. It joins again, by itself if `rejoins`."""
 
     generation_id: int
     assignment: bytes
@@ -242,17 +250,17 @@ class Membership:
     # -- what the application does
 
     def join(self, now: Millis, reason: str = "") -> None:
-        """Become a member. Once only: a membership that has ended stays so."""
+        """Become a member. A membership that has ended stays so."""
         if self.phase is not Phase.OUTSIDE:
             raise ValueError(f"join: the member is {self.phase.value}")
         self._reason = reason
         self._enter(Phase.JOINING, now)
 
-    def subscribe(self, protocols: Sequence[Protocol], now: Millis) -> None:
-        """Change what the member supports or subscribes to; a rebalance follows."""
+    def subscribe(self, protocols: Sequence[Protocol], now: Millis, reason: str = "the subscription changed") -> None:
+        """Change what the member supports or subscribes to; a rebalance follows where it is in a group."""
         self.settings = replace(self.settings, protocols=tuple(protocols))
         if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE):
-            self._reason = "the subscription changed"
+            self._reason = reason
             self._rebalance(now)
 
     def let_go(self, now: Millis) -> None:
@@ -351,6 +359,11 @@ class Membership:
         deadlines = (self._session_ends_at, self._timeout_at, self._retry_at, heartbeat)
         return min((at for at in deadlines if at is not None), default=None)
 
+    def owns(self, now: Millis) -> bool:
+        """Whether the assignment is this member's own at this instant, whatever may have been missed since the last
+        call: once its session is over by its own clock, it is not."""
+        return self._owned is not None and self._session_ends_at is not None and now < self._session_ends_at
+
     def take(self) -> list[Action]:
         """What is to be done, in order."""
         actions, self._actions = self._actions, []
@@ -391,6 +404,7 @@ class Membership:
         self._granted = response.assignment
         if now < self._sent_at + self.settings.session_timeout_ms:
             self._alive(now)
+            self._heartbeat_at = now
             return self._own_granted()
         # It was parked for longer than a session, or the answer was; a heartbeat tells whether it still holds.
         return self._ask(now)
@@ -405,12 +419,13 @@ class Membership:
         """A request was accepted: the coordinator counts the session from a moment after it was sent."""
         self._failures = 0
         self._session_ends_at = self._sent_at + self.settings.session_timeout_ms
-        self._heartbeat_at = max(now, self._sent_at + self.settings.heartbeat_interval_ms)
+        interval = self.settings.heartbeat_interval_ms
+        held = now - self._sent_at > interval // 2
+        self._heartbeat_at = now if held else self._sent_at + interval
 
     def _session_over(self, now: Millis) -> None:
-        self._lose("the coordinator did not answer for as long as the session")
         self._coordinator_known = False
-        self._enter(Phase.JOINING, now)
+        self._join_again("the coordinator did not answer for as long as the session", now)
 
     def _rebalance(self, now: Millis) -> None:
         if self._owned is None:
@@ -424,6 +439,11 @@ class Membership:
         if self._owned is not None:
             self._actions.append(Lost(self.generation_id, self._owned, reason))
             self._owned = None
+
+    def _join_again(self, reason: str, now: Millis) -> None:
+        had = self._owned is not None
+        self._lose(reason)
+        self._enter(Phase.OUTSIDE if had and not self.settings.rejoins else Phase.JOINING, now)
 
     def _end(self, error: int) -> None:
         self._lose("the membership is over")
@@ -443,13 +463,11 @@ class Membership:
             case Reaction.REBALANCE:
                 self._rebalance(now)
             case Reaction.REJOIN:
-                self._lose(f"error {error}")
-                self._enter(Phase.JOINING, now)
+                self._join_again(f"error {error}", now)
             case Reaction.FORGET:
-                self._lose(f"error {error}")
                 self.member_id = ""
+                self._join_again(f"error {error}", now)
                 self.generation_id = -1
-                self._enter(Phase.JOINING, now)
             case Reaction.END:
                 self._end(error)
 
