@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CRASH_CYCLES ?= 200
+BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: help demo test test-crash test-kcat test-java test-go check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash test-kcat test-java test-go check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,8 +51,12 @@ format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench examples
 	$(BIN)/ruff check --fix src tests bench examples
 
-bench: $(VENV)/.dev ## measure (loopback only, bounded)
-	$(BIN)/python -m bench
+bench: $(VENV)/.dev ## measure (loopback only, bounded): all, or `make bench NAME…`
+	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS))
+
+# The names behind `bench` are goals of make too: nothing is left to do for them.
+$(BENCHES): bench
+	@:
 
 clean: ## remove the virtual environment and what tests and demos left
 	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,8 +1,12 @@
-"""`python -m bench [name...]`: runs the benchmarks that are named, or all of them; `--list` says which there are."""
+"""`python -m bench [name...]`: runs the benchmarks that are named, or all of them; `--list` says which there are.
+
+`python -m bench NAME --option...` hands the options to one that takes some; `--help` among them.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import sys
 from types import ModuleType
@@ -10,9 +14,11 @@ from types import ModuleType
 import bench
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
+    first = next((n for n, word in enumerate(words) if word.startswith("-")), len(words))
+    names, options = words[:first], words[first:]
     known = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
-    if names == ["--list"]:
+    if words == ["--list"]:
         for name in known:
             print(f"{name:10} {_summary(importlib.import_module(f'bench.{name}'))}")
         return 0
@@ -20,10 +26,13 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
-    for name in names or known:
-        module = importlib.import_module(f"bench.{name}")
+    modules = {name: importlib.import_module(f"bench.{name}") for name in names or known}
+    if options and (len(names) != 1 or not inspect.signature(modules[names[0]].main).parameters):
+        print(f"{' '.join(names) or 'all of them'}: no options are taken", file=sys.stderr)
+        return 2
+    for name, module in modules.items():
         print(f"== {name}: {_summary(module)}", flush=True)
-        module.main()
+        module.main(*([options] if options else []))
     return 0
 
 
