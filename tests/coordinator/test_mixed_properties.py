@@ -11,6 +11,7 @@ replay of the log, no epoch goes back. What the classic clients add:
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -271,3 +272,54 @@ def test_whoever_is_left_shares_everything(actions: list[tuple[Any, ...]], names
     play(world, actions)
     world.end_turn()
     share(world, names)
+
+
+# -- longer histories, by seed
+
+
+def history(random: Random) -> list[tuple[Any, ...]]:
+    """A few run for a while, then one changes, and now and then something happens in between."""
+    actions: list[tuple[Any, ...]] = []
+    for _ in range(random.randint(10, 60)):
+        group, name = random.choice("ggggggh"), random.choice("abcst")
+        fate = random.choice(("", "", "", "no answer", "twice", "no request"))
+        seldom = [
+            ("subscribe", group, name, random.randrange(7)),
+            ("die", group, name),
+            ("leave", group, name, -1),
+            ("leave", group, random.choice("st"), -2),
+            ("former", group, name, random.randrange(4)),
+            ("answer_held", random.randrange(4)),
+            ("vanish", random.randrange(4)),
+            ("commit", group, name),
+            ("topic", random.choice("tu"), random.choice((0, 1, 2, 4, 5))),
+            ("make", random.random() < 0.3),
+            ("configure", group, "consumer.assignor", random.choice(("lag", "range", ""))),
+            ("configure", group, "consumer.handover.max.partitions", random.choice((0, 1, 2))),
+            ("delete", group),
+            ("classic_join", group),
+            ("advance", random.choice((0, 500, 1000, 3000, 7000))),
+            ("late", random.choice((1000, 6000))),
+            ("sweep",),
+            ("move",),
+            ("crash",),
+        ]
+        often = [
+            ("cooperate", "g", tuple(random.sample("abcst", random.randint(1, 4))), random.randint(1, 12)),
+            ("switch", "g", name, random.choice(KINDS), random.choice(("die", "die", "leave", "away"))),
+            ("beat", group, name, random.choice((0, 0, 1000, 10_000)), fate),
+            ("end_turn",),
+        ]
+        actions.append(random.choice(often if random.random() < 0.75 else seldom))
+    return actions
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_long_histories(seed: int) -> None:
+    random = Random(seed)
+    actions, names = history(random), tuple(random.sample("abcst", random.randint(1, 4)))
+    for ending in (end_of, lambda world: share(world, names)):
+        world = MixedWorld()
+        play(world, actions)
+        world.end_turn()
+        ending(world)
