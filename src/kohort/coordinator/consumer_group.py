@@ -136,24 +136,38 @@ class ConsumerGroups:
         if not missed:
             state = self.reconcile(group, member_id, now, _owned(request), changed=True)
         self.arm_session(group, member_id, now)
+        self._answer(event, group, before, state, member_id, now)
+        return self.wake(group, now)
+
+    def _answer(
+        self,
+        event: GroupRequested,
+        group: ConsumerGroup,
+        before: MemberState,
+        state: MemberState,
+        member_id: str,
+        now: Millis,
+    ) -> None:
+        """Answer a heartbeat, or hold it when there is nothing to say."""
+        request: ConsumerGroupHeartbeatRequest = event.body
+        owned = _owned(request)
         is_full = request.member_epoch == 0 or (
-            request.rebalance_timeout_ms != -1
-            and request.subscribed_topic_names is not None
-            and request.topic_partitions is not None
+            request.rebalance_timeout_ms != -1 and request.subscribed_topic_names is not None and owned is not None
         )
         tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
+        # What it acknowledges may be older than what it was told last: it goes on to that when it has an answer.
+        goes_on = owned is not None and owned != state.assigned.keys()
         joins = request.member_epoch == 0 and bool(request.member_id)
         hold_ms = 0
         if joins:
             hold_ms = self.holds.time_for_join(group, state, event.hold_ms)
-        elif not tell:
+        elif not tell and not goes_on:
             hold_ms = self.holds.time_for(group, member_id, state, event)
         if hold_ms > 0:
             self.holds.hold(group, member_id, event.request_id, now + hold_ms, joins=joins)
         else:
             may_hold = event.hold_ms > 0
             self.holds.answer(event.request_id, group, member_id, state, now, tell=tell, may_hold=may_hold)
-        return self.wake(group, now)
 
     def _check_group(
         self, request: ConsumerGroupHeartbeatRequest, upgrade: Upgrade | str | None
