@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kohort.simulator import run
-from kohort.simulator.plan import plan_of
+from kohort.simulator.plan import MIXED, plan_of
 
 SRC = Path(__file__).parents[2] / "src"
 FIXED = range(60)
@@ -48,6 +48,8 @@ def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
     assert kinds == members | others | {"liar", "impostor", "reader", "zombie"}
     for kind in ("member", "consumer"):
         assert any("instance" in actor.options for plan in plans for actor in plan.cast if actor.kind == kind)
+    mixed = [{actor.kind for actor in plan.cast if actor.options.get("group") == MIXED} for plan in plans]
+    assert any({"member", "consumer"} <= kinds for kinds in mixed)
 
 
 @pytest.mark.timeout(180)

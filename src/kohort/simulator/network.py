@@ -215,6 +215,10 @@ class Link:
             return
         self._back_at = max(self._back_at, self.world.now + self._delay())
         self.world.at(self._back_at, self._answered, asked, response)
+        if self._happens(self._faults.duplicate):
+            self._back_at += self._delay()
+            self.world.tell(self.owner.name, "gets an answer twice")
+            self.world.at(self._back_at, self._answered, asked, response)
 
     def _answered(self, asked: Asked, response: Any) -> None:
         if self.open and not self.half_open and asked.tag is not None:

@@ -31,7 +31,7 @@ class Faults:
     split: float = 0.0
     """Of a request: it arrives in pieces."""
     duplicate: float = 0.0
-    """Of a request: it is sent twice."""
+    """Of a request: it is sent twice. Of an answer: it comes twice."""
     delay: float = 0.0
     """Of a request or answer: it takes up to two seconds."""
     slow_sync: float = 0.0

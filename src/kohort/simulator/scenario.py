@@ -11,6 +11,7 @@ from typing import Any
 
 from kohort.wire.codec import decode
 from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
@@ -70,11 +71,17 @@ class Scribe:
                 return group, f"sync {group} {who} v={version}{own}{assign}"
             case HeartbeatRequest():
                 return group, f"heartbeat {group} {who} v={version}{own}"
+            case ConsumerGroupHeartbeatRequest():
+                return group, _beat(request)
             case LeaveGroupRequest(members=members):
                 removed = [m.group_instance_id for m in members if not m.member_id and m.group_instance_id]
                 return group, f"leave {group} instance={removed[0]}" if removed else f"leave {group} {name} v={version}"
             case OffsetCommitRequest(generation_id_or_member_epoch=generation, topics=topics):
-                offsets = [f"{t.name}-{p.partition_index}={p.committed_offset}" for t in topics for p in t.partitions]
+                offsets = [
+                    f"{t.name or t.topic_id.hex()[:4]}-{p.partition_index}={p.committed_offset}"
+                    for t in topics
+                    for p in t.partitions
+                ]
                 by = f"{who} {' '.join(offsets)} gen={generation}" if own else f"{who} {' '.join(offsets)}"
                 by = by if generation >= 0 else f"- {' '.join(offsets)}"
                 return group, f"commit {group} {by} v={version}"
@@ -99,6 +106,28 @@ class Scribe:
         if not request.member_id:
             parts.append("id=''")
         return " ".join(parts)
+
+
+def _beat(request: ConsumerGroupHeartbeatRequest) -> str:
+    """Of topics that are owned only the beginning of the id is known here."""
+    parts = [f"beat {request.group_id} {request.member_id} epoch={request.member_epoch}"]
+    if request.instance_id is not None:
+        parts.append(f"instance={request.instance_id}")
+    if request.rebalance_timeout_ms >= 0:
+        parts.append(f"rebalance={request.rebalance_timeout_ms}ms")
+    if request.subscribed_topic_names is not None:
+        parts.append(f"topics={'+'.join(request.subscribed_topic_names) or 'none'}")
+    if request.subscribed_topic_regex is not None:
+        parts.append(f"regex={request.subscribed_topic_regex}")
+    if request.server_assignor is not None:
+        parts.append(f"assignor={request.server_assignor}")
+    owned = request.topic_partitions
+    if owned is not None:
+        said = [f"{topic.topic_id.hex()[:4]}:{'+'.join(map(str, topic.partitions))}" for topic in owned]
+        parts.append(f"owned={','.join(said) or 'none'}")
+    elif request.member_epoch > 0:
+        parts.append("owned=null")
+    return " ".join(parts)
 
 
 def _topics(metadata: bytes) -> str:
