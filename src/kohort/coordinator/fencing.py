@@ -6,6 +6,7 @@ at which epoch; an epoch that is over is good for what the member has had ever s
      25 UNKNOWN_MEMBER_ID     it is not in the group: it left, or its session ended
     110 FENCED_MEMBER_EPOCH   it does not own the partition
     113 STALE_MEMBER_EPOCH    it owns the partition, but not since that epoch: there is an answer it has not seen
+                              (22 ILLEGAL_GENERATION for a commit of a member that speaks the classic protocol)
 
 110 says "not yours", 113 "ask again with your present epoch", because that is what clients make of them: 110 is told at
 once and never repeated, and nobody leaves the group for it. What 113, 25 and 22 would do stands in the document.
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kohort.coordinator.classic_member import is_classic
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.reconciliation import MemberState, TopicPartition
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 
 Fence = Callable[[TopicPartition], ErrorCode]
 """What a partition is refused with; NONE if it is not."""
@@ -35,11 +38,12 @@ def commit_fence(group: ConsumerGroup, member_id: str, epoch: int, *, by_ownersh
     state = group.state_of(member_id)
     if epoch < 0:
         return every(ErrorCode.NONE)  # nobody's, into a group without members
+    stale = stale_error(group.members[member_id])
     if by_ownership:
-        return _by_ownership(state, epoch)
+        return _by_ownership(state, epoch, stale)
     if epoch == state.member_epoch:
         return every(ErrorCode.NONE)
-    return lambda partition: ErrorCode.NONE if _had_since(state, epoch, partition) else ErrorCode.STALE_MEMBER_EPOCH
+    return lambda partition: ErrorCode.NONE if _had_since(state, epoch, partition) else stale
 
 
 def fetch_fence(group: ConsumerGroup | None, member_id: str, epoch: int) -> Fence:
@@ -51,14 +55,19 @@ def fetch_fence(group: ConsumerGroup | None, member_id: str, epoch: int) -> Fenc
     state = group.state_of(member_id)
     if state.member_epoch < 0:
         return every(ErrorCode.FENCED_MEMBER_EPOCH)  # a static member that has left for a while
-    return _by_ownership(state, epoch)
+    return _by_ownership(state, epoch, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def _by_ownership(state: MemberState, epoch: int) -> Fence:
+def stale_error(member: ConsumerGroupMemberMetadataValue) -> ErrorCode:
+    """What an epoch that is not the member's is told: a member that speaks the classic protocol knows generations."""
+    return ErrorCode.ILLEGAL_GENERATION if is_classic(member) else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _by_ownership(state: MemberState, epoch: int, stale: ErrorCode) -> Fence:
     def fence(partition: TopicPartition) -> ErrorCode:
         if partition not in state.assigned and partition not in state.revoking:
             return ErrorCode.FENCED_MEMBER_EPOCH
-        return ErrorCode.NONE if _had_since(state, epoch, partition) else ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.NONE if _had_since(state, epoch, partition) else stale
 
     return fence
 

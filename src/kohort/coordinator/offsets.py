@@ -11,7 +11,7 @@ from kohort.coordinator.classic_member import is_classic, session_timeout_of
 from kohort.coordinator.consumer_running import SESSION
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
-from kohort.coordinator.fencing import Fence, commit_fence, every
+from kohort.coordinator.fencing import Fence, commit_fence, every, stale_error
 from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import generation_record, offset_record
@@ -168,8 +168,7 @@ class Offsets:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.member_epoch == group.state_of(request.member_id).member_epoch:
             return ErrorCode.NONE
-        classic = is_classic(group.members[request.member_id])
-        return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
+        return stale_error(group.members[request.member_id])
 
     # -- delete
 
@@ -280,13 +279,11 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
         return ErrorCode.FENCED_INSTANCE_ID
     if request.member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if is_classic(group.members[request.member_id]):
-        is_current = epoch == group.state_of(request.member_id).member_epoch
-        return ErrorCode.NONE if is_current else ErrorCode.ILLEGAL_GENERATION
-    if version < MEMBER_EPOCHS:
+    member = group.members[request.member_id]
+    if version < MEMBER_EPOCHS and not is_classic(member):
         return ErrorCode.UNSUPPORTED_VERSION
     known = group.state_of(request.member_id).member_epoch
-    return ErrorCode.STALE_MEMBER_EPOCH if epoch > known or epoch < 0 else ErrorCode.NONE
+    return stale_error(member) if epoch > known or epoch < 0 else ErrorCode.NONE
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
