@@ -14,6 +14,7 @@ Records are looked at one by one in their order, so a partition has one owner be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ from kohort.wire.schemas.group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -143,7 +145,7 @@ class ConsumerLedger:
             case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
                 self._has(group, member_id, value)
             case ConsumerGroupRegularExpressionKey(regular_expression=text):
-                _put(group.patterns, text, None if value is None else frozenset(value.topics))
+                self._pattern(group, text, value)
 
     def _group(self, groups: dict[str, Durable], group: Durable, value: Any) -> None:
         name = group.name
@@ -178,6 +180,17 @@ class ConsumerLedger:
         given = [partition for target in group.targets.values() for partition in target]
         if len(given) != len(set(given)):
             raise Violation("a target has a partition once", f"{name}, epoch {epoch}: {group.targets}", name)
+
+    def _pattern(self, group: Durable, text: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            group.patterns.pop(text, None)
+            return
+        if not any(member.subscribed_topic_regex == text for member in group.members.values()):
+            raise Violation("a pattern is a member's", f"{group.name}: {text}", group.name)
+        wrong = [name for name in value.topics if re.fullmatch(text, name) is None]
+        if wrong:
+            raise Violation("a pattern matches what it is said to", f"{group.name}: {text} and {wrong}", group.name)
+        group.patterns[text] = frozenset(value.topics)
 
     def _target(self, group: Durable, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
         if value is None:
