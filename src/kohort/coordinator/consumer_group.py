@@ -154,6 +154,7 @@ class ConsumerGroups:
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1 and request.subscribed_topic_names is not None and owned is not None
         )
+        missed = request.member_epoch != before.member_epoch
         tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
         # What it acknowledges may be older than what it was told last: it goes on to that when it has an answer.
         goes_on = owned is not None and owned != state.assigned.keys()
