@@ -1,1 +1,32 @@
-"""A client for any Kafka cluster: the base of kohort's commands and of its Spark source."""
+"""A client for any Kafka cluster: groups of your own (`Coordinator`); the base of kohort's commands and Spark source.
+
+What is exported here is imported on first use, so that those who need a part of the library pay for that part.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
+    from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
+
+__all__ = [
+    "NO_GENERATION",
+    "Closed",
+    "Coordinator",
+    "Generation",
+    "JoinedMember",
+    "KafkaError",
+    "Misuse",
+    "ServerError",
+]
+
+_ERRORS = {"Closed", "KafkaError", "Misuse", "ServerError"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("kohort.client.errors" if name in _ERRORS else "kohort.client.coordinator"), name)

@@ -1,8 +1,8 @@
 """What can go wrong between a client and a cluster.
 
-Every failure is a `KafkaError`. Its `message` is one line that says what failed and where; `retriable` says whether
-the same call may succeed later. `Cluster` retries retriable failures until its deadline, so that a caller who sees
-one knows that it lasted.
+Every failure of a cluster is a `KafkaError`. Its `message` is one line that says what failed and where; `retriable`
+says whether the same call may succeed later. `Cluster` retries retriable failures until its deadline, so that a caller
+who sees one knows that it lasted. A mistake of the calling program is a `Misuse`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ class ServerError(KafkaError):
     @property
     def retriable(self) -> bool:  # type: ignore[override]
         return self.code.retriable
+
+
+class Misuse(RuntimeError):
+    """The library was called in a way that can never work: the program has to change."""
+
+
+class Closed(Misuse):
+    """What was called is closed."""
 
 
 def _revive(cls: type[KafkaError], args: tuple[Any, ...], attributes: dict[str, Any]) -> KafkaError:

@@ -1,0 +1,199 @@
+"""Which callback is due when, without IO: the membership's answers are made up here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.client.membership import Ask, Ended, FindCoordinator, Membership, Settings
+from kohort.client.rounds import (
+    NO_GENERATION,
+    Active,
+    Complete,
+    Divide,
+    Failed,
+    Generation,
+    Join,
+    Prepare,
+    Rounds,
+    Wait,
+)
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.sync_group import SyncGroupResponse
+
+
+class World:
+    def __init__(self) -> None:
+        self.membership = Membership(Settings("g", (), heartbeat_interval_ms=3_000, rejoins=False))
+        self.rounds = Rounds(self.membership)
+        self.now = 0
+        self.number = 0
+
+    def act(self) -> None:
+        while actions := self.membership.take():
+            for action in actions:
+                match action:
+                    case Ask():
+                        self.number = action.number
+                    case FindCoordinator():
+                        self.membership.coordinator_found(self.now)
+                    case _:
+                        self.rounds.heard(action)
+
+    def answer(self, response: Any) -> None:
+        self.membership.received(self.number, response, self.now)
+        self.act()
+
+    def heartbeat(self, error: int = 0) -> None:
+        self.now = max(self.now, self.membership.next_deadline() or 0)
+        self.membership.wake(self.now)
+        self.act()
+        self.answer(HeartbeatResponse(error_code=error))
+
+    def join(self) -> None:
+        assert self.rounds.step() == Join()
+        self.rounds.join({"p": b"metadata"}, self.now)
+        self.act()
+        assert self.rounds.step() == Wait()
+
+    def joined(self, generation: int = 1, leader: str = "b") -> None:
+        members = (JoinGroupResponseMember(member_id="a", metadata=b"m"),) if leader == "a" else ()
+        answer = JoinGroupResponse(
+            member_id="a", leader=leader, generation_id=generation, protocol_name="p", members=members
+        )
+        self.answer(answer)
+
+    def stable(self, generation: int = 1) -> None:
+        self.joined(generation)
+        self.answer(SyncGroupResponse(assignment=b"mine"))
+
+    def complete(self) -> None:
+        step = self.rounds.step()
+        assert isinstance(step, Complete)
+        self.rounds.completed(step)
+        assert self.rounds.step() == Active()
+        assert self.rounds.active
+
+    def active(self) -> None:
+        assert self.rounds.step() == Prepare(NO_GENERATION)
+        self.rounds.prepared()
+        self.join()
+        self.stable()
+        self.complete()
+
+
+def test_a_callback_is_due_until_it_has_succeeded() -> None:
+    world = World()
+    assert world.rounds.step() == world.rounds.step() == Prepare(NO_GENERATION)
+    world.rounds.prepared()
+    world.join()
+    world.joined(leader="a")
+    divide = world.rounds.step()
+    assert isinstance(divide, Divide)
+    assert world.rounds.step() == divide
+    world.rounds.divided(divide, {"a": b"mine"}, world.now)
+    world.act()
+    assert world.rounds.step() == Wait()
+    world.answer(SyncGroupResponse(assignment=b"mine"))
+    complete = world.rounds.step()
+    assert isinstance(complete, Complete)
+    assert world.rounds.step() == complete
+    assert not world.rounds.active
+    world.rounds.completed(complete)
+    assert world.rounds.active
+    assert world.rounds.generation == Generation(1, "a", "p")
+
+
+def test_a_rebalance_prepares_with_the_generation_that_ends() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(27)
+    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
+    world.rounds.prepared()
+    world.join()
+    world.stable(2)
+    world.complete()
+
+
+def test_a_lost_assignment_prepares_without_a_generation() -> None:
+    for error, member_id in ((22, "a"), (25, "")):
+        world = World()
+        world.active()
+        world.heartbeat(error)
+        assert world.rounds.step() == Prepare(Generation(-1, member_id, None))
+        world.rounds.prepared()
+        world.join()
+
+
+def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(27)
+    world.rounds.prepared()
+    world.heartbeat(25)
+    assert world.rounds.generation == NO_GENERATION
+    world.join()
+
+
+def test_an_assignment_that_ended_unseen_is_not_prepared() -> None:
+    world = World()
+    world.rounds.prepared()
+    world.join()
+    world.stable()
+    world.heartbeat(27)
+    assert world.rounds.step() == Join()
+
+
+def test_an_assignment_whose_callback_failed_is_prepared() -> None:
+    world = World()
+    world.rounds.prepared()
+    world.join()
+    world.stable()
+    assert isinstance(world.rounds.step(), Complete)
+    world.heartbeat(27)
+    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
+
+
+def test_results_that_come_too_late_are_ignored() -> None:
+    world = World()
+    world.rounds.prepared()
+    world.join()
+    world.joined(leader="a")
+    late = world.rounds.step()
+    assert isinstance(late, Divide)
+    world.heartbeat(25)  # it joins again
+    world.rounds.divided(late, {"a": b"of the past"}, world.now)
+    world.act()
+    assert world.rounds.step() == Wait()
+    world.stable(2)
+    old = world.rounds.step()
+    assert isinstance(old, Complete)
+    world.heartbeat(27)
+    world.rounds.completed(old)
+    world.rounds.prepared()
+    world.join()
+    world.stable(3)
+    new = world.rounds.step()
+    assert isinstance(new, Complete)
+    world.rounds.completed(old)
+    assert world.rounds.step() == new
+
+
+def test_the_end() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(82)
+    assert world.rounds.step() == Failed(82)
+    assert not world.rounds.active
+    assert world.rounds.generation == NO_GENERATION
+
+
+def test_a_new_membership_prepares_for_what_was_left() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(30)
+    anew = world.rounds.anew(Membership(world.membership.settings))
+    assert anew.step() == Prepare(NO_GENERATION)
+    world.rounds.heard(Ended(0))
+    anew.prepared()
+    assert anew.anew(Membership(world.membership.settings)).step() == Join()
