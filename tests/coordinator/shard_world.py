@@ -13,7 +13,7 @@ nonce a counter. Requests go in their newest version unless `v=` says otherwise.
     answer-held GROUP NAME                       another request stands behind its held heartbeat
     loading                                      first: the shard is not loaded until `load`
     vanish NAME                                  the connection of its parked request is gone
-    advance 3s    expire    topics-deleted TOPIC    unload    load    restart [back=1m]
+    advance 3s    expire    topics-deleted TOPIC    unload    load    restart [after=5s] [back=1m]
 
 Of the consumer protocol (consumer_world.py). A heartbeat says what a client would say: all of it with epoch 0, later
 what has changed. It knows the epoch and the partitions of its last answer, unless that was lost.
@@ -487,9 +487,9 @@ class ShardWorld:
     def do_load(self) -> None:
         self._step(Loaded())
 
-    def do_restart(self, back: str = "0s", **settings: str) -> None:
-        """A crash: soft state and parked requests are lost. Meanwhile the clock may have been set back."""
-        self.now -= duration(back)
+    def do_restart(self, back: str = "0s", after: str = "0s", **settings: str) -> None:
+        """A crash: soft state and parked requests are lost. Meanwhile time passes, or the clock is set back."""
+        self.now += duration(after) - duration(back)
         self.settings.update((name, _setting(value)) for name, value in settings.items())
         for who, _, _ in self.asked.values():
             who.parked = None

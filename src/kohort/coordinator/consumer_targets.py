@@ -319,6 +319,8 @@ class Targets:
             self._retarget(group, now)
         elif self.is_on_hold(group, now):
             self._defer(group, now, ON_HOLD, settings.hold_until_timestamp_ms)
+        elif group.assigned_ms < settings.hold_until_timestamp_ms <= now:
+            self._defer(group, now, ON_HOLD, now)  # it ended meanwhile, and what it held back waits still
         elif settings.handover_max_partitions:
             self._defer(group, now, GRADUAL, now + settings.handover_interval_ms)
 
