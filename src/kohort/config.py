@@ -506,7 +506,8 @@ def parse_value(name: str, text: str, factor: int = 1) -> Any:
         elif kind is float:
             value = float(text)
         else:
-            value = text
+            # Kafka takes the words of a policy in any case.
+            value = text.lower() if text.lower() in setting.metadata["one_of"] else text
     except (ValueError, KeyError):
         wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
         raise ConfigError(f"{name} is {text!r}; it takes {wanted}") from None
