@@ -123,8 +123,9 @@ def upgrade_of(group: Group, topics: Topics) -> Upgrade | str:
         for partition in sorted(owned - owners.keys()):
             owners[partition] = member_id
             found.is_settled = False
-    for member_id in found.members:
-        found.owned[member_id] = {p: group.generation_id for p, owner in owners.items() if owner == member_id}
+    found.owned = {member_id: {} for member_id in found.members}
+    for partition, owner in owners.items():
+        found.owned[owner][partition] = group.generation_id
     found.is_settled &= _is_whole(found, owners, topics)
     return found
 
