@@ -10,7 +10,7 @@ GROUP = "coordinator/consumer_group.py"
 MIXED_BUGS = (
     Bug(
         "an upgrade forgets what cooperative members go on using",
-        ((CONVERSION, "        for partition in sorted(owned - owners.keys()):\n", "        for partition in ():\n"),),
+        ((CONVERSION, "            if partition not in owners:\n", "            if False:\n"),),
         ("consumer_mixed_rebalancing.txt",),
     ),
     Bug(
@@ -78,7 +78,7 @@ MIXED_BUGS = (
     ),
     Bug(
         "a member that is not the last of its protocol takes the group with it",
-        ((CONVERSION, " or not all(map(is_classic, members)):\n", ":\n"),),
+        ((CONVERSION, " or classic < size or not joint", " or not joint"),),
         ("consumer_mixed_waits.txt",),
     ),
 )

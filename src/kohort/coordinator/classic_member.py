@@ -10,11 +10,10 @@ Source: ConsumerGroupMember.java, ConsumerGroup.java; H13 of the conformance lis
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import Client, Millis
 from kohort.coordinator.reconciliation import FREE, Reconciliation, TopicPartition
-from kohort.coordinator.state import Protocols
 from kohort.coordinator.stored_assignment import by_topic
 from kohort.coordinator.topics import Topics
 from kohort.wire.embedded import assignment_bytes
@@ -24,6 +23,10 @@ from kohort.wire.schemas.group_records import (
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
+
+if TYPE_CHECKING:
+    from kohort.coordinator.consumer_state import ConsumerGroup
+    from kohort.coordinator.state import Protocols
 
 
 def is_classic(member: ConsumerGroupMemberMetadataValue) -> bool:
@@ -65,13 +68,24 @@ def classic_value(
     )
 
 
-def common_protocols(members: Iterable[ConsumerGroupMemberMetadataValue]) -> set[str] | None:
-    """Names that all the classic ones among them support; None where there are none."""
-    common: set[str] | None = None
-    for member in filter(is_classic, members):
-        names = {name for name, _ in protocols_of(member)}
-        common = names if common is None else common & names
-    return common
+def joint_protocols(
+    group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | None, with_these: Protocols = ()
+) -> set[str]:
+    """Names that all classic members support: without the one, if it is classic, and with a new one of these protocols.
+    If there is no such member, of these the ones that the new one has."""
+    left_out = {name for name, _ in protocols_of(but)} if but is not None and is_classic(but) else set()
+    others = group.classic_members - bool(left_out)
+    new = {name for name, _ in with_these}
+    if not others:
+        return new
+    common = {name for name, count in group.classic_support.items() if count - (name in left_out) == others}
+    return common & new if new else common
+
+
+def joint_bytes(group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | None, with_these: Protocols = ()) -> int:
+    """Size of the same members' protocols."""
+    left_out = protocols_of(but) if but is not None else ()
+    return group.classic_bytes + sum(len(n) + len(m) for n, m in with_these) - sum(len(n) + len(m) for n, m in left_out)
 
 
 def owned_in(subscription: ConsumerProtocolSubscription, topics: Topics) -> frozenset[TopicPartition]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from kohort.coordinator.classic_member import is_classic, protocols_of
 from kohort.coordinator.events import Millis
 from kohort.coordinator.reconciliation import FREE, MemberState, Reconciliation, TopicPartition
 from kohort.coordinator.stored_assignment import member_state, target_partitions
@@ -63,6 +64,12 @@ class ConsumerGroup:
     """Regular expressions of members, and what they matched when that was looked at last."""
     pattern_users: dict[str, int] = field(default_factory=dict)
     """How many members subscribe by a regular expression. Derived from `members`."""
+    classic_members: int = 0
+    """How many members speak the classic protocol. Derived from `members`, as are the next two."""
+    classic_support: dict[str, int] = field(default_factory=dict)
+    """How many of those support a protocol (an assignor's name)."""
+    classic_bytes: int = 0
+    """Size of their protocols."""
     subscribers: dict[str, int] = field(default_factory=dict)
     """How many members and patterns are subscribed to a topic. Derived from them."""
 
@@ -113,6 +120,8 @@ class ConsumerGroup:
         for member, members in ((former, -1), (value, 1)):
             if member is not None and member.subscribed_topic_regex:
                 _count(self.pattern_users, member.subscribed_topic_regex, members)
+            if member is not None and is_classic(member):
+                self._count_classic(protocols_of(member), members)
         if value is not None:
             self.members[member_id] = value
             if value.instance_id is not None:
@@ -120,6 +129,12 @@ class ConsumerGroup:
         names = value.subscribed_topic_names if value is not None else ()
         were = former.subscribed_topic_names if former is not None else ()
         return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
+
+    def _count_classic(self, protocols: tuple[tuple[str, bytes], ...], members: int) -> None:
+        self.classic_members += members
+        self.classic_bytes += members * sum(len(name) + len(metadata) for name, metadata in protocols)
+        for name in {name for name, _ in protocols}:
+            _count(self.classic_support, name, members)
 
     def put_pattern(self, text: str, pattern: Pattern | None) -> list[str]:
         """Returns what `put_member` returns."""

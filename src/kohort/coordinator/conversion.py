@@ -33,8 +33,9 @@ from kohort.config import Config
 from kohort.coordinator.classic_member import (
     assignment_for,
     classic_value,
-    common_protocols,
     is_classic,
+    joint_bytes,
+    joint_protocols,
     owned_in,
     partitions_in,
     protocols_of,
@@ -56,7 +57,7 @@ from kohort.coordinator.records import (
     target_record,
 )
 from kohort.coordinator.responses import join_error, joined, sync_error
-from kohort.coordinator.state import Group, Member, Phase, size_of
+from kohort.coordinator.state import Group, Member, Phase
 from kohort.coordinator.stored_assignment import current_value, target_value
 from kohort.coordinator.stored_group import value_of
 from kohort.coordinator.topics import Topics, hash_of
@@ -120,9 +121,10 @@ def upgrade_of(group: Group, topics: Topics) -> Upgrade | str:
         for partition in sorted(assigned):
             found.is_settled &= owners.setdefault(partition, member.member_id) == member.member_id
     for _, member_id, owned in sorted(said, key=lambda one: -one[0]):
-        for partition in sorted(owned - owners.keys()):
-            owners[partition] = member_id
-            found.is_settled = False
+        for partition in sorted(owned):
+            if partition not in owners:
+                owners[partition] = member_id
+                found.is_settled = False
     found.owned = {member_id: {} for member_id in found.members}
     for partition, owner in owners.items():
         found.owned[owner][partition] = group.generation_id
@@ -227,14 +229,15 @@ class Conversions:
     ) -> bool:
         """Whether these members can be a classic group: all speak its protocol, and its limits hold. `former_id` is
         replaced by a member of that value."""
-        members = [member for member_id, member in group.members.items() if member_id != former_id]
-        members += [value] if value is not None else []
         if self._config.group_consumer_migration_policy not in DOWNGRADES:
             return False
-        if not 0 < len(members) <= self._config.group_max_size or not all(map(is_classic, members)):
+        former = group.members.get(former_id or "")
+        new = protocols_of(value) if value is not None else ()
+        size = len(group.members) - (former is not None) + (value is not None)
+        classic = group.classic_members - (former is not None and is_classic(former)) + (value is not None)
+        if not 0 < size <= self._config.group_max_size or classic < size or not joint_protocols(group, former, new):
             return False
-        names = common_protocols(members)
-        return bool(names) and sum(size_of(protocols_of(m)) for m in members) <= self._config.group_max_bytes
+        return joint_bytes(group, former, new) <= self._config.group_max_bytes
 
     def is_at_rest(self, group: ConsumerGroup, former_id: str) -> bool:
         """Whether everybody has its target, and the group's epoch can be the number of a classic generation."""

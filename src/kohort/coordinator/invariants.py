@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kohort.coordinator.classic_member import is_classic, protocols_of
 from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.protocols import candidates
 from kohort.coordinator.reconciliation import Reconciliation, TopicPartition
 from kohort.coordinator.running import Running
-from kohort.coordinator.state import Group, HardState, Member, Phase
+from kohort.coordinator.state import Group, HardState, Member, Phase, size_of
 
 
 def check(running: Running, hard: HardState, *, serving: bool) -> None:
@@ -62,6 +63,10 @@ def _check_consumers(group: ConsumerGroup) -> None:
             other = owned.setdefault(partition, member_id)
             assert other == member_id, f"{name}: {partition} belongs to {other} and {member_id}"
     assert owned == group.owners, f"{name}: owners {group.owners}, but {owned}"
+    classic = [protocols_of(member) for member in group.members.values() if is_classic(member)]
+    support = Counter(protocol for protocols in classic for protocol in {name for name, _ in protocols})
+    counted = (group.classic_members, group.classic_support, group.classic_bytes)
+    assert counted == (len(classic), support, sum(map(size_of, classic))), f"{name}: counts classic members {counted}"
     targets = [partition for target in group.targets.values() for partition in target]
     assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
     users = Counter(m.subscribed_topic_regex for m in group.members.values() if m.subscribed_topic_regex)

@@ -26,8 +26,9 @@ from kohort.coordinator.checks import LONGEST_NAME, check_join
 from kohort.coordinator.classic_member import (
     assignment_for,
     classic_value,
-    common_protocols,
     is_classic,
+    joint_bytes,
+    joint_protocols,
     must_rejoin,
     owned_in,
     protocols_of,
@@ -38,7 +39,7 @@ from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.reconciliation import Reconciliation
 from kohort.coordinator.responses import join_error, sync_error
-from kohort.coordinator.state import Protocols, size_of
+from kohort.coordinator.state import Protocols
 from kohort.wire.embedded import CONSUMER_PROTOCOL, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
@@ -134,11 +135,10 @@ class MixedGroups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if request.protocol_type != CONSUMER_PROTOCOL:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        others = [member for member_id, member in group.members.items() if member_id != former_id]
-        common = common_protocols(others)
-        if not protocols or (common is not None and common.isdisjoint(name for name, _ in protocols)):
+        former = group.members.get(former_id or "")
+        if not protocols or not joint_protocols(group, former, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if size_of(protocols) + sum(size_of(protocols_of(other)) for other in others) > self._config.group_max_bytes:
+        if joint_bytes(group, former, protocols) > self._config.group_max_bytes:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.UNKNOWN_MEMBER_ID if len(request.member_id) > LONGEST_NAME else ErrorCode.NONE
 
