@@ -146,11 +146,11 @@ CONSUMER_BUGS = (
         (
             (
                 GROUP,
-                "        self.arm_session(group, member_id, now)\n        is_full",
+                "        self.arm_session(group, member_id, now)\n        self._answer",
                 (
                     "        if request.member_epoch == 0:\n"
                     "            self.arm_session(group, member_id, now)\n"
-                    "        is_full"
+                    "        self._answer"
                 ),
             ),
         ),
