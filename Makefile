@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 CRASH_CYCLES ?= 200
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash test-kcat test-java test-go check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash test-kcat test-java test-go test-peers check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -33,7 +33,7 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
-	$(BIN)/python -m pytest -m "not kcat and not java and not go"
+	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -46,6 +46,9 @@ test-java: $(VENV)/.dev ## Java's clients and Kafka's tools against a server (ne
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
+
+test-peers: $(VENV)/.dev ## the same requests to Apache Kafka and to kohort (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m peers tests/peers
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench examples

@@ -185,7 +185,8 @@ class Config:
     group_consumer_migration_policy: str = _setting(
         "bidirectional",
         "Whether running groups may change their protocol: a classic group with members becomes a consumer group with "
-        "the first member of the consumer protocol (upgrade), and the other way round with the last one (downgrade)",
+        "the first member of the consumer protocol (upgrade), and the other way round with the last one (downgrade). "
+        "When disabled, no classic member joins a consumer group with members",
         one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_heartbeat_hold_max_ms: int = _setting(

@@ -71,15 +71,16 @@ class MixedGroups:
         protocols: Protocols = tuple((p.name, p.metadata) for p in request.protocols)
         subscription = subscription_of(protocols[0][1]) if protocols else None
         former_id = _former(group, request)
-        error = check_join(request, self._config) or self._check_join(group, request, protocols, former_id)
+        wrong = check_join(request, self._config)
+        if wrong:
+            return self._refuse_join(event, wrong, request.member_id)
+        error = self._check_join(group, request, protocols, former_id)
         if not error and subscription is None:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         prefix = request.group_instance_id or event.client.client_id[:LONGEST_NAME]
         member_id = request.member_id or f"{prefix}-{event.nonce}"
-        if error == ErrorCode.GROUP_MAX_SIZE_REACHED:
-            return self._refuse_join(event, error, "")
         if error or subscription is None:
-            return self._refuse_join(event, error, request.member_id)
+            return self._refuse_join(event, error, "")
         if not request.member_id and request.group_instance_id is None and event.version >= 4:
             # It is not kept in mind: who comes with an id that nobody has is a new member here.
             return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -131,6 +132,10 @@ class MixedGroups:
     def _check_join(
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: Protocols, former_id: str | None
     ) -> int:
+        former = group.members.get(former_id or "")
+        is_member = former is not None and is_classic(former)
+        if self._config.group_consumer_migration_policy == "disabled" and not is_member:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if former_id is None and len(group.members) >= self._config.group_consumer_max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if request.protocol_type != CONSUMER_PROTOCOL:

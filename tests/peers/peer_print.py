@@ -1,0 +1,83 @@
+"""An answer as lines of text that two servers can agree on.
+
+Every field is printed unless it has its default, so no field is forgotten. What a server makes up stands under the name
+that the sequence has for it: topic ids, group and member ids. Of an assignment the number of partitions of each topic
+is printed, since assignors may divide differently; lists whose order means nothing are sorted. Texts for people,
+throttling and heartbeat intervals are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kohort.wire.embedded import assignment_in, subscription_of
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_group_describe import DescribedAssignment
+from kohort.wire.schemas.consumer_group_heartbeat import HeartbeatAssignment
+
+LEFT_OUT = frozenset(("throttle_time_ms", "error_message", "documentation", "heartbeat_interval_ms", "client_host"))
+ASSIGNMENTS = frozenset(("assignment", "member_assignment"))
+SUBSCRIPTIONS = frozenset(("metadata", "member_metadata"))
+EPOCHS = frozenset(("member_epoch", "group_epoch", "assignment_epoch", "generation_id"))
+INDENT = "    "
+
+Names = Mapping[Any, str]
+"""What a server calls something: its name in the sequence."""
+
+
+def printed(message: Any, names: Names, lead: int = 0, indent: str = "") -> list[str]:
+    """What the message says: a line of its own fields, then the same of its elements. `lead`: what this server's epochs
+    are ahead of those in the sequence."""
+    own: list[str] = []
+    groups: list[Any] = []
+    for field in schema_of(type(message)).fields:
+        value = getattr(message, field.name)
+        if field.name in LEFT_OUT or value == field.default:
+            continue
+        if isinstance(value, HeartbeatAssignment | DescribedAssignment):
+            own.append(f"{field.name}={_counts(value, names)}")
+        elif isinstance(value, tuple) and value and hasattr(type(value[0]), "__struct_fields__"):
+            groups.append(value)
+        elif field.name in EPOCHS and value > 0:
+            own.append(f"{field.name}={value - lead}")
+        else:
+            own.append(_field(field.name, value, names))
+    if not own and not groups:
+        return [indent + "ok"]
+    first = [indent + " ".join(own)] if own else []
+    inner = indent + INDENT if own else indent
+    parts = [sorted(printed(element, names, lead, inner) for element in group) for group in groups]
+    return first + [line for part in parts for element in part for line in element]
+
+
+def counted(partitions: Iterable[tuple[str, int]]) -> str:
+    counts = Counter(topic for topic, _ in partitions)
+    return " ".join(f"{topic}*{count}" for topic, count in sorted(counts.items())) or "nothing"
+
+
+def _counts(assignment: Any, names: Names) -> str:
+    return counted(
+        (names.get(row.topic_id, "?"), index) for row in assignment.topic_partitions for index in row.partitions
+    )
+
+
+def _field(name: str, value: Any, names: Names) -> str:
+    if name == "error_code":
+        return f"error={value} {ErrorCode(value).name}"
+    if isinstance(value, bytes) and name in ASSIGNMENTS:
+        rows = assignment_in(value) or {}
+        return f"{name}={counted((names.get(topic, topic), index) for topic, of in rows.items() for index in of)}"
+    if isinstance(value, bytes) and name in SUBSCRIPTIONS:
+        found = subscription_of(value)
+        topics = found.topics if found is not None else ()
+        return f"{name}={'+'.join(sorted(names.get(topic, topic) for topic in topics))}"
+    if isinstance(value, tuple):
+        return f"{name}={'+'.join(sorted(names.get(item, str(item)) for item in value)) or 'none'}"
+    if name == "partition_index":
+        return f"{name}={names.get((name, value), value)}"
+    if isinstance(value, str | bytes):
+        return f"{name}={names.get(value, value)!r}"
+    return f"{name}={value}"

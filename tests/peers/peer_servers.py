@@ -1,0 +1,63 @@
+"""The two servers, with the same settings: kohort in a thread of this process, Apache Kafka from its Maven jars.
+
+Sessions and intervals may be short, assignments are made at once and in the request. Heartbeats are not held: when an
+answer comes is no matter here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from bench import _kafka as apache
+from peer_stage import Address
+
+from kohort.client.connection import Connection
+from kohort.config import parse_value
+from kohort.testing import KohortServer
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "4",
+}
+OF_KOHORT = {"group_heartbeat_hold_enable": False}
+OF_KAFKA = {"group.consumer.assignor.offload.enable": "false"}
+ANSWERS = {FindCoordinatorRequest: FindCoordinatorResponse, DescribeGroupsRequest: DescribeGroupsResponse}
+
+
+@contextmanager
+def kohort(settings: Mapping[str, str]) -> Iterator[Address]:
+    """With these settings besides the usual ones."""
+    wanted = (SETTINGS | settings).items()
+    with KohortServer(**{name.replace(".", "_"): parse_value(name, v) for name, v in wanted}, **OF_KOHORT) as server:
+        host, _, port = server.bootstrap_servers.rpartition(":")
+        yield host, int(port)
+
+
+@contextmanager
+def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
+    with apache.kafka(class_path, SETTINGS | OF_KAFKA | settings) as (_, address):
+        _wait_for_the_coordinator(address)
+        yield address
+
+
+def _wait_for_the_coordinator(address: Address) -> None:
+    """Who looks for the first coordinator makes `__consumer_offsets`."""
+    deadline = time.monotonic() + 60
+    with closing(Connection(*address)) as connection:
+        for request in (FindCoordinatorRequest(coordinator_keys=("g",)), DescribeGroupsRequest(groups=("g",))):
+            while True:
+                answer = connection.request(request, ANSWERS[type(request)])
+                [found] = answer.coordinators if isinstance(answer, FindCoordinatorResponse) else answer.groups
+                if found.error_code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+                    break
+                assert time.monotonic() < deadline, answer
+                time.sleep(0.1)

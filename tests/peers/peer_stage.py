@@ -1,0 +1,605 @@
+"""One sequence of commands against one server, over raw connections; each command yields its normalised answer.
+
+A word that begins a command names a method `do_…` of `Stage`; then come its arguments, then options (`name=value`).
+Actors are clients with a connection of their own. They remember what they were told (member id, epoch, partitions), so
+that a command need not say it: `beat a` is a join for an actor without an epoch, and otherwise a heartbeat with nothing
+to say. `a.0` is the first partition that `a` was told it has: which one that is may differ between servers.
+
+Groups and topics have short names here and carry the name of the sequence on the server, so sequences do not meet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from peer_print import counted, printed
+
+from kohort.client.connection import Connection
+from kohort.wire.codec import encode
+from kohort.wire.embedded import assignment_bytes, assignment_in
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
+from kohort.wire.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.wire.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+GROUPS = ("g", "h")
+GROUP_RESOURCE = 32
+SET, DELETE = 0, 1
+OF_GROUP = 8
+"""The source of a group's own config."""
+WAIT_S, POLL_S = 25.0, 0.05
+MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
+
+Address = tuple[str, int]
+Options = dict[str, str]
+Partitions = list[tuple[str, int]]
+
+
+@dataclass(slots=True)
+class Actor:
+    """A client and what it was told."""
+
+    name: str
+    connection: Connection
+    member_id: str
+    epoch: int = 0
+    told: Partitions = field(default_factory=list)
+    topics: tuple[str, ...] = ("t",)
+    is_classic: bool = False
+    group: str = "g"
+
+
+class Stage:
+    def __init__(self, address: Address, sequence: str) -> None:
+        self._address = address
+        self._sequence = sequence
+        self._actors: dict[str, Actor] = {}
+        self._ids: dict[str, bytes] = {}
+        self._names: dict[Any, str] = {self._real(name): name for name in GROUPS}
+        self._leads: dict[str, int] = {}
+        self._partition_counts: dict[str, int] = {}
+        self._control = self._connect("control")
+
+    def close(self) -> None:
+        for actor in self._actors.values():
+            actor.connection.close()
+        self._control.close()
+
+    def run(self, command: str) -> list[str]:
+        """The answer to a command, in lines; none for a command that only prepares something."""
+        verb, *words = command.split()
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        try:
+            return getattr(self, f"do_{verb.replace('-', '_')}")([w for w in words if "=" not in w], options) or []
+        except Exception as error:
+            raise AssertionError(f"{self._sequence}: {command!r} failed: {error!r}") from error
+
+    def _connect(self, client_id: str) -> Connection:
+        return Connection(*self._address, client_id=client_id, version_caps={})
+
+    def _real(self, name: str) -> str:
+        return f"{self._sequence}.{name}" if name not in ("", "''") else ""
+
+    def _actor(self, name: str) -> Actor:
+        if name not in self._actors:
+            self._actors[name] = Actor(name, self._connect(name), name)
+            self._names.setdefault(name, name)
+        return self._actors[name]
+
+    def _ask(self, connection: Connection, request: Any, response: type, version: int) -> Any:
+        return connection.request(request, response, version=version)
+
+    def _show(self, message: Any, group: str = "g") -> list[str]:
+        return printed(message, self._names, self._leads.get(group, 0))
+
+    def _epoch(self, text: str | None, actor: Actor | None, group: str) -> int:
+        """A number of the sequence, or `+1` and `~1` for one more or less than the actor knows; in this server's
+        count."""
+        known = actor.epoch if actor is not None else -1
+        if text is None:
+            return known
+        if text[0] in "+~":
+            return known + int(text[1:]) * (1 if text[0] == "+" else -1)
+        number = int(text)
+        return number + self._leads.get(group, 0) if number > 0 else number
+
+    # -- topics
+
+    def do_topic(self, words: list[str], options: Options) -> None:
+        """`topic t=3 u=1`."""
+        rows = tuple(
+            CreatableTopic(name=self._real(name), num_partitions=int(count), replication_factor=1)
+            for name, count in options.items()
+        )
+        request = CreateTopicsRequest(topics=rows, timeout_ms=10_000)
+        answer = self._ask(self._control, request, CreateTopicsResponse, 7)
+        for row in answer.topics:
+            assert row.error_code == 0, row
+            alias = row.name.removeprefix(f"{self._sequence}.")
+            self._ids[alias] = row.topic_id
+            self._names |= {row.topic_id: alias, row.name: alias}
+        self._wait_until_known({name: int(count) for name, count in options.items()})
+
+    def do_grow(self, words: list[str], options: Options) -> None:
+        rows = tuple(CreatePartitionsTopic(name=self._real(n), count=int(c)) for n, c in options.items())
+        request = CreatePartitionsRequest(topics=rows, timeout_ms=10_000)
+        answer = self._ask(self._control, request, CreatePartitionsResponse, 3)
+        assert not any(row.error_code for row in answer.results), answer
+        self._wait_until_known({name: int(count) for name, count in options.items()})
+
+    def do_drop(self, words: list[str], options: Options) -> None:
+        rows = tuple(DeleteTopicState(name=self._real(name)) for name in words)
+        answer = self._ask(self._control, DeleteTopicsRequest(topics=rows, timeout_ms=10_000), DeleteTopicsResponse, 6)
+        assert not any(row.error_code for row in answer.responses), answer
+        self._wait_until_known(dict.fromkeys(words, 0))
+
+    def _wait_until_known(self, counts: dict[str, int]) -> None:
+        """Until the coordinator knows the topics as they are now: another group's member is given their partitions."""
+        self._partition_counts |= counts
+        probe = Actor("probe", self._control, "probe", topics=tuple(self._partition_counts), group="probe")
+        deadline = time.monotonic() + WAIT_S
+        while len(probe.told) != sum(self._partition_counts.values()):
+            assert time.monotonic() < deadline, f"the coordinator does not know {counts}"
+            self._beat(probe, {"owned": "told"} if probe.epoch else {})
+        self._beat(probe, {"epoch": "-1"})
+
+    # -- the consumer protocol
+
+    def do_beat(self, words: list[str], options: Options) -> list[str]:
+        """`beat a [epoch= topics= regex= owned= rebalance= assignor= instance= rack= id= group= v=]`."""
+        actor = self._actor(words[0])
+        version = int(options.get("v", 1))
+        group = options.get("group", actor.group)
+        return self._show(self._beat(actor, options, version), group)
+
+    def do_ack(self, words: list[str], options: Options) -> list[str]:
+        """A heartbeat that says what the actor owns: what it was told."""
+        return self.do_beat(words, {"owned": "told", **options})
+
+    def do_leave(self, words: list[str], options: Options) -> list[str]:
+        return self.do_beat(words, {"epoch": "-1", **options})
+
+    def do_away(self, words: list[str], options: Options) -> list[str]:
+        return self.do_beat(words, {"epoch": "-2", **options})
+
+    def _beat(self, actor: Actor, options: Options, version: int = 1) -> Any:
+        group = options.get("group", actor.group)
+        epoch = self._epoch(options.get("epoch"), actor, group)
+        joins = {"topics": ",".join(actor.topics), "owned": "none", "rebalance": "30000"}
+        given = {**(joins if epoch == 0 else {}), **options}
+        member_id = self._member_id(given.get("id"), actor)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._real(group),
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=given.get("instance"),
+            rack_id=given.get("rack"),
+            rebalance_timeout_ms=int(given.get("rebalance", -1)),
+            subscribed_topic_names=self._topic_names(given.get("topics")),
+            subscribed_topic_regex=self._pattern(given.get("regex")),
+            server_assignor=given.get("assignor"),
+            topic_partitions=self._owned(given.get("owned"), actor),
+        )
+        answer = self._ask(actor.connection, request, ConsumerGroupHeartbeatResponse, version)
+        if answer.error_code == 0:
+            if epoch == 0:
+                self._leads.setdefault(group, answer.member_epoch - 1)
+            self._remember(actor, answer, given)
+        return answer
+
+    def _remember(self, actor: Actor, answer: Any, given: Options) -> None:
+        actor.is_classic = False
+        actor.epoch = max(answer.member_epoch, 0)
+        actor.group = given.get("group", actor.group)
+        if answer.member_id:
+            actor.member_id = answer.member_id
+            self._names[actor.member_id] = actor.name
+        if answer.member_epoch < 0:
+            actor.told = []
+        if answer.assignment is not None:
+            actor.told = sorted(
+                (self._names.get(row.topic_id, "?"), index)
+                for row in answer.assignment.topic_partitions
+                for index in row.partitions
+            )
+
+    def _member_id(self, given: str | None, actor: Actor) -> str:
+        if given is None:
+            return actor.member_id
+        return self._actors[given].member_id if given in self._actors else given
+
+    def _topic_names(self, given: str | None) -> tuple[str, ...] | None:
+        if given in (None, "null"):
+            return None
+        return tuple(self._real(name) for name in given.split(",")) if given not in ("", "none") else ()
+
+    def _pattern(self, given: str | None) -> str | None:
+        return given.replace("^", f"{self._sequence}\\.") if given not in (None, "null") else None
+
+    def _owned(self, given: str | None, actor: Actor) -> tuple[HeartbeatTopicPartitions, ...] | None:
+        if given in (None, "null"):
+            return None
+        chosen = {"none": [], "told": actor.told}.get(given)
+        by_topic: dict[bytes, list[int]] = {}
+        for topic, index in self._partitions(given.split(",")) if chosen is None else chosen:
+            by_topic.setdefault(self._ids[topic], []).append(index)
+        return tuple(HeartbeatTopicPartitions(topic_id=id, partitions=tuple(of)) for id, of in by_topic.items())
+
+    def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """`t:0`, or `a.0` for the first that an actor was told it has."""
+        for word in words:
+            if "." in word:
+                name, _, number = word.partition(".")
+                topic, index = self._actors[name].told[int(number)]
+                self._names["partition_index", index] = word
+                yield topic, index
+            else:
+                topic, _, number = word.partition(":")
+                yield topic, int(number)
+
+    # -- until it is quiet, or so far
+
+    def do_settle(self, words: list[str], options: Options) -> list[str]:
+        """Everybody goes on until the group is stable and nobody is told anything new; `settle t=4`: and until that
+        many partitions are assigned."""
+        deadline = time.monotonic() + WAIT_S
+        wanted = {name: int(count) for name, count in options.items() if name != "group"}
+        quiet = 0
+        while quiet < 2:
+            members = [actor for actor in self._actors.values() if actor.epoch > 0]
+            before = [(actor.epoch, actor.told) for actor in members]
+            problems = [line for actor in members for line in self._go_on(actor)]
+            total = [topic for actor in members for topic, _ in actor.told]
+            settled = before == [(actor.epoch, actor.told) for actor in members] and not problems
+            settled = settled and all(total.count(name) == count for name, count in wanted.items())
+            quiet = quiet + 1 if settled and self._state(members) in ("Stable", "Empty") else 0
+            if time.monotonic() > deadline:
+                return ["does not settle", *problems]
+            time.sleep(POLL_S)
+        return [
+            f"{actor.name} epoch={actor.epoch - self._leads.get(actor.group, 0)} {counted(actor.told)}"
+            for actor in members
+        ]
+
+    def _go_on(self, actor: Actor) -> list[str]:
+        if not actor.is_classic:
+            answer = self._beat(actor, {"owned": "told"})
+            return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
+        answer = self._heartbeat(actor, {})
+        if answer.error_code != REBALANCE_IN_PROGRESS:
+            return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
+        joined = self._receive_join(actor, self._send_join(actor, {}))
+        if joined.error_code == 0:
+            self._receive_sync(actor, self._send_sync(actor, {}, {}))
+        return []
+
+    def _state(self, members: list[Actor]) -> str:
+        group = members[0].group if members else "g"
+        return str(self._described(group).group_state)
+
+    def _described(self, group: str) -> Any:
+        request = ConsumerGroupDescribeRequest(group_ids=(self._real(group),))
+        return self._ask(self._control, request, ConsumerGroupDescribeResponse, 1).groups[0]
+
+    def do_until(self, words: list[str], options: Options) -> list[str]:
+        """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            group = self._described(options.get("group", "g"))
+            found = {"members": str(len(group.members)), "state": group.group_state}
+            if all(found[name] == value for name, value in options.items() if name in found):
+                return []
+            time.sleep(POLL_S)
+        return ["never"]
+
+    def do_hear(self, words: list[str], options: Options) -> None:
+        """`hear a 500`: heartbeats until it is told to come back that soon: then its group's configs are in force."""
+        actor, deadline = self._actor(words[0]), time.monotonic() + WAIT_S
+        while self._beat(actor, {}).heartbeat_interval_ms > int(words[1]):
+            assert time.monotonic() < deadline, f"{actor.name} is not told {words[1]}"
+
+    def do_count(self, words: list[str], options: Options) -> None:
+        """`count c 3`: c's epoch counts as 3 from here on, where servers have counted differently."""
+        actor = self._actor(words[0])
+        self._leads[actor.group] = actor.epoch - int(words[1])
+
+    # -- the classic protocol
+
+    def do_join(self, words: list[str], options: Options) -> list[str]:
+        """`join c [id= topics= owned= v= instance= session= type= protocols= group=] [&]`; & does not await it."""
+        actor = self._actor(words[0])
+        if not actor.is_classic:
+            actor.is_classic, actor.member_id, actor.epoch = True, "", 0
+        version = self._send_join(actor, options)
+        if "&" in words:
+            return []
+        return self._show(self._receive_join(actor, version))
+
+    def do_joined(self, words: list[str], options: Options) -> list[str]:
+        """The answer to `join c &`."""
+        return self._show(self._receive_join(self._actor(words[0]), int(options.get("v", 9))))
+
+    def _send_join(self, actor: Actor, options: Options) -> int:
+        version = int(options.get("v", 9))
+        actor.topics = tuple(options["topics"].split(",")) if "topics" in options else actor.topics
+        owned: dict[str, list[int]] = {}
+        for topic, index in self._partitions(options["owned"].split(",")) if "owned" in options else actor.told:
+            owned.setdefault(self._real(topic), []).append(index)
+        subscription = ConsumerProtocolSubscription(
+            topics=tuple(self._real(name) for name in actor.topics),
+            owned_partitions=tuple(OwnedPartitions(topic=topic, partitions=tuple(of)) for topic, of in owned.items()),
+        )
+        metadata = b"\x00\x01" + encode(subscription, 1)
+        protocols = options.get("protocols", "range").split(",")
+        request = JoinGroupRequest(
+            group_id=self._real(options.get("group", actor.group)),
+            session_timeout_ms=int(options.get("session", 30_000)),
+            rebalance_timeout_ms=int(options.get("rebalance", 30_000)),
+            member_id=self._member_id(options.get("id"), actor),
+            group_instance_id=options.get("instance"),
+            protocol_type=options.get("type", "consumer"),
+            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols),
+        )
+        actor.connection.send(request, version=version)
+        return version
+
+    def _receive_join(self, actor: Actor, version: int) -> Any:
+        answer = actor.connection.receive(JoinGroupResponse)
+        if answer.member_id:
+            actor.member_id = answer.member_id
+            self._names[answer.member_id] = actor.name
+        if answer.error_code == 0:
+            self._leads.setdefault(actor.group, 0)
+            actor.epoch = answer.generation_id
+        return answer
+
+    def do_sync(self, words: list[str], options: Options) -> list[str]:
+        """`sync c [c=t:0,t:1 d=t:2] [epoch=]`: what the leader gives to whom. & does not await it."""
+        actor = self._actor(words[0])
+        parts = {name: value for name, value in options.items() if name in self._actors}
+        version = self._send_sync(actor, options, parts)
+        return [] if "&" in words else self._show(self._receive_sync(actor, version))
+
+    def do_synced(self, words: list[str], options: Options) -> list[str]:
+        return self._show(self._receive_sync(self._actor(words[0]), 5))
+
+    def _send_sync(self, actor: Actor, options: Options, parts: Options) -> int:
+        def given(words: str) -> bytes:
+            rows: dict[str, list[int]] = {}
+            for topic, index in self._partitions(words.split(",")):
+                rows.setdefault(self._real(topic), []).append(index)
+            return assignment_bytes((topic, tuple(of)) for topic, of in rows.items())
+
+        request = SyncGroupRequest(
+            group_id=self._real(options.get("group", actor.group)),
+            generation_id=self._epoch(options.get("epoch"), actor, options.get("group", actor.group)),
+            member_id=self._member_id(options.get("id"), actor),
+            group_instance_id=options.get("instance"),
+            protocol_type=options.get("type", "consumer"),
+            protocol_name=options.get("protocol", "range"),
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=self._actors[name].member_id, assignment=given(words))
+                for name, words in parts.items()
+            ),
+        )
+        actor.connection.send(request, version=5)
+        return 5
+
+    def _receive_sync(self, actor: Actor, version: int) -> Any:
+        answer = actor.connection.receive(SyncGroupResponse)
+        if answer.error_code == 0:
+            rows = assignment_in(answer.assignment) or {}
+            actor.told = sorted((self._names.get(topic, "?"), index) for topic, of in rows.items() for index in of)
+        return answer
+
+    def do_heartbeat(self, words: list[str], options: Options) -> list[str]:
+        return self._show(self._heartbeat(self._actor(words[0]), options))
+
+    def _heartbeat(self, actor: Actor, options: Options) -> Any:
+        request = HeartbeatRequest(
+            group_id=self._real(options.get("group", actor.group)),
+            generation_id=self._epoch(options.get("epoch"), actor, options.get("group", actor.group)),
+            member_id=self._member_id(options.get("id"), actor),
+            group_instance_id=options.get("instance"),
+        )
+        return self._ask(actor.connection, request, HeartbeatResponse, 4)
+
+    def do_depart(self, words: list[str], options: Options) -> list[str]:
+        """LeaveGroup."""
+        actor = self._actor(words[0])
+        member = MemberIdentity(
+            member_id=self._member_id(options.get("id"), actor), group_instance_id=options.get("instance")
+        )
+        request = LeaveGroupRequest(group_id=self._real(options.get("group", actor.group)), members=(member,))
+        answer = self._ask(actor.connection, request, LeaveGroupResponse, 5)
+        if not answer.error_code and not any(row.error_code for row in answer.members):
+            actor.epoch, actor.told = 0, []
+        return self._show(answer)
+
+    # -- offsets
+
+    def do_commit(self, words: list[str], options: Options) -> list[str]:
+        """`commit a t:0 [offset= v= epoch= id= instance= group=]`; `commit nobody t:0` is no member's."""
+        actor = self._actors.get(words[0])
+        topics: dict[str, list[int]] = {}
+        for topic, index in self._partitions(words[1:]):
+            topics.setdefault(topic, []).append(index)
+        rows = tuple(
+            OffsetCommitRequestTopic(
+                name=self._real(topic),
+                topic_id=self._ids.get(topic, b"\x07" * 16),
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=int(options.get("offset", 5)),
+                        committed_leader_epoch=int(options.get("leader", -1)),
+                        committed_metadata=options.get("metadata", ""),
+                    )
+                    for index in of
+                ),
+            )
+            for topic, of in topics.items()
+        )
+        request = OffsetCommitRequest(
+            group_id=self._real(options.get("group", actor.group if actor else "g")),
+            generation_id_or_member_epoch=self._epoch(options.get("epoch"), actor, options.get("group", "g")),
+            member_id=self._member_id(options.get("id"), actor) if actor else options.get("id", ""),
+            group_instance_id=options.get("instance"),
+            topics=rows,
+        )
+        version = int(options.get("v", 10))
+        connection = actor.connection if actor else self._control
+        return self._show(self._ask(connection, request, OffsetCommitResponse, version))
+
+    def do_fetch(self, words: list[str], options: Options) -> list[str]:
+        """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in self._partitions(words):
+            topics.setdefault(topic, []).append(index)
+        rows = tuple(
+            OffsetFetchRequestTopics(
+                name=self._real(topic), topic_id=self._ids.get(topic, b"\x07" * 16), partition_indexes=tuple(of)
+            )
+            for topic, of in topics.items()
+        )
+        member = options.get("id")
+        group = OffsetFetchRequestGroup(
+            group_id=self._real(options.get("group", "g")),
+            member_id=self._actors[member].member_id if member in self._actors else member,
+            member_epoch=self._epoch(options.get("epoch"), self._actors.get(member or ""), options.get("group", "g")),
+            topics=rows if words else None,
+        )
+        request = OffsetFetchRequest(groups=(group,), require_stable="stable" in options)
+        return self._show(self._ask(self._control, request, OffsetFetchResponse, int(options.get("v", 10))))
+
+    def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
+        topics: dict[str, list[int]] = {}
+        for topic, index in self._partitions(words):
+            topics.setdefault(topic, []).append(index)
+        rows = tuple(
+            OffsetDeleteRequestTopic(
+                name=self._real(topic),
+                partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in of),
+            )
+            for topic, of in topics.items()
+        )
+        request = OffsetDeleteRequest(group_id=self._real(options.get("group", "g")), topics=rows)
+        return self._show(self._ask(self._control, request, OffsetDeleteResponse, 0))
+
+    # -- administration
+
+    def do_describe(self, words: list[str], options: Options) -> list[str]:
+        """ConsumerGroupDescribe: `describe [g …] [v= operations=yes]`."""
+        request = ConsumerGroupDescribeRequest(
+            group_ids=tuple(self._real(name) for name in words or ["g"]),
+            include_authorized_operations="operations" in options,
+        )
+        answer = self._ask(self._control, request, ConsumerGroupDescribeResponse, int(options.get("v", 1)))
+        return self._show(answer)
+
+    def do_describe_classic(self, words: list[str], options: Options) -> list[str]:
+        request = DescribeGroupsRequest(
+            groups=tuple(self._real(name) for name in words or ["g"]),
+            include_authorized_operations="operations" in options,
+        )
+        return self._show(self._ask(self._control, request, DescribeGroupsResponse, int(options.get("v", 6))))
+
+    def do_list(self, words: list[str], options: Options) -> list[str]:
+        """`list [states=Stable,Empty types=consumer]`: of the groups of this sequence."""
+        request = ListGroupsRequest(
+            states_filter=tuple(options["states"].split(",")) if "states" in options else (),
+            types_filter=tuple(options["types"].split(",")) if "types" in options else (),
+        )
+        answer = self._ask(self._control, request, ListGroupsResponse, int(options.get("v", 5)))
+        mine = [row for row in answer.groups if row.group_id in self._names]
+        return self._show(ListGroupsResponse(error_code=answer.error_code, groups=tuple(mine)))
+
+    def do_delete_group(self, words: list[str], options: Options) -> list[str]:
+        request = DeleteGroupsRequest(groups_names=tuple(self._real(name) for name in words or ["g"]))
+        return self._show(self._ask(self._control, request, DeleteGroupsResponse, 2))
+
+    def do_config(self, words: list[str], options: Options) -> list[str]:
+        """`config [g] consumer.session.timeout.ms=1000`; an empty value deletes it. Waits until it can be read."""
+        rows = tuple(
+            AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
+            for name, value in options.items()
+            if name != "validate"
+        )
+        group = words[0] if words else "g"
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only="validate" in options)
+        answer = self._ask(self._control, request, IncrementalAlterConfigsResponse, 1)
+        if not answer.responses[0].error_code and "validate" not in options:
+            deadline = time.monotonic() + WAIT_S
+            while not self._shows(group, options):
+                assert time.monotonic() < deadline, f"{options} is not to be read"
+        return self._show(answer)
+
+    def _shows(self, group: str, configs: Options) -> bool:
+        rows = self._configs(group, configs, {}).results[0].configs
+        own = {row.name: row.value for row in rows if row.config_source == OF_GROUP}
+        return all(own.get(name, "") == value for name, value in configs.items())
+
+    def do_configs(self, words: list[str], options: Options) -> list[str]:
+        """`configs [g] [keys=a,b synonyms=yes]`: DescribeConfigs."""
+        keys = options["keys"].split(",") if "keys" in options else None
+        return self._show(self._configs(words[0] if words else "g", keys, options))
+
+    def _configs(self, group: str, keys: Iterable[str] | None, options: Options) -> Any:
+        resource = DescribeConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=self._real(group),
+            configuration_keys=None if keys is None else tuple(keys),
+        )
+        request = DescribeConfigsRequest(resources=(resource,), include_synonyms="synonyms" in options)
+        return self._ask(self._control, request, DescribeConfigsResponse, 4)

@@ -1,0 +1,85 @@
+"""Sequences of requests, and what Apache Kafka and kohort answer to them, in sequences/.
+
+Kafka's answers were recorded, so kohort is compared with them wherever the tests run. `make test-peers` (Maven, Java
+17) asks Kafka again; with `--rewrite` it records what both answer now. Where they differ, a comment says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import peer_servers
+import peer_transcript as transcript
+import pytest
+from peer_stage import Address
+
+PATHS = sorted((Path(__file__).parent / "sequences").glob("*.txt"))
+STEPS = {path: transcript.parse(path.read_text(encoding="utf-8")) for path in PATHS}
+SETTINGS = sorted({tuple(transcript.settings_of(steps).items()) for steps in STEPS.values()})
+EACH = pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings[0][1] if settings else "usual")
+AT_A_TIME = 8
+
+Settings = tuple[tuple[str, str], ...]
+Answers = dict[Path, list[list[str]]]
+
+
+@EACH
+def test_kohort_answers_as_recorded(settings: Settings) -> None:
+    with peer_servers.kohort(dict(settings)) as address:
+        answers = _play_all(address, settings)
+    assert _differences(answers, "kohort") == ""
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(600)
+@EACH
+def test_kafka_answers_as_recorded(settings: Settings, class_path: str, request: pytest.FixtureRequest) -> None:
+    with peer_servers.kafka(class_path, dict(settings)) as address:
+        answers = _play_all(address, settings)
+    if request.config.getoption("--rewrite"):
+        with peer_servers.kohort(dict(settings)) as address:
+            _write(kafka=answers, kohort=_play_all(address, settings))
+    else:
+        assert _differences(answers, "kafka") == ""
+
+
+def test_every_difference_is_explained() -> None:
+    found = {path.name: transcript.unexplained(steps) for path, steps in STEPS.items()}
+    assert {name: commands for name, commands in found.items() if commands} == {}
+
+
+def _play_all(address: Address, settings: Settings) -> Answers:
+    """The answers to every sequence for servers with these settings, several at a time."""
+    chosen = [path for path, steps in STEPS.items() if tuple(transcript.settings_of(steps).items()) == settings]
+
+    def play(path: Path) -> list[list[str]]:
+        return transcript.play(address, path.stem, [step.command for step in STEPS[path]])
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return dict(zip(chosen, pool.map(play, chosen), strict=True))
+
+
+def _differences(answers: Answers, server: str) -> str:
+    """What a server answers now and what is recorded, of the commands where that is not the same."""
+    lines: list[str] = []
+    for path, given in answers.items():
+        for step, now in zip(STEPS[path], given, strict=True):
+            if now != step.answers[server]:
+                lines += [f"{path.name}: {step.command}", *_indented("recorded", step.answers[server])]
+                lines += _indented("now", now)
+    return "\n".join(lines)
+
+
+def _indented(what: str, lines: Sequence[str]) -> list[str]:
+    return [f"  {what:8} {line}" for line in lines]
+
+
+def _write(**answers: Any) -> None:
+    for path in answers["kafka"]:
+        steps = STEPS[path]
+        for number, step in enumerate(steps):
+            step.answers = {server: given[path][number] for server, given in answers.items()}
+        path.write_text(transcript.written(steps), encoding="utf-8")
