@@ -120,8 +120,8 @@ class Config:
     group_max_size: int = _setting(INT_MAX, "Members of one group", low=1, high=INT_MAX)
     group_max_bytes: int = _setting(
         16_777_216,
-        "Bytes of all protocols of a group's members, and of the group's record; beyond it joins and assignments "
-        "are refused",
+        "Bytes of all protocols of a group's members, and of the group's record; characters of the topics' names that "
+        "a consumer group's members subscribe to; beyond it joins and assignments are refused",
         low=65_536,
         high=INT_MAX // 4,
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container
 
 from kohort.coordinator.checks import LONGEST_NAME
 from kohort.coordinator.classic_member import is_classic
-from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup
+from kohort.coordinator.consumer_state import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
 from kohort.coordinator.reconciliation import MemberState, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -51,6 +51,19 @@ def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         return "A member that joins tells what it subscribes to."
     return ""
+
+
+def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, limit: int) -> Refusal | None:
+    """81 for names that would make the subscriptions of a group too large; its log and its memory hold them."""
+    if not request.subscribed_topic_names or request.member_epoch < 0:
+        return None
+    others = 0
+    if group is not None:
+        former = group.members.get(group.instances.get(request.instance_id or "", request.member_id))
+        others = group.names_size - (size_of_names(former.subscribed_topic_names) if former is not None else 0)
+    if others + size_of_names(request.subscribed_topic_names) <= limit:
+        return None
+    return ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group would subscribe to too many names: group.max.bytes is {limit}."
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic_member import is_classic, must_rejoin, session_timeout_of
-from kohort.coordinator.consumer_checks import check_epoch, check_heartbeat, check_known, check_static
+from kohort.coordinator.consumer_checks import check_epoch, check_heartbeat, check_known, check_names, check_static
 from kohort.coordinator.consumer_holds import Holds
 from kohort.coordinator.consumer_patterns import Patterns
 from kohort.coordinator.consumer_responses import heartbeat_answer, heartbeat_error
@@ -178,6 +178,8 @@ class ConsumerGroups:
             return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}."
         if isinstance(upgrade, str):
             return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} stays a classic group: {upgrade}."
+        if refused := check_names(group, request, self._config.group_max_bytes):
+            return refused
         if request.member_epoch != 0:
             return None
         known = upgrade or group

@@ -72,6 +72,8 @@ class ConsumerGroup:
     """Size of their protocols."""
     subscribers: dict[str, int] = field(default_factory=dict)
     """How many members and patterns are subscribed to a topic. Derived from them."""
+    names_size: int = 0
+    """Characters of the names that the members subscribe to. Derived from `members`."""
 
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
@@ -128,6 +130,7 @@ class ConsumerGroup:
                 self.instances[value.instance_id] = member_id
         names = value.subscribed_topic_names if value is not None else ()
         were = former.subscribed_topic_names if former is not None else ()
+        self.names_size += size_of_names(names) - size_of_names(were)
         return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
 
     def _count_classic(self, protocols: tuple[tuple[str, bytes], ...], members: int) -> None:
@@ -166,6 +169,10 @@ class ConsumerGroup:
 
 
 NEW = MemberState()
+
+
+def size_of_names(names: Iterable[str]) -> int:
+    return sum(map(len, names))
 
 
 def _count(counts: dict[str, int], key: str, more: int) -> None:
