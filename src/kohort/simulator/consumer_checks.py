@@ -13,24 +13,23 @@ early nor late.
 | a held heartbeat | is answered within its limit, and at once when more comes behind it |
 | commit ok | its sender is a member, and has had the partition since the epoch that it names |
 | commit refused | not to an owner |
-| a client that was told to use a partition | owns it durably until it gives it up, is removed or fenced |
-| a client that may trust to be the owner | is a member |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry
+from kohort.simulator.beliefs import Beliefs
 from kohort.simulator.consumer_ledger import AWAY, MUST_GIVE_UP, Durable, Has, Partition, has_of
 from kohort.simulator.hold_checks import held_until, taken_from
 from kohort.simulator.ledger import Ledger
 from kohort.simulator.network import Asked, Link
-from kohort.simulator.plan import MIXED, TOPICS
+from kohort.simulator.plan import MIXED
 from kohort.simulator.world import Millis, Violation, World
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
@@ -50,10 +49,6 @@ from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest
-
-if TYPE_CHECKING:
-    from kohort.simulator.consumer import Consumer
-    from kohort.simulator.member import Member
 
 JOIN_HOLD_MS, MARGIN_MS = 500, 100
 """How long a first heartbeat is held at most; what is left, at least, of the interval when another is answered."""
@@ -102,13 +97,8 @@ class ConsumerChecks:
         self.world = world
         self.config = config
         self.ledger = ledger
-        self.members: Callable[[], list[Consumer]] = list
-        self.classic_members: Callable[[], list[Member]] = list
-        """Of the mixed group."""
-        self._topic_ids: dict[str, set[bytes]] = {}
-        """All that topics of a name ever had."""
         self.facts = {name: ConsumerFacts(name, Durable(name)) for name in names}
-        self.requests_come_twice = False
+        self.beliefs = Beliefs(world, self.durable)
         self._asked: list[Any] = []
         """What arrived for this turn."""
         self._held: dict[int, tuple[Asked, Millis]] = {}
@@ -120,7 +110,8 @@ class ConsumerChecks:
 
     def durable(self, name: str) -> Durable:
         """As it is, or as a group that is not there."""
-        assert self._broker is not None
+        if self._broker is None or not self._broker.state.shards:
+            return Durable(name)
         return self.ledger.fold(self._broker.state.shard_of(name)).consumers.get(name) or Durable(name)
 
     # -- the server's life
@@ -204,12 +195,7 @@ class ConsumerChecks:
             holds = now < facts.held_until == held_until(broker, facts.name)
             if holds and (taken := taken_from(broker, facts.before, group)):
                 self._broken("nothing is taken from who is there during a hold", facts, taken)
-        for consumer in self.members():
-            self.check_belief(consumer)
-        for topic in broker.state.catalog.topics.values():
-            self._topic_ids.setdefault(topic.name, set()).add(topic.topic_id)
-        for member in self.classic_members():
-            self._check_classic_belief(member)
+        self.beliefs.turn_ends(broker)
 
     # -- times
 
@@ -470,90 +456,6 @@ class ConsumerChecks:
                         other = owners.setdefault((topic.topic_id, index), member.member_id)
                         if other != member.member_id:
                             self._broken("one owner a partition", facts, f"described: {other}, {member.member_id}")
-
-    # -- what clients believe
-
-    def check_belief(self, consumer: Consumer) -> None:
-        """What it was told to use is its own: durably, as long as it is a member; and it is one while it may trust."""
-        membership = consumer.membership if consumer.running else None
-        facts = self.facts.get(consumer.group)
-        if membership is None or not membership.owned or self._broker is None or facts is None:
-            return
-        member_id = membership.settings.member_id
-        group = self.durable(consumer.group)
-        until = membership.trusted_until()
-        if member_id not in group.members:
-            if until is not None and self.world.now < until and not self.requests_come_twice:
-                self._broken(
-                    "who may trust to be the owner is it", facts, f"{member_id} is no member, and trusts until {until}"
-                )
-            return
-        has = group.has.get(member_id)
-        lost = membership.owned - (has.all.keys() if has is not None else set())
-        if lost and has is not None and has.epoch != AWAY:
-            self._broken(
-                "what a member uses is its own until it gives it up",
-                facts,
-                f"{member_id} uses {sorted(lost)}, and has {has}",
-            )
-
-    def _check_classic_belief(self, member: Member) -> None:
-        """The same of one that speaks the classic protocol: it gives up everything before it joins again."""
-        if not member.running or self._broker is None or self.requests_come_twice:
-            return
-        has = self.durable(member.group).has.get(member.membership.member_id)
-        there = {topic.name for topic in self._broker.state.catalog.topics.values()}
-        once = {topic for topic, ids in self._topic_ids.items() if len(ids) == 1} & there
-        places = [(topic, index) for topic, index in member.owned if topic in once]
-        owned = {(next(iter(self._topic_ids[topic])), index) for topic, index in places}
-        lost = owned - (has.all.keys() if has is not None else owned)
-        if lost:
-            self._broken(
-                "what a member uses is its own until it gives it up",
-                self.facts[member.group],
-                f"{member.membership.member_id} uses {sorted(lost)}, and has {has}",
-            )
-
-    # -- the end
-
-    def unsettled(
-        self, name: str, present: list[Consumer], classic: list[Member], topics: dict[str, tuple[bytes, int]]
-    ) -> str:
-        """Why the group is not as it should be when the faults are over; "" when it is. `topics`: ids and sizes."""
-        group = self.durable(name)
-        absent = [member.name for member in present if not member.content]
-        absent += [member.name for member in classic if not member.content]
-        if absent:
-            return f"{name}: {', '.join(absent)} not settled; {group}"
-        ids = sorted(consumer.membership.settings.member_id for consumer in present)
-        ids = sorted((*ids, *(member.membership.member_id for member in classic)))
-        if sorted(group.members) != ids:
-            return f"{name}: has {sorted(group.members)}, alive are {ids}"
-        if not ids:
-            return ""
-        if group.epoch != group.target_epoch:
-            return f"{name}: epoch {group.epoch}, its target is of {group.target_epoch}"
-        used: dict[Partition, str] = {}
-        for consumer in present:
-            member_id = consumer.membership.settings.member_id
-            has = group.has[member_id]
-            target = group.targets.get(member_id, frozenset())
-            if not has.assigned.keys() == target == consumer.membership.owned or has.epoch != group.target_epoch:
-                return f"{name}: {member_id} uses {consumer.membership.owned}, has {has}, its target is {target}"
-            used.update(dict.fromkeys(consumer.membership.owned, member_id))
-        for member in classic:
-            owned = {(topics[topic][0], index) for topic, index in member.owned if topic in topics}
-            has = group.has[member.membership.member_id]
-            if not has.assigned.keys() == owned == group.targets.get(member.membership.member_id, frozenset()):
-                return f"{name}: {member.membership.member_id} uses {member.owned}, has {has}"
-            used.update(dict.fromkeys(owned, member.membership.member_id))
-        wanted = {
-            (topic_id, index)
-            for topic, (topic_id, count) in topics.items()
-            if any(consumer.wants(topic) for consumer in present) or (classic and topic in TOPICS)
-            for index in range(count)
-        }
-        return "" if used.keys() == wanted else f"{name}: {sorted(wanted ^ used.keys())} have no owner, or one too many"
 
     def _broken(self, check: str, facts: ConsumerFacts, text: str) -> None:
         raise Violation(check, f"{facts.name}: {text}", facts.name)

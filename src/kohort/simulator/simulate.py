@@ -91,9 +91,10 @@ class Simulation:
         if any(cast.kind == "admin" for cast in plan.cast):
             disturbed.add(MIXED)  # a topic that is created again is the same one for those who commit by name
         checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
-        checkers.consumers.members = self._consumers
-        checkers.consumers.classic_members = lambda: [member for member in self._classic() if member.group == MIXED]
-        checkers.consumers.requests_come_twice = plan.faults.duplicate > 0
+        beliefs = checkers.consumers.beliefs
+        beliefs.consumers = self._consumers
+        beliefs.classic_members = lambda: [member for member in self._classic() if member.group == MIXED]
+        beliefs.requests_come_twice = plan.faults.duplicate > 0
 
     def run(self) -> None:
         self._start()
@@ -269,7 +270,7 @@ class Simulation:
         classic = [member for member in present if isinstance(member, Member)]
         catalog = broker.state.catalog.topics.values()
         topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in catalog}
-        return self.process.checkers.consumers.unsettled(group, consumers, classic, topics)
+        return self.process.checkers.consumers.beliefs.unsettled(group, consumers, classic, topics)
 
     def _unstable_classic(self, broker: Broker, group: str) -> str:
         present = self._present(group)
