@@ -20,14 +20,16 @@ class Bug:
     caught_by: tuple[str, ...]
 
 
-def run(changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...]) -> dict[str, str | None]:
+def run(
+    changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...], timeout_s: int = 240
+) -> dict[str, str | None]:
     """What each catcher saw."""
     process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("catcher.py"))],
         input=json.dumps({"changes": changes, "catchers": catchers}),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout_s,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )
     assert process.returncode == 0, process.stderr
