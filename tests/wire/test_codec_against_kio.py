@@ -12,7 +12,11 @@ from kohort.wire.codec import decode, decode_prefix, encode, is_flexible
 from kohort.wire.errors import ErrorCode
 
 PAIRS = pairs_in_kio()
-KNOWN_ONLY_TO_US = {"wire.schemas.group_records", "wire.schemas.metadata_records"}
+KNOWN_ONLY_TO_US = {
+    "wire.schemas.group_records",
+    "wire.schemas.metadata_records",
+    "wire.schemas.assignor_user_data",
+}
 QUICK = settings(
     max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )

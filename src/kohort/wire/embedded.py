@@ -46,6 +46,21 @@ def assignment_bytes(partitions: Iterable[tuple[str, tuple[int, ...]]], subscrip
     return version.to_bytes(2, "big") + encode(ConsumerProtocolAssignment(assigned_partitions=rows), version)
 
 
+def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
+    """In the newest version; whoever knows an older one reads that from it."""
+    versions = schema_of(ConsumerProtocolSubscription).versions
+    assert versions is not None
+    return versions.last.to_bytes(2, "big") + encode(subscription, versions.last)
+
+
+def by_topic(partitions: Iterable[tuple[str, int]]) -> list[tuple[str, tuple[int, ...]]]:
+    """Topics with their partitions, in the order in which they first come."""
+    grouped: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        grouped.setdefault(topic, []).append(index)
+    return [(topic, tuple(indexes)) for topic, indexes in grouped.items()]
+
+
 def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
     """Partitions by topic, in the sender's order; None where the bytes are no assignment of the consumer protocol."""
     assignment = _decode_versioned(ConsumerProtocolAssignment, data)

@@ -1,0 +1,51 @@
+"""`range` and `roundrobin`: what they divide depends on the members and topics alone, not on who had what.
+
+As RangeAssignor.java and RoundRobinAssignor.java, except that `range` does not look at racks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kohort.client.assignors.spec import Assignor, Claim, Consumer, Division, subscribed
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+
+
+def divide_ranges(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
+    """Of each topic a run of neighbours for each member; the first members' runs are longer by one."""
+    divided: Division = {consumer.member_id: [] for consumer in consumers}
+    ranked = sorted(consumers, key=lambda consumer: consumer.rank)
+    for topic in sorted({topic for consumer in consumers for topic in consumer.topics}):
+        readers = [consumer for consumer in ranked if topic in consumer.topics]
+        each, longer = divmod(partitions.get(topic, 0), len(readers))
+        start = 0
+        for n, consumer in enumerate(readers):
+            end = start + each + (n < longer)
+            divided[consumer.member_id] += [(topic, index) for index in range(start, end)]
+            start = end
+    return divided
+
+
+def divide_in_turn(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
+    """Partition after partition, member after member; members who do not want it are passed over."""
+    divided: Division = {consumer.member_id: [] for consumer in consumers}
+    ranked = sorted(consumers, key=lambda consumer: consumer.rank)
+    turn = 0
+    for topic, index in subscribed(partitions, consumers):
+        while topic not in ranked[turn % len(ranked)].topics:
+            turn += 1
+        divided[ranked[turn % len(ranked)].member_id].append((topic, index))
+        turn += 1
+    return divided
+
+
+def _says_nothing(claim: Claim) -> bytes | None:
+    return None
+
+
+def _claims_nothing(subscription: ConsumerProtocolSubscription) -> Claim:
+    return Claim()
+
+
+RANGE = Assignor("range", divide_ranges, False, _says_nothing, _claims_nothing)
+ROUNDROBIN = Assignor("roundrobin", divide_in_turn, False, _says_nothing, _claims_nothing)
