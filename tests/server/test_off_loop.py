@@ -101,6 +101,37 @@ EVERYTHING = {"m0": {TOPIC: (0, 1, 2, 3)}, "m1": {}}
 
 
 @pytest.mark.usefixtures("plugins")
+def test_a_process_that_cannot_be_started_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    first, second = asyncio.run(outcomes("first", "printing"))
+    assert isinstance(first.result, str)
+    assert first.result.startswith("its process cannot be started")
+    assert second.result == first.result
+
+
+def test_a_bug_in_a_thread_is_raised_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it stops the server: nobody waits for an outcome that never comes."""
+
+    def bug(task: PatternsAsked) -> PatternsResolved:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("kohort.server.off_loop.resolved", bug)
+
+    async def raised() -> object:
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[object] = loop.create_future()
+        loop.set_exception_handler(lambda _, context: found.set_result(context["exception"]))
+        off_loop = OffLoop(lambda event: None, 5_000)
+        try:
+            off_loop.start([HandedOut(0, PatternsAsked(1, (("a", ("b",)),)))])
+            return await asyncio.wait_for(found, 60)
+        finally:
+            off_loop.stop()
+
+    assert isinstance(asyncio.run(raised()), ZeroDivisionError)
+
+
+@pytest.mark.usefixtures("plugins")
 def test_an_assignor_of_another_package_serves() -> None:
     made = asyncio.run(outcomes("first", "printing"))
     assert [(m.group_id, m.epoch, m.assignor, m.result) for m in made] == [

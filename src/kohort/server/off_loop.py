@@ -6,7 +6,8 @@ package brings may raise, loop or take the process with it, so it runs in a work
 started when it is first needed, and killed when an answer takes too long; the next task starts another. In each thread
 one task follows the other, in the order in which they were handed out.
 
-Every task has an outcome, and it arrives as any other event does.
+Every task has an outcome, and it arrives as any other event does. A bug in a thread is raised in the loop, where it
+stops the process as any bug does; otherwise whoever waits for the outcome would wait for ever.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class OffLoop:
         self._loop = asyncio.get_running_loop()
         self._arrive = arrive
         self._plugins = _Plugins(plugin_timeout_ms)
-        self._own = _Line("kohort-assign", self._assign)
-        self._others = _Line("kohort-plugins", self._ask_plugin)
-        self._patterns = _Line("kohort-patterns", self._resolve)
+        self._own = _Line("kohort-assign", self._assign, self._failed)
+        self._others = _Line("kohort-plugins", self._ask_plugin, self._failed)
+        self._patterns = _Line("kohort-patterns", self._resolve, self._failed)
 
     def start(self, tasks: Sequence[HandedOut]) -> None:
         for handed_out in tasks:
@@ -70,8 +71,17 @@ class OffLoop:
         self._done(shard, resolved(task))
 
     def _done(self, shard: int, event: AssignmentMade | PatternsResolved) -> None:
+        self._in_loop(lambda: self._arrive(TaskDone(shard, event)))
+
+    def _failed(self, bug: Exception) -> None:
+        def raise_it() -> None:
+            raise bug
+
+        self._in_loop(raise_it)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._arrive, TaskDone(shard, event))
+            self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             return  # the loop is closed: the server has stopped
 
@@ -79,9 +89,10 @@ class OffLoop:
 class _Line(Generic[T]):
     """A thread that does one task after the other. It starts with the first one."""
 
-    def __init__(self, name: str, work: Callable[[int, T], None]) -> None:
+    def __init__(self, name: str, work: Callable[[int, T], None], failed: Callable[[Exception], None]) -> None:
         self._name = name
         self._work = work
+        self._failed = failed
         self._queue: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
@@ -104,7 +115,10 @@ class _Line(Generic[T]):
 
     def _run(self) -> None:
         while (next_one := self._queue.get()) is not None and not self._is_stopped:
-            self._work(*next_one)
+            try:
+                self._work(*next_one)
+            except Exception as error:
+                self._failed(error)
 
 
 class _Plugins:
@@ -117,7 +131,10 @@ class _Plugins:
         self._lock = threading.Lock()
 
     def ask(self, task: AssignmentAsked) -> Result:
-        process = self._running()
+        try:
+            process = self._running()
+        except OSError as error:  # no memory, no file descriptors
+            return f"its process cannot be started: {error}"
         if process is None:
             return "the server stops"
         late = threading.Event()
