@@ -16,8 +16,9 @@ longer than the first of it, half a second at most. A client has no interval yet
 acknowledge that it has nothing, and would have to poll. Only where the client made its member id: it could not say who
 it is if it missed the answer otherwise.
 
-Never held: a leave, the heartbeat of a member that owes a revocation. Clients acknowledge with their next heartbeat,
-and send none while one is in flight.
+Never held: a leave, the heartbeat of a member that owes a revocation, an acknowledgement that is older than what its
+member was told last. Clients acknowledge with their next heartbeat, send none while one is in flight, and librdkafka
+begins with what it was told last when the older acknowledgement is answered.
 """
 
 from __future__ import annotations
