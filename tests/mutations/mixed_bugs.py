@@ -20,7 +20,7 @@ MIXED_BUGS = (
     ),
     Bug(
         "an upgrade loses what a custom assignor sends",
-        ((CONVERSION, "    if assignment.user_data:\n", "    if False:\n"),),
+        ((CONVERSION, "    if assignment.user_data and group", "    if False and group"),),
         ("consumer_mixed_refused.txt",),
     ),
     Bug(

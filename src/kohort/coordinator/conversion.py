@@ -16,9 +16,10 @@ To a classic group: a member has what it had. If one leaves, the others rebalanc
 protocol is a static one that comes back as a classic one, it takes its place without a rebalance, if the group was at
 rest, if it subscribes to the same, and if no classic generation had this number: its leader would not be the same.
 
-Where it differs from Kafka on purpose: it adds what members say they own; it makes a new target where Kafka leaves a
-group as it found it in the middle of a rebalance; it stores, with the end of a consumer group, that a rebalance is due,
-so that a crash does not lose it, and the first generation after that is one higher for it.
+Where it differs from Kafka on purpose: it upgrades groups of librdkafka's sticky assignors, which Kafka takes for
+custom ones; it adds what members say they own; it makes a new target where Kafka leaves a group as it found it in the
+middle of a rebalance; it stores, with the end of a consumer group, that a rebalance is due, so that a crash does not
+lose it, and the first generation after that is one higher for it.
 
 Source: GroupMetadataManager.convertToConsumerGroup and convertToClassicGroup, ConsumerGroup.fromClassicGroup,
 ClassicGroup.fromConsumerGroup; row N18 of the conformance list.
@@ -67,6 +68,10 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 
+USUAL_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""Clients bring these along, and none reads the data that may stand in their assignments: librdkafka's sticky ones send
+each member what it said itself. Any other assignor's data might mean something."""
+
 UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 """Values of group.consumer.migration.policy."""
 
@@ -102,7 +107,7 @@ def upgrade_of(group: Group, topics: Topics) -> Upgrade | str:
     owners: dict[TopicPartition, str] = {}
     for member in established(group):
         subscription = _subscription(group, member)
-        assigned = _assigned(member, topics)
+        assigned = _assigned(group, member, topics)
         if subscription is None or assigned is None:
             return f"what member {member.member_id[:100]} carries is not the protocol of consumers"
         if isinstance(assigned, str):
@@ -138,13 +143,13 @@ def _subscription(group: Group, member: Member) -> ConsumerProtocolSubscription 
     return subscription_of(member.metadata_of(group.protocol if group.protocol in names else names[0]))
 
 
-def _assigned(member: Member, topics: Topics) -> frozenset[TopicPartition] | str | None:
+def _assigned(group: Group, member: Member, topics: Topics) -> frozenset[TopicPartition] | str | None:
     if not member.assignment:
         return frozenset()
     assignment = assignment_of(member.assignment)
     if assignment is None:
         return None
-    if assignment.user_data:
+    if assignment.user_data and group.protocol not in USUAL_ASSIGNORS:
         return "its assignor sends data of its own to the members, which would be lost; use one of the usual assignors"
     return partitions_in(((row.topic, row.partitions) for row in assignment.assigned_partitions), topics)
 
