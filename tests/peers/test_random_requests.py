@@ -4,11 +4,12 @@ A seed chooses what members do: of the consumer protocol, static ones, and class
 changes when it has settled, once, and has so many partitions that every target is even: how many partitions move to
 whom is then the same whichever they are. What kohort does otherwise on purpose is left out
 (docs/conformance.md): answers that were lost (N7), joins of those who have something to give up (N8), and a departure
-is followed by a heartbeat before anything else changes (N13).
+is followed by a heartbeat before anything else changes (N13). `PEER_SEEDS=500 make test-peers` for more.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import peer_servers
 import pytest
 from peer_stage import Address, Stage
 
-SEEDS = range(100)
+SEEDS = range(int(os.environ.get("PEER_SEEDS", "60")))
 PARTITIONS, MOST_MEMBERS, ROUNDS = 60, 6, 5
 AT_A_TIME = 6
 
