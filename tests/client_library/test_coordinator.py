@@ -207,8 +207,7 @@ def test_a_broken_connection_costs_no_rebalance(server: KohortServer, unique: st
     async def story() -> None:
         async with Recording(server.bootstrap_servers, unique, heartbeat_interval_ms=100) as alone:
             await alone.ensure_active_group()
-            member = alone._member
-            assert member is not None
+            member = alone._seat._member
             for _ in range(3):
                 connection = member._connection
                 assert connection is not None
@@ -225,8 +224,7 @@ def test_the_coordinator_moves(server: KohortServer, unique: str) -> None:
     async def story() -> None:
         async with Recording(server.bootstrap_servers, unique, heartbeat_interval_ms=100) as alone:
             await alone.ensure_active_group()
-            member = alone._member
-            assert member is not None
+            member = alone._seat._member
             for broker in (*server.broker_ids, *server.broker_ids):
                 await asyncio.to_thread(server.move_group, unique, broker)
                 port = int(server.bootstrap_servers.split(",")[broker - server.broker_ids[0]].rpartition(":")[2])
@@ -245,9 +243,9 @@ def test_the_server_restarts(unique: str) -> None:
             generation = a.generation
             for stop in (server.stop, server.kill):
                 await asyncio.to_thread(stop)
-                await until(lambda: a._member is not None and a._member._connection is None)
+                await until(lambda: a._seat._member._connection is None)
                 await asyncio.to_thread(server.start)
-                await until(lambda: a._member is not None and a._member._connection is not None)
+                await until(lambda: a._seat._member._connection is not None)
             assert a.generation_if_stable == generation
             c = Recording(server.bootstrap_servers, unique, "c")
             async with working(c):
@@ -399,10 +397,10 @@ def test_a_callback_that_awaits_for_ever(servers: str, unique: str) -> None:
 
 def test_heartbeats_go_on_while_a_callback_works(servers: str, unique: str) -> None:
     async def story() -> None:
-        async with Recording(servers, unique, session_timeout_ms=300, heartbeat_interval_ms=50) as alone:
+        async with Recording(servers, unique, session_timeout_ms=1_000, heartbeat_interval_ms=50) as alone:
 
             async def on_join_complete(*_: Any) -> None:
-                await asyncio.sleep(1)
+                await asyncio.sleep(1.5)  # longer than the session
 
             alone.on_join_complete = on_join_complete  # type: ignore[method-assign]
             await alone.ensure_active_group()

@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.client.blocking import BlockingCoordinator
     from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
     from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
 
 __all__ = [
     "NO_GENERATION",
+    "BlockingCoordinator",
     "Closed",
     "Coordinator",
     "Generation",
@@ -23,10 +25,12 @@ __all__ = [
     "ServerError",
 ]
 
-_ERRORS = {"Closed", "KafkaError", "Misuse", "ServerError"}
+_HOMES = dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors") | {
+    "BlockingCoordinator": "blocking"
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("kohort.client.errors" if name in _ERRORS else "kohort.client.coordinator"), name)
+    return getattr(import_module(f"kohort.client.{_HOMES.get(name, 'coordinator')}"), name)

@@ -1,0 +1,161 @@
+"""What every kind of coordinator is made of: its settings, the callbacks that a subclass overrides, what is known.
+
+`Coordinator` (asyncio) and `BlockingCoordinator` (threads) add the calls. The order of the callbacks is in
+`client/coordinator.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kohort.client.discovery import Discovery
+from kohort.client.membership import Settings
+from kohort.client.rounds import Complete, Divide, Generation, Join, Prepare, Step
+from kohort.client.seat import Seat
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member of the group, as its leader sees it."""
+
+    member_id: str
+    metadata: bytes
+    """What its `metadata` gave for the protocol that the group chose."""
+    instance_id: str | None = None
+
+
+class Participant:
+    """See `Coordinator`. Raises ValueError for settings that cannot be."""
+
+    protocol_type: ClassVar[str] = ""
+    """The kind of group. Members of another kind cannot join it (error 23); `consumer` is that of Kafka's consumers."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        *,
+        client_id: str = "kohort",
+        group_instance_id: str | None = None,
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 300_000,
+        heartbeat_interval_ms: int = 3_000,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        bootstrap_timeout_ms: int = 10_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+    ) -> None:
+        if not group_id:
+            raise ValueError("the group id is empty")
+        if not self.protocol_type:
+            raise ValueError(f"{type(self).__name__} has no protocol_type")
+        if not 0 < heartbeat_interval_ms < session_timeout_ms:
+            raise ValueError("heartbeat_interval_ms must be above 0 and below session_timeout_ms")
+        settings = Settings(
+            group_id,
+            (),
+            protocol_type=self.protocol_type,
+            instance_id=group_instance_id,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            rejoins=False,
+        )
+        discovery = Discovery(
+            bootstrap_servers,
+            client_id=client_id,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._settings = settings
+        self._seat = Seat(settings, discovery, bootstrap_timeout_ms, lambda *lost: self.on_lost(*lost))
+
+    # -- to be overridden
+
+    def metadata(self) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
+        """The protocols that this member supports, best first, each with what the leader should know of the member.
+
+        Called before each JoinGroup. The group takes a protocol that all have, most members' first choice."""
+        raise NotImplementedError
+
+    def perform_assignment(
+        self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
+    ) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
+        """On the leader, which is `leader_id`: what each member is assigned, by member id. Who is left out gets b""."""
+        raise NotImplementedError
+
+    def on_join_complete(
+        self, generation: int, member_id: str, protocol: str, assignment: bytes
+    ) -> Awaitable[None] | None:
+        """The assignment is this member's own, until `on_join_prepare` has returned or `on_lost` is called."""
+        raise NotImplementedError
+
+    def on_join_prepare(self, generation: int, member_id: str) -> Awaitable[None] | None:
+        """Let go of the assignment: until this returns it is still this member's own, unless `generation` is -1."""
+        return None
+
+    def on_leave_prepare(self) -> Awaitable[None] | None:
+        """The same, before the member leaves the group for good. Not called where there is nothing to let go of."""
+        return None
+
+    def on_lost(self, generation: int, member_id: str, reason: str) -> None:
+        """The assignment of this generation is not this member's own any more: others may work on it already.
+
+        Called in the loop the moment that it is known, at the latest when the session is over by this member's own
+        clock: not later than at the coordinator. A plain function that only tells others: it must not take long.
+        `on_join_prepare(-1, …)` follows in the next `ensure_active_group`.
+        """
+        return
+
+    # -- what is known; from any thread
+
+    @property
+    def group_id(self) -> str:
+        return self._settings.group_id
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave; empty before it did, and after it has forgotten this member."""
+        return self._seat.member_id
+
+    @property
+    def generation(self) -> Generation:
+        """The last generation of which this member was part; NO_GENERATION's id where it has been lost."""
+        return self._seat.generation
+
+    @property
+    def generation_if_stable(self) -> Generation | None:
+        """The generation, where this member owns its assignment at this very instant; None from when it lets go.
+
+        The clock decides, not what has been heard: once the session is over by it, this is None, even if nothing has
+        run meanwhile that could have noticed.
+        """
+        return self._seat.generation_if_stable
+
+    @property
+    def rejoin_needed(self) -> bool:
+        """Whether `ensure_active_group` has something to do."""
+        return not self._seat.settled
+
+    # -- inside
+
+    def _callback(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
+        """What a step calls, and with what."""
+        match step:
+            case Prepare(generation):
+                return self.on_join_prepare, (generation.generation_id, generation.member_id)
+            case Join():
+                return self.metadata, ()
+            case Divide(assign):
+                members = [JoinedMember(m.member_id, bytes(m.metadata), m.group_instance_id) for m in assign.members]
+                return self.perform_assignment, (self.member_id, assign.protocol, members)
+            case Complete(new):
+                arguments = (new.generation_id, new.member_id, new.protocol, bytes(new.assignment))
+                return self.on_join_complete, arguments
+        raise AssertionError(step)
