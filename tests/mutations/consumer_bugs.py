@@ -95,6 +95,16 @@ CONSUMER_BUGS = (
         (SIMULATOR,),
     ),
     Bug(
+        "an acknowledgement that is older than what its member was told is held",
+        ((GROUP, "elif not tell and not goes_on:", "elif not tell:"),),
+        ("consumer_behind.txt",),
+    ),
+    Bug(
+        "a group's members subscribe to any number of names",
+        ((GROUP, "if refused := check_names(group, request, self._config.group_max_bytes):", "if refused := None:"),),
+        ("consumer_names.txt",),
+    ),
+    Bug(
         "the heartbeat of a member that owes a revocation is held",
         (
             (
