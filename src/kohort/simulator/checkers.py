@@ -26,7 +26,7 @@ from kohort.simulator.consumer_checks import ConsumerChecks
 from kohort.simulator.facts import GroupFacts
 from kohort.simulator.ledger import Ledger, replayed
 from kohort.simulator.network import Asked, Link
-from kohort.simulator.plan import CONSUMER_GROUPS, MIXED
+from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED
 from kohort.simulator.reader_checks import promised_by_fetch
 from kohort.simulator.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Operation, Storage
@@ -69,7 +69,7 @@ class Checkers:
         self.config = config
         self.ledger = Ledger()
         self.consumers = ConsumerChecks(world, config, self.ledger, (*CONSUMER_GROUPS, MIXED))
-        self.groups: dict[str, GroupFacts] = {}
+        self.groups: dict[str, GroupFacts] = {name: GroupFacts(name) for name in GROUPS}
         self.subscribed: frozenset[str] = frozenset()
         """Topics that every member of the run subscribes to."""
         self._storage = storage

@@ -384,7 +384,7 @@ class ConsumerChecks:
                 owns = [self._may_commit(has, place, epoch) for has in facts.states.get(member_id, [])]
                 if result.error_code == OK and epoch >= 0 and not is_member:
                     self._broken("members commit, nobody else", facts, text)
-                elif result.error_code == OK and epoch >= 0 and not any(owns):
+                elif result.error_code == OK and epoch >= 0 and topic_id != NO_UUID and not any(owns):
                     self._broken("old epochs are refused", facts, f"{text}; it has {facts.states.get(member_id)}")
                 elif result.error_code == OK and epoch < 0 and facts.before.members and group.members:
                     self._broken("members commit, nobody else", facts, text)
