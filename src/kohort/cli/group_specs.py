@@ -1,7 +1,8 @@
 """A running group as an assignor sees it, put together from what a client may ask: its description, topics, offsets.
 
 The server makes the same for itself (`coordinator/consumer_targets.py`); here it is of a group of either protocol and
-of any cluster. Owned is what the group aims at, for a classic group what its members have.
+of any cluster. Owned is what the group aims at, and what a member has that nobody else shall get; of a classic
+group what its members have.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
     nodes = cluster.nodes()
     specs = {name: _topic(topic, nodes, lags) for name, topic in sorted(topics.items())}
     ids = {name: spec.topic_id for name, spec in specs.items()}
+    owned = _owned(group.members)
     members = {
         member.member_id: MemberSpec(
             member.member_id,
             member.group_instance_id,
             member.rack,
             tuple(sorted(ids[name] for name in subscribed[member.member_id] if name in ids)),
-            {ids[name]: indexes for name, indexes in _owned(member).items() if name in ids},
+            {ids[name]: indexes for name, indexes in owned[member.member_id].items() if name in ids},
         )
         for member in sorted(group.members, key=lambda member: member.member_id)
     }
@@ -46,8 +48,23 @@ def _subscriptions(cluster: Cluster, members: Sequence[GroupMember]) -> dict[str
     return {member.member_id: {*member.subscribed, *matched.get(member.pattern, ())} for member in members}
 
 
-def _owned(member: GroupMember) -> Mapping[str, tuple[int, ...]]:
-    return member.assigned if member.target is None else member.target
+def _owned(members: Sequence[GroupMember]) -> dict[str, Mapping[str, tuple[int, ...]]]:
+    """By member: its target, and what it still has that is nobody's target."""
+    targeted = {place for member in members for place in _places(member.target or {})}
+    owned: dict[str, Mapping[str, tuple[int, ...]]] = {}
+    for member in members:
+        places = _places(member.assigned)
+        if member.target is not None:
+            places = _places(member.target) | (places - targeted)
+        by_topic: dict[str, tuple[int, ...]] = {}
+        for name, index in sorted(places):
+            by_topic[name] = (*by_topic.get(name, ()), index)
+        owned[member.member_id] = by_topic
+    return owned
+
+
+def _places(assignment: Mapping[str, tuple[int, ...]]) -> set[TopicPartition]:
+    return {(name, index) for name, indexes in assignment.items() for index in indexes}
 
 
 def _lags(cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

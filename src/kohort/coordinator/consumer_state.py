@@ -78,6 +78,11 @@ class ConsumerGroup:
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
 
+    def had_by(self, member_id: str) -> frozenset[TopicPartition]:
+        """What a member has, what it is to give up included."""
+        state = self.state_of(member_id)
+        return frozenset(state.assigned) | frozenset(state.revoking)
+
     def epoch_of(self, partition: TopicPartition) -> int:
         """The epoch of a partition's owner, FREE without one."""
         owner = self.owners.get(partition)

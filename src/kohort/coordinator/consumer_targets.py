@@ -250,8 +250,10 @@ class Targets:
         return self._consumers.assignors.get(group.group_id) or self._choice(group, 0)
 
     def _spec(self, group: ConsumerGroup) -> GroupSpec:
+        """A member owns its target, and what it still has that is nobody's target: whoever was to get that is gone."""
         by_name = self._consumers.topics.by_name
         members = {}
+        targeted = {partition for member_id in group.members for partition in group.targets.get(member_id, ())}
         ids: dict[frozenset[str], tuple[bytes, ...]] = {}
         """By the names that are subscribed: many members subscribe to the same, and it may be thousands of topics."""
         for member_id, member in sorted(group.members.items()):
@@ -263,7 +265,7 @@ class Targets:
                 member.instance_id,
                 member.rack_id,
                 ids[names],
-                dict(by_topic(group.targets.get(member_id, ()))),
+                dict(by_topic(group.targets.get(member_id, frozenset()) | group.had_by(member_id) - targeted)),
             )
         subscribed = sorted(name for name in frozenset().union(*ids) if name in by_name)
         return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in subscribed})
