@@ -156,6 +156,7 @@ class MixedGroups:
         request: SyncGroupRequest = event.body
         error = _check_sync(group, request, event.version)
         if error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._groups.arm_session(group, request.member_id, now)
             self._groups.expect_join(group, request.member_id, now)
         if error:
             self._running.out.replies.append(Reply(event.request_id, sync_error(error)))
