@@ -332,15 +332,22 @@ class Stage:
         return self._ask(self._control, request, ConsumerGroupDescribeResponse, 1).groups[0]
 
     def do_until(self, words: list[str], options: Options) -> list[str]:
-        """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe."""
+        """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe, of a classic group by DescribeGroups."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
-            group = self._described(options.get("group", "g"))
+            group = self._described("g")
+            if group.error_code:
+                request = DescribeGroupsRequest(groups=(self._real("g"),))
+                group = self._ask(self._control, request, DescribeGroupsResponse, 6).groups[0]
             found = {"members": str(len(group.members)), "state": group.group_state}
-            if all(found[name] == value for name, value in options.items() if name in found):
+            if all(found[name] == value for name, value in options.items()):
                 return []
             time.sleep(POLL_S)
         return ["never"]
+
+    def do_forget(self, words: list[str], options: Options) -> None:
+        """The client is gone, and what it was told."""
+        self._actors.pop(words[0]).connection.close()
 
     def do_hear(self, words: list[str], options: Options) -> None:
         """`hear a 500`: heartbeats until it is told to come back that soon: then its group's configs are in force."""
