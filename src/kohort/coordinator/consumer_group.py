@@ -102,8 +102,11 @@ class ConsumerGroups:
 
     def heartbeat(self, event: GroupRequested, now: Millis) -> None:
         request: ConsumerGroupHeartbeatRequest = event.body
+        refused = check_heartbeat(request, event.version, self._assignors)
+        if refused is not None:
+            return self._refuse(event, *refused)
         upgrade = self._conversions.plan_upgrade(request)
-        refused = check_heartbeat(request, event.version, self._assignors) or self._check_group(request, upgrade)
+        refused = self._check_group(request, upgrade)
         if refused is not None:
             return self._refuse(event, *refused)
         if request.member_epoch < 0:

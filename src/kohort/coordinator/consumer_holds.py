@@ -196,8 +196,12 @@ class Holds:
 
     def committed(self, group_id: str, member_id: str, now: Millis) -> None:
         """A member that is busy stays so."""
-        if self._busy.pop((group_id, member_id), None) is not None:
-            self._busy[group_id, member_id] = now
+        if (group_id, member_id) in self._busy:
+            self._keeps_busy((group_id, member_id), now)
+
+    def _keeps_busy(self, key: tuple[str, str], now: Millis) -> None:
+        self._busy.pop(key, None)  # the order is that of the times
+        self._busy[key] = now
 
     def _shall_return(self, key: tuple[str, str], state: MemberState, now: Millis, *, tell: bool) -> bool:
         while self._busy and now - self._busy[oldest := next(iter(self._busy))] >= BUSY_FOR_MS:
@@ -205,7 +209,7 @@ class Holds:
         if state.state is Reconciliation.UNREVOKED_PARTITIONS:
             return False  # It acknowledges by itself, and cannot while another heartbeat is under way.
         if tell and not state.assigned and key in self._patient:
-            self._busy[key] = now  # kgo asks for all each time while it has nothing; such heartbeats are not held.
+            self._keeps_busy(key, now)  # kgo asks for all each time while it has nothing; such heartbeats are not held.
         return key in self._busy or key in self._patient
 
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
@@ -225,8 +229,7 @@ class Holds:
         group_id, member_id = self._running.parked[request_id]
         group = self._consumers.groups[group_id]
         if not is_classic(group.members[member_id]):
-            self._busy.pop((group_id, member_id), None)
-            self._busy[group_id, member_id] = now
+            self._keeps_busy((group_id, member_id), now)
         self.let_go(group, member_id, now)
 
     def abandon(self, request_id: RequestId) -> None:
