@@ -70,7 +70,7 @@ class World:
     def complete(self) -> None:
         step = self.rounds.step()
         assert isinstance(step, Complete)
-        self.rounds.completed(step)
+        self.rounds.completed(step, self.now)
         assert self.rounds.step() == Active()
         assert self.rounds.active
 
@@ -99,7 +99,7 @@ def test_a_callback_is_due_until_it_has_succeeded() -> None:
     assert isinstance(complete, Complete)
     assert world.rounds.step() == complete
     assert not world.rounds.active
-    world.rounds.completed(complete)
+    world.rounds.completed(complete, world.now)
     assert world.rounds.active
     assert world.rounds.generation == Generation(1, "a", "p")
 
@@ -169,14 +169,43 @@ def test_results_that_come_too_late_are_ignored() -> None:
     old = world.rounds.step()
     assert isinstance(old, Complete)
     world.heartbeat(27)
-    world.rounds.completed(old)
+    world.rounds.completed(old, world.now)
     world.rounds.prepared()
     world.join()
     world.stable(3)
     new = world.rounds.step()
     assert isinstance(new, Complete)
-    world.rounds.completed(old)
+    world.rounds.completed(old, world.now)
     assert world.rounds.step() == new
+
+
+def test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it() -> None:
+    world = World()
+    world.rounds.prepared()
+    world.join()  # metadata has been asked already
+    world.rounds.rejoin("metadata has changed", world.now)
+    assert world.rounds.step() == Wait()
+    world.stable()
+    complete = world.rounds.step()
+    assert isinstance(complete, Complete)
+    world.rounds.completed(complete, world.now)
+    world.act()
+    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
+    world.rounds.prepared()
+    world.join()
+    world.stable(2)
+    world.complete()  # once
+
+
+def test_a_rejoin_that_is_wanted_before_metadata_is_asked_takes_no_other_round() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(27)
+    world.rounds.rejoin("metadata has changed", world.now)
+    world.rounds.prepared()
+    world.join()
+    world.stable(2)
+    world.complete()
 
 
 def test_the_end() -> None:

@@ -80,13 +80,13 @@ class Rounds:
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self.generation = NO_GENERATION
-        self.reason = ""
-        """Why it joins, for the coordinator's log."""
         self._prepare_due = True
         self._assign: Assign | None = None
         self._assigned: Assigned | None = None
         """What on_join_complete has not been told yet."""
         self._error: int | None = None
+        self._again: str | None = None
+        """Why another round is wanted; what `metadata` says after this was set is what counts."""
 
     def anew(self, membership: Membership) -> Rounds:
         """The same application with a new membership. What it was told of is to be let go of first."""
@@ -117,8 +117,11 @@ class Rounds:
         if self._error is not None:
             return Failed(self._error)
         match self.membership.phase:
+            case Phase.OUTSIDE | Phase.LETTING_GO if self._prepare_due:
+                return Prepare(self.generation)
             case Phase.OUTSIDE | Phase.LETTING_GO:
-                return Prepare(self.generation) if self._prepare_due else Join()
+                self._again = None
+                return Join()
             case Phase.ASSIGNING if self._assign is not None:
                 return Divide(self._assign)
             case Phase.STABLE if self._assigned is not None:
@@ -147,11 +150,10 @@ class Rounds:
     def join(self, protocols: Mapping[str, bytes], now: Millis) -> None:
         """Ignored where the group has gone on meanwhile."""
         offered = tuple(Protocol(name, metadata) for name, metadata in protocols.items())
-        reason, self.reason = self.reason, ""
         match self.membership.phase:
             case Phase.OUTSIDE:
                 self.membership.subscribe(offered, now)
-                self.membership.join(now, reason)
+                self.membership.join(now)
             case Phase.LETTING_GO:
                 self.membership.subscribe(offered, now)
                 self.membership.let_go(now)
@@ -161,6 +163,16 @@ class Rounds:
             self._assign = None
             self.membership.assign(step.assign.generation_id, assignments, now)
 
-    def completed(self, step: Complete) -> None:
+    def completed(self, step: Complete, now: Millis) -> None:
         if self._assigned is step.assigned:
             self._assigned = None
+            if self._again is not None:
+                self.rejoin(self._again, now)
+
+    # -- what the application wants
+
+    def rejoin(self, reason: str, now: Millis) -> None:
+        """Another round, with what `metadata` says from now on; after the one that is under way."""
+        self._again = reason
+        if self.active:
+            self.membership.subscribe(self.membership.settings.protocols, now, reason)

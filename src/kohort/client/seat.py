@@ -106,7 +106,7 @@ class Seat:
                     raise Misuse(f"perform_assignment: no members of group {group}: {sorted(strangers)}")
                 rounds.divided(step, result, clock_ms())
             case Complete():
-                rounds.completed(step)
+                rounds.completed(step, clock_ms())
         self._member.act()
 
     async def changed(self) -> None:
@@ -119,9 +119,7 @@ class Seat:
         self._news.set()
 
     def request_rejoin(self, reason: str) -> None:
-        self._rounds.reason = reason
-        membership = self._rounds.membership
-        membership.subscribe(membership.settings.protocols, clock_ms(), reason)
+        self._rounds.rejoin(reason, clock_ms())
         self._member.act()
 
     # -- the end

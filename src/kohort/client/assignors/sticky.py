@@ -133,25 +133,30 @@ def _even_out(held: Held, readers: Mapping[str, Sequence[str]]) -> None:
     """Busiest first. Who cannot be relieved stays so: whatever happens to others, they were not in its reach."""
     unsettled = list(held)
     while unsettled:
-        start = max(unsettled, key=lambda member_id: len(held[member_id]))
-        came = _reach(start, held, readers)
-        end = min(came, key=lambda member_id: len(held[member_id]), default=start)
-        if len(held[end]) > len(held[start]) - 2:
-            # Whom it reaches cannot be relieved either: they reach nobody that it does not.
-            unsettled = [member_id for member_id in unsettled if member_id != start and member_id not in came]
+        load = max(len(held[member_id]) for member_id in unsettled)
+        busiest = [member_id for member_id in unsettled if len(held[member_id]) == load]
+        came = _reach(busiest, held, readers)
+        end = min(came, key=lambda member_id: len(held[member_id]), default="")
+        if not came or len(held[end]) > load - 2:
+            # Whom they reach cannot be relieved either: they reach nobody else.
+            settled = {*busiest, *came}
+            unsettled = [member_id for member_id in unsettled if member_id not in settled]
             continue
-        while end != start:
+        while end in came:
             giver, partition = came[end]
             held[giver].remove(partition)
             held[end].append(partition)
             end = giver
 
 
-def _reach(start: str, held: Held, readers: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, TopicPartition]]:
-    """Who can get a partition from `start`, directly or over others; and from whom which one, on a shortest way."""
+def _reach(
+    busiest: Sequence[str], held: Held, readers: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, TopicPartition]]:
+    """Who can get a partition from these, directly or over others; and from whom which one, on a shortest way."""
     came: dict[str, tuple[str, TopicPartition]] = {}
     seen: set[str] = set()
-    queue = deque([start])
+    sources = set(busiest)
+    queue = deque(busiest)
     while queue:
         giver = queue.popleft()
         for topic, partition in _newest_of_each_topic(held[giver]).items():
@@ -159,7 +164,7 @@ def _reach(start: str, held: Held, readers: Mapping[str, Sequence[str]]) -> dict
                 continue
             seen.add(topic)
             for taker in readers[topic]:
-                if taker != start and taker not in came:
+                if taker not in sources and taker not in came:
                     came[taker] = (giver, partition)
                     queue.append(taker)
     return came
