@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kohort.client.blocking import BlockingCoordinator
     from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
+    from kohort.client.election import Election, Term, lead
     from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
 
 __all__ = [
@@ -18,15 +19,20 @@ __all__ = [
     "BlockingCoordinator",
     "Closed",
     "Coordinator",
+    "Election",
     "Generation",
     "JoinedMember",
     "KafkaError",
     "Misuse",
     "ServerError",
+    "Term",
+    "lead",
 ]
 
-_HOMES = dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors") | {
-    "BlockingCoordinator": "blocking"
+_HOMES = {
+    **dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
+    **dict.fromkeys(("Election", "Term", "lead"), "election"),
+    "BlockingCoordinator": "blocking",
 }
 
 

@@ -246,6 +246,7 @@ class Membership:
         self._failures = 0
         self._heartbeat_at: Millis | None = None
         self._session_ends_at: Millis | None = None
+        self._lease_ends_at: Millis = 0
 
     # -- what the application does
 
@@ -364,6 +365,12 @@ class Membership:
         call: once its session is over by its own clock, it is not."""
         return self._owned is not None and self._session_ends_at is not None and now < self._session_ends_at
 
+    def lease_left(self, now: Millis) -> Millis:
+        """For how long the coordinator keeps this member's place at least: a session from the last accepted request.
+
+        Also while the group rebalances, provided that the rebalance time-out is at least twice the session."""
+        return max(self._lease_ends_at - now, 0)
+
     def take(self) -> list[Action]:
         """What is to be done, in order."""
         actions, self._actions = self._actions, []
@@ -418,7 +425,7 @@ class Membership:
     def _alive(self, now: Millis) -> None:
         """A request was accepted: the coordinator counts the session from a moment after it was sent."""
         self._failures = 0
-        self._session_ends_at = self._sent_at + self.settings.session_timeout_ms
+        self._session_ends_at = self._lease_ends_at = self._sent_at + self.settings.session_timeout_ms
         interval = self.settings.heartbeat_interval_ms
         held = now - self._sent_at > interval // 2
         self._heartbeat_at = now if held else self._sent_at + interval
@@ -442,11 +449,13 @@ class Membership:
 
     def _join_again(self, reason: str, now: Millis) -> None:
         had = self._owned is not None
+        self._lease_ends_at = 0
         self._lose(reason)
         self._enter(Phase.OUTSIDE if had and not self.settings.rejoins else Phase.JOINING, now)
 
     def _end(self, error: int) -> None:
         self._lose("the membership is over")
+        self._lease_ends_at = 0
         self.phase = Phase.ENDED
         self._forget_request()
         self._retry_at = self._heartbeat_at = self._session_ends_at = None

@@ -139,6 +139,16 @@ class Participant:
         return self._seat.generation_if_stable
 
     @property
+    def lease_left_ms(self) -> int:
+        """For how long the coordinator keeps this member's place at least, by the clock; 0 where it may be gone.
+
+        The session, counted from when the last accepted request was sent. Unlike `generation_if_stable` it goes on
+        while the group rebalances, for those who keep something over a rebalance; that is sound where
+        `rebalance_timeout_ms` is at least twice `session_timeout_ms`.
+        """
+        return self._seat.lease_left_ms
+
+    @property
     def rejoin_needed(self) -> bool:
         """Whether `ensure_active_group` has something to do."""
         return not self._seat.settled

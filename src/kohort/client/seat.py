@@ -67,6 +67,10 @@ class Seat:
         return generation if generation.generation_id >= 0 and rounds.membership.owns(clock_ms()) else None
 
     @property
+    def lease_left_ms(self) -> int:
+        return self._rounds.membership.lease_left(clock_ms())
+
+    @property
     def taken(self) -> bool:
         """Whether the coordinator knows this member, or may soon."""
         return self._rounds.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)

@@ -1,0 +1,197 @@
+"""One leader at a time, among all who ask for it.
+
+    async with lead("localhost:9092", "nightly-report") as election:
+        async for term in election:              # each time that this process is elected
+            await term.run(report(term.token))   # cancelled the moment that the term ends
+
+All candidates are members of one group. The group's leader, which divides the work, gives the whole of it to one: to
+who leads already, if that one still does, else to one of them. So candidates come and go without disturbing who leads.
+
+A term ends when this process leaves, when the group gives leadership to another, and when its *lease* is over: the
+session, counted from when the last accepted heartbeat was sent. The coordinator counts from later, so by the clock the
+term is over here before anybody else can be elected. While the group rebalances no heartbeat renews the lease; a
+rebalance that takes longer costs the term. The time-out for a rebalance is twice the session: a candidate that does not
+come back is removed only when its lease is over.
+
+A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
+is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
+smaller one than it has seen. It is the group's generation in which the term began. On kohort a generation is never used twice,
+not after a crash and not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted
+or that it has forgotten: there the token is good for as long as the group has members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from kohort.client.coordinator import Coordinator
+from kohort.client.errors import Misuse
+from kohort.client.participant import JoinedMember
+
+NO_CLAIM = -1
+PROTOCOL = "one-leader"
+
+
+class Term:
+    """A time in which this process leads. Belongs to the event loop of its election."""
+
+    def __init__(self, election: Election, token: int) -> None:
+        self.token = token
+        """The fencing token: larger than that of every earlier term; see the module's text for how far that goes."""
+        self._election = election
+        self._over = asyncio.Event()
+
+    @property
+    def valid(self) -> bool:
+        """Whether this process leads at this very instant: look before each effect. The clock decides."""
+        return not self._over.is_set() and self._election.lease_left_ms > 0
+
+    async def ended(self) -> None:
+        """Returns when the term is over."""
+        await self._over.wait()
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Do this while the term lasts. True if it came to its end, False if it was cancelled because the term did.
+
+        Raises what it raises. Returns when it has stopped; what it does after it was cancelled is not covered.
+        """
+        working = asyncio.ensure_future(work)
+        over = asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait((working, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            finished = working.done()
+            if not finished:
+                working.cancel()
+                with suppress(asyncio.CancelledError):
+                    await working
+        if finished:
+            working.result()
+        return finished
+
+
+class Election(Coordinator):
+    """One candidate; made by `lead`."""
+
+    protocol_type = "kohort-election"
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str], group_id: str, *, session_timeout_ms: int, **settings: Any
+    ) -> None:
+        super().__init__(
+            bootstrap_servers,
+            group_id,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=2 * session_timeout_ms,
+            **settings,
+        )
+        self.leader_id = ""
+        """The member id of who leads, as far as this candidate has heard."""
+        self._term: Term | None = None
+        self._given: Term | None = None
+        """The last one that the application was given."""
+        self._change = asyncio.Event()
+        self._lease: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # -- for the application
+
+    @property
+    def term(self) -> Term | None:
+        """The term of this process that lasts; None while it does not lead."""
+        return self._term if self._term is not None and self._term.valid else None
+
+    async def __aiter__(self) -> AsyncIterator[Term]:
+        while True:
+            while (term := self.term) is None or term is self._given:
+                if self._task is None:
+                    raise Misuse("an election is used inside `async with`")
+                if self._task.done():
+                    self._task.result()
+                self._change.clear()
+                await self._change.wait()
+            self._given = term
+            yield term
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._task = asyncio.create_task(self._take_part())
+        self._task.add_done_callback(lambda _: self._end())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await super().__aexit__(kind, error, trace)
+
+    async def _take_part(self) -> None:
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
+    # -- the group
+
+    def metadata(self) -> Mapping[str, bytes]:
+        claim = NO_CLAIM if self.term is None else self.term.token
+        return {PROTOCOL: claim.to_bytes(8, "big", signed=True)}
+
+    def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
+        """To who claims the latest term, else to the first: all are told who."""
+        claims = {member.member_id: int.from_bytes(member.metadata[:8], "big", signed=True) for member in members}
+        elected = max(claims, key=claims.__getitem__)
+        return dict.fromkeys(claims, elected.encode())
+
+    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        self.leader_id = assignment.decode()
+        if self.leader_id != member_id:
+            self._end()
+        elif self.term is None:
+            self._end()
+            self._term = Term(self, generation)
+            self._watch()
+            self._change.set()
+
+    def on_lost(self, generation: int, member_id: str, reason: str) -> None:
+        self._end()
+
+    def on_leave_prepare(self) -> None:
+        self._end()
+
+    def _watch(self) -> None:
+        """Tells that the term is over when its lease is; heartbeats renew it meanwhile."""
+        left = self.lease_left_ms
+        if left <= 0:
+            self._end()
+        else:
+            self._lease = asyncio.get_running_loop().call_later(left / 1000, self._watch)
+
+    def _end(self) -> None:
+        term, self._term = self._term, None
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        if term is not None:
+            term._over.set()
+        self._change.set()
+
+
+def lead(
+    bootstrap_servers: str | Sequence[str], group_id: str, *, session_timeout_ms: int = 10_000, **settings: Any
+) -> Election:
+    """A candidate for the leadership of a group; use it in `async with`.
+
+    A leader that dies is followed by another one after `session_timeout_ms`; one that leaves, at once. `settings` are
+    those of `Coordinator`, but for `rebalance_timeout_ms`, which follows from the session, and `group_instance_id`: a
+    static member's successor would lead at once and with the same token. Raises ValueError.
+    """
+    for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
+        raise ValueError(f"lead: {name} cannot be chosen")
+    return Election(bootstrap_servers, group_id, session_timeout_ms=session_timeout_ms, **settings)

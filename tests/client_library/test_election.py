@@ -1,0 +1,158 @@
+"""Leader election on the public coordinator: one leader, tokens that grow, terms that end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recording_coordinator import Recording, until
+
+from kohort.client import Misuse, ServerError, Term, lead
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(group_min_session_timeout_ms=100) as running:
+        yield running
+
+
+@pytest.fixture
+def servers(server: KohortServer) -> str:
+    return server.bootstrap_servers
+
+
+async def elected(election: Any) -> Term:
+    async for term in election:
+        return term
+    raise AssertionError
+
+
+def test_others_come_and_go_without_disturbing_the_leader(servers: str, unique: str) -> None:
+    async def story() -> None:
+        async with lead(servers, unique) as first:
+            term = await elected(first)
+            async with lead(servers, unique) as second:
+                await until(lambda: second.leader_id == first.member_id != "")
+                assert second.term is None
+                assert first.generation.generation_id > term.token  # there was a rebalance
+                assert first.term is term
+            async with lead(servers, unique) as third:
+                await until(lambda: third.leader_id == first.member_id)
+                assert first.term is term
+                assert not term._over.is_set()
+                await first.close()
+                assert not term.valid
+                later = await elected(third)
+                assert later.token > term.token
+
+    asyncio.run(story())
+
+
+def test_tokens_grow_over_deletion(servers: str, unique: str) -> None:
+    async def token() -> int:
+        async with lead(servers, unique) as election:
+            return (await elected(election)).token
+
+    first = asyncio.run(token())
+    second = asyncio.run(token())
+    with Cluster(servers) as cluster:
+        cluster.delete_group(unique)
+    assert first < second < asyncio.run(token())
+
+
+def test_a_term_ends_with_its_lease(unique: str) -> None:
+    async def story(server: KohortServer) -> None:
+        done: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done.append("stopped")
+
+        async with lead(
+            server.bootstrap_servers, unique, session_timeout_ms=500, heartbeat_interval_ms=100
+        ) as election:
+            term = await elected(election)
+            await asyncio.to_thread(server.kill)
+            assert await term.run(work()) is False
+            assert done == ["stopped"]
+            assert not term.valid
+            assert election.term is None
+            await asyncio.to_thread(server.start)
+            assert (await elected(election)).token > term.token
+
+    server = KohortServer(group_min_session_timeout_ms=100)
+    server.start()
+    try:
+        asyncio.run(story(server))
+    finally:
+        server.stop()
+
+
+def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
+    async def fails() -> None:
+        raise LookupError("of my own")
+
+    async def story() -> None:
+        async with lead(servers, unique) as election:
+            async for term in election:
+                assert await term.run(asyncio.sleep(0)) is True
+                with pytest.raises(LookupError):
+                    await term.run(fails())
+                assert term.valid
+                break
+            waiting = asyncio.create_task(elected(election))  # a term is given once
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_one_leader_at_a_time_and_tokens_in_order(servers: str, unique: str) -> None:
+    async def story() -> None:
+        terms: list[Term] = []
+
+        async def candidate() -> None:
+            while True:
+                async with lead(servers, unique, heartbeat_interval_ms=100) as election:
+                    term = await elected(election)
+                    assert not any(other.valid for other in terms)
+                    assert all(other.token < term.token for other in terms)
+                    terms.append(term)
+                    await asyncio.sleep(0.02)
+                    assert term.valid
+
+        tasks = [asyncio.create_task(candidate()) for _ in range(4)]
+        await until(lambda: len(terms) >= 20 or any(task.done() for task in tasks))
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results), results
+
+    asyncio.run(story())
+
+
+def test_misuse(servers: str, unique: str) -> None:
+    for name, value in (("group_instance_id", "i"), ("rebalance_timeout_ms", 1)):
+        with pytest.raises(ValueError, match=name):
+            lead(servers, unique, **{name: value})
+
+    async def story() -> None:
+        outside = lead(servers, unique)
+        with pytest.raises(Misuse, match="async with"):
+            await elected(outside)
+        async with Recording(servers, unique) as other_kind, contextlib.AsyncExitStack() as stack:
+            await other_kind.ensure_active_group()
+            election = await stack.enter_async_context(lead(servers, unique))
+            with pytest.raises(ServerError, match="kohort-election"):
+                await elected(election)
+
+    asyncio.run(story())
