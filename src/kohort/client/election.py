@@ -15,9 +15,9 @@ come back is removed only when its lease is over.
 
 A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
 is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
-smaller one than it has seen. It is the group's generation in which the term began. On kohort a generation is never used twice,
-not after a crash and not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted
-or that it has forgotten: there the token is good for as long as the group has members.
+smaller one than it has seen. It is the group's generation in which the term began. On kohort a generation is never
+used twice, not after a crash and not when the group is deleted. Apache Kafka counts from the start again in a group
+that was deleted or that it has forgotten: there the token is good for as long as the group has members.
 """
 
 from __future__ import annotations
