@@ -164,6 +164,12 @@ class Participant(Actor):
             self.membership.failed(self.world.now, self.random.random())
             self.act()
 
+    def reconnect(self) -> None:
+        """It loses its connection, and so says everything again."""
+        if self.running and self._link is not None:
+            self._link.close()
+            self.on_cut(self._link)
+
     def _look_again(self) -> None:
         if self._finder is None and self._link is None:
             self.find()

@@ -227,6 +227,9 @@ class Simulation:
             other.end()
         for member in self._everybody():
             member.go_on()
+            if self.plan.faults.duplicate:
+                # What was told to a copy of a request nobody heard, nor knows that it was. Real connections have none.
+                member.reconnect()
             if stays(member) and member in self.members:
                 member.revive()
             elif member.random.random() < 0.5:
