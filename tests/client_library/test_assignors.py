@@ -178,6 +178,17 @@ def test_no_division_is_more_even(history: tuple[dict[str, int], list[Consumer]]
     assert spread(STICKY.divide(partitions, members)) == most_even(partitions, members)
 
 
+def test_a_member_is_relieved_over_others() -> None:
+    """x cannot give to z, but to y, which gives to z."""
+    had = {"x": (("a", 0), ("a", 1), ("a", 2)), "y": (("b", 0), ("b", 1)), "z": (("b", 2),)}
+    topics = {"x": "a", "y": "ab", "z": "b"}
+    members = [Consumer(name, frozenset(topics[name]), None, (), Claim(had[name], 3)) for name in "xyz"]
+    divided = STICKY.divide({"a": 3, "b": 3}, members)
+    assert spread(divided) == [2, 2, 2]
+    assert set(divided["x"]) < set(had["x"])
+    assert set(divided["z"]) > set(had["z"])
+
+
 # -- sticky
 
 

@@ -293,6 +293,9 @@ def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
     driver.take(Ask)
     driver.now += 2_500
     driver.answer(HeartbeatResponse())
+    assert driver.member.owns(12_999)
+    assert not driver.member.owns(13_000)  # a session from when it was sent
+    assert driver.member.lease_left(12_000) == 1_000
     driver.until_due()
     assert driver.now == 5_500
     assert isinstance(driver.take(Ask)[0], HeartbeatRequest)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 from consumer_bugs import CONSUMER_BUGS
+from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
 from planting import Bug, run
 
@@ -483,7 +484,7 @@ BUGS = (
 )
 
 
-ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS)
+ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS, *LIBRARY_BUGS)
 
 
 @pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])

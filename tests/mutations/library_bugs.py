@@ -1,0 +1,75 @@
+"""Known bugs of the client library's coordinators and assignors; test_mutations.py plants them."""
+
+from __future__ import annotations
+
+from planting import Bug
+
+MEMBER, ROUNDS = "client/membership.py", "client/rounds.py"
+STICKY = "client/assignors/sticky.py"
+MEMBER_TEST, ROUNDS_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_rounds.py::"
+STICKY_TEST = "tests/client_library/test_assignors.py::"
+
+LIBRARY_BUGS = (
+    Bug(
+        "the first heartbeat waits for an interval, and the member is out of reach",
+        (
+            (
+                MEMBER,
+                "            self._heartbeat_at = now\n            return self._own",
+                "            return self._own",
+            ),
+        ),
+        (MEMBER_TEST + "test_a_rebalance_lets_go_first",),
+    ),
+    Bug(
+        "after a held heartbeat the member is out of reach",
+        ((MEMBER, "        held = now - self._sent_at > interval // 2\n", "        held = False\n"),),
+        (MEMBER_TEST + "test_after_a_held_heartbeat_the_next_one_goes_out_at_once",),
+    ),
+    Bug(
+        "a session is counted from the answer",
+        (
+            (
+                MEMBER,
+                "self._lease_ends_at = self._sent_at + self.settings",
+                "self._lease_ends_at = now + self.settings",
+            ),
+        ),
+        (MEMBER_TEST + "test_after_a_held_heartbeat_the_next_one_goes_out_at_once",),
+    ),
+    Bug(
+        "a member joins again before its application has let go",
+        ((MEMBER, "if had and not self.settings.rejoins else", "if False else"),),
+        (MEMBER_TEST + "test_a_member_that_does_not_rejoin_by_itself_waits_outside",),
+    ),
+    Bug(
+        "on_join_prepare is called for the first round only",
+        ((ROUNDS, "                self._prepare_due = True  # it may", "                # it may"),),
+        (ROUNDS_TEST + "test_a_rebalance_prepares_with_the_generation_that_ends",),
+    ),
+    Bug(
+        "what an old callback returned counts for a newer round",
+        ((ROUNDS, "        if self._assigned is step.assigned:\n", "        if True:\n"),),
+        (ROUNDS_TEST + "test_results_that_come_too_late_are_ignored",),
+    ),
+    Bug(
+        "metadata that changes during a join is never told",
+        ((ROUNDS, "            if self._again is not None:\n", "            if False:\n"),),
+        (ROUNDS_TEST + "test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it",),
+    ),
+    Bug(
+        "a cooperative member gets what another one still reads",
+        ((STICKY, "if partition in owned[member_id] or partition not in read]", "if True]"),),
+        (STICKY_TEST + "test_nobody_gets_what_another_still_reads",),
+    ),
+    Bug(
+        "the older of two claims counts",
+        ((STICKY, "or generation > newest[partition]:", "or generation < newest[partition]:"),),
+        (STICKY_TEST + "test_of_two_claims_the_later_generation_counts",),
+    ),
+    Bug(
+        "members are relieved directly or not at all",
+        ((STICKY, "                    queue.append(taker)\n", "                    pass\n"),),
+        (STICKY_TEST + "test_a_member_is_relieved_over_others",),
+    ),
+)
