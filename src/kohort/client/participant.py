@@ -134,7 +134,8 @@ class Participant:
         """The generation, where this member owns its assignment at this very instant; None from when it lets go.
 
         The clock decides, not what has been heard: once the session is over by it, this is None, even if nothing has
-        run meanwhile that could have noticed.
+        run meanwhile that could have noticed. One thing it cannot know: a member that takes longer than the rebalance
+        timeout to let go is removed, and hears of it with the answer to its next heartbeat.
         """
         return self._seat.generation_if_stable
 
