@@ -53,17 +53,21 @@ SESSION_MS, INTERVAL_MS = 15_000, 5_000
 PAUSE_S = (2.5, 6.5)
 QUIET_S = 2.0
 PHASES = (
-    ((("librdkafka", 3), ("java", 3)), 4, True),
-    ((("librdkafka", 10),), 3, True),
-    ((("java", 10),), 3, True),
-    ((("librdkafka", 50),), 2, False),
-    ((("java", 50),), 2, False),
+    ("librdkafka", 3, 3),
+    ("java", 3, 3),
+    ("librdkafka", 10, 2),
+    ("java", 10, 2),
+    ("librdkafka", 50, 2),
+    ("java", 50, 2),
 )
-"""What is measured at the same time, in how many rounds, and whether on all servers at once or on one after another:
-three times 50 consumers are too much for two cores."""
+"""Client, size, rounds."""
+ALONE = 50
+"""Groups of this size run on one server after another: three times 50 consumers are too much for two cores."""
 PHASE_S = 200.0
 """No round begins when a phase has taken this long, on a server or on all."""
 QUICK_ROUNDS = 2
+MEMBERS_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""So that one that starts costs the others less."""
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
 HOLD = "group.heartbeat.hold.enable="
 
@@ -96,13 +100,13 @@ def main(words: Sequence[str] = ()) -> None:
         print(versions, flush=True)
         servers = _servers(stack, tools, options.only)
         samples: list[Sample] = []
-        for phase, rounds, together in PHASES:
-            cells = [(c, n) for c, n in phase if _wanted(options.only, c, n) and (c != "java" or tools.members)]
+        for client, size, rounds in PHASES:
+            if not _wanted(options.only, client, size) or (client == "java" and not tools.members):
+                continue
             busy = _Busy()
-            for some in [servers] if together else [{name: servers[name]} for name in servers]:
-                samples += _measure(cells, some, tools, options.rounds or rounds)
-            for client, size in cells:
-                _report(client, size, samples, busy.cores)
+            for some in [{name: servers[name]} for name in servers] if size >= ALONE else [servers]:
+                samples += _measure(client, size, some, tools, options.rounds or rounds)
+            _report(client, size, samples, busy.cores)
     if options.json:
         kept = {"versions": versions, "session_ms": SESSION_MS, "samples": [asdict(s) for s in samples]}
         Path(options.json).write_text(json.dumps(kept, indent=1))
@@ -212,8 +216,8 @@ def _stream(address: Address) -> subprocess.Popen[str]:
 # -- a group on a server
 
 
-def _measure(cells: list[tuple[str, int]], servers: dict[str, Address], tools: Toolbox, rounds: int) -> list[Sample]:
-    runs = [_Run(client, size, name, address, tools) for client, size in cells for name, address in servers.items()]
+def _measure(client: str, size: int, servers: dict[str, Address], tools: Toolbox, rounds: int) -> list[Sample]:
+    runs = [_Run(client, size, name, address, tools) for name, address in servers.items()]
     if not runs:
         return []
     ends = time.monotonic() + PHASE_S
@@ -256,7 +260,7 @@ class _Run:
     def _host(self) -> Host:
         where = [f"{self._address[0]}:{self._address[1]}", TOPIC]
         if self._client == "java":
-            java = ["java", "-Xmx512m", "-XX:+UseSerialGC", apache.QUIET, "-cp", self._tools.members]
+            java = ["java", *MEMBERS_JVM, apache.QUIET, "-cp", self._tools.members]
             command = [*java, "RebalanceMembers", *where]
         else:
             command = [sys.executable, "-m", "bench._rebalance_members", *where]
