@@ -244,7 +244,7 @@ CONSUMER_BUGS = (
         "who missed two answers is fenced",
         ((GROUP, "            after = replace(after, previous_member_epoch=said)\n", ""),),
         (
-            "consumer_lost_answers.txt",
+            "consumer_lost_held.txt",
             SIMULATOR,
         ),
     ),
