@@ -616,7 +616,10 @@ def _subscription(member: ConsumerGroupMemberMetadataValue) -> tuple[tuple[str, 
 def _member_value(
     former: ConsumerGroupMemberMetadataValue | None, request: ConsumerGroupHeartbeatRequest, event: GroupRequested
 ) -> ConsumerGroupMemberMetadataValue:
-    """The member as it is now: what the heartbeat leaves out stays as it was."""
+    """The member as it is now: what the heartbeat leaves out stays as it was. Who joins, for the first time or again,
+    tells everything: what it leaves out it does not have any more."""
+    if request.member_epoch == 0:
+        former = None
 
     def now_or_before(told: str | None, name: str) -> str | None:
         return told if told is not None or former is None else getattr(former, name)

@@ -348,7 +348,7 @@ class ConsumerChecks:
                 if not holders and not any(m for m in facts.came if m != member_id):
                     self._broken("an instance id that nobody holds is free", facts, said)
             case ErrorCode.GROUP_MAX_SIZE_REACHED if facts.name != MIXED:
-                most = max(len(facts.before.members), len(group.members), len(facts.before.members | group.members))
+                most = len({*facts.before.members, *group.members, *facts.came})  # some come and go within the turn
                 if most < self.config.group_consumer_max_size:
                     self._broken("who fits is let in", facts, said)
 
