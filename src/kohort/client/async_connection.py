@@ -125,7 +125,7 @@ class AsyncConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         what = ", ".join(dict.fromkeys(self.unanswered))
         while_ = f" while {what} was in flight" if what else ""
-        self._fail(ConnectionFailed(self.address, reason(exc) if exc else f"closed the connection{while_}"))
+        self._fail(ConnectionFailed(self.address, f"{reason(exc) if exc else 'closed the connection'}{while_}"))
 
     def data_received(self, data: bytes) -> None:
         try:

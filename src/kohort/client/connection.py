@@ -159,7 +159,7 @@ class Connection:
         except TimeoutError:
             self._time_out(pending)
         except OSError as error:
-            self._fail(reason(error))
+            self._fail(f"{reason(error)} while {pending.question.name} was in flight")
         return buffer
 
     def _arm(self, pending: Pending) -> socket.socket:
