@@ -23,9 +23,38 @@ def test_the_defaults_follow_sparks_source_unless_a_group_is_given() -> None:
     assert parse({**BASE, "group.id": "g", "startingOffsets": "earliest"}).starting_or("latest") == "earliest"
 
 
+def test_a_member_says_how_it_takes_part() -> None:
+    assert parse({**BASE, "group.id": "g"}).member is None
+    given = {
+        "group.id": "g",
+        "groupMode": "Member",
+        "kafka.group.protocol": "classic",
+        "kafka.group.instance.id": "driver-1",
+        "kafka.session.timeout.ms": "6000",
+        "kafka.max.poll.interval.ms": "60000",
+        "kafka.partition.assignment.strategy": "org.apache.kafka.clients.consumer.StickyAssignor,roundrobin",
+    }
+    member = parse({**BASE, **given}).member
+    assert member is not None
+    assert (member.protocol, member.instance_id, member.assignors) == ("classic", "driver-1", ("sticky", "roundrobin"))
+    assert (member.session_timeout_ms, member.heartbeat_interval_ms, member.rebalance_timeout_ms) == (6000, 2000, 60000)
+
+
+MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({**MEMBER, "groupMode": "reader"}, "groupMode is 'reader'; it takes committer or member"),
+        ({**BASE, "groupMode": "member"}, "needs the option group.id"),
+        ({**BASE, "kafka.group.instance.id": "a"}, r"kafka\.group\.instance\.id needs groupMode=member"),
+        ({**MEMBER, "subscribe": "", "assign": '{"a":[0]}'}, "not with the option assign"),
+        ({**MEMBER, "startingOffsets": '{"a":{"0":1}}'}, "startingOffsets takes earliest or latest"),
+        ({**MEMBER, "kafka.group.protocol": "new"}, "classic, consumer or auto"),
+        ({**MEMBER, "kafka.partition.assignment.strategy": "mine"}, "no assignor 'mine'"),
+        ({**MEMBER, "kafka.session.timeout.ms": "-1"}, "milliseconds"),
+        ({**MEMBER, "kafka.heartbeat.interval.ms": "45000"}, "below kafka.session.timeout.ms"),
         ({"subscribe": "a"}, r"kafka\.bootstrap\.servers is missing"),
         ({"kafka.bootstrap.servers": "h:1"}, "exactly one of subscribe"),
         ({**BASE, "assign": '{"a":[0]}'}, "exactly one of subscribe"),

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kohort.spark import member_options
+from kohort.spark.member_options import MemberOptionError, MemberOptions
+
 LATEST, EARLIEST = -1, -2
 """The two marks that may stand for an offset in JSON, as in Spark's source."""
 
@@ -41,6 +44,7 @@ KAFKA = {
     "kafka.fetch.max.wait.ms",
     "kafka.max.partition.fetch.bytes",
     "kafka.group.id",
+    *member_options.KAFKA,
 }
 
 OWN = {
@@ -54,6 +58,7 @@ OWN = {
     "failondataloss",
     "includeheaders",
     "group.id",
+    "groupmode",
 }
 
 
@@ -77,6 +82,8 @@ class Options:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     group_id: str | None = None
+    member: MemberOptions | None = None
+    """None: a query that commits to its group, and is no member of it."""
     client_id: str = "kohort-spark"
     request_timeout_ms: int = 30_000
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
@@ -128,12 +135,20 @@ def parse(options: Mapping[str, str]) -> Options:
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         include_headers=_flag(given, "includeHeaders", False),
         group_id=group_id,
+        member=_member(given),
         client_id=given.get("kafka.client.id", "kohort-spark"),
         request_timeout_ms=_number(given, "kafka.request.timeout.ms", 1) or 30_000,
         isolation="read_committed" if isolation == "read_committed" else "read_uncommitted",
         max_wait_ms=_number(given, "kafka.fetch.max.wait.ms", 0) or 500,
         partition_fetch_bytes=_number(given, "kafka.max.partition.fetch.bytes", 1024) or 4 * 1024 * 1024,
     )
+
+
+def _member(given: Mapping[str, str]) -> MemberOptions | None:
+    try:
+        return member_options.member_options(given)
+    except MemberOptionError as error:
+        raise OptionError(str(error)) from None
 
 
 def _topics(text: str) -> tuple[str, ...]:

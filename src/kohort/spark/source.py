@@ -65,6 +65,8 @@ class KohortDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options)
+        if options.member is not None:
+            raise OptionError("groupMode=member is for streaming reads; a batch read commits nothing")
         if options.starting == "latest":
             raise OptionError("startingOffsets may not be latest in a batch read: there would be nothing to read")
         return KohortReader(options)
@@ -73,6 +75,8 @@ class KohortDataSource(DataSource):
         options = parse(self.options)
         if options.ending != "latest":
             raise OptionError("endingOffsets is for batch reads; a streaming read has no end")
+        if options.member is not None:
+            raise OptionError("groupMode=member: this version knows its options, and cannot do it yet")
         return KohortStreamReader(options)
 
 
