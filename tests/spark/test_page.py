@@ -1,0 +1,65 @@
+"""Reports: whole, self-contained, escaped, and in the reader's colours."""
+
+from __future__ import annotations
+
+import re
+import xml.dom.minidom
+from pathlib import Path
+
+from kohort.spark.page import BAD, INK, SERIES, Html, Number, Page, drawing, new_figure
+
+
+def plot() -> object:
+    with drawing():
+        figure = new_figure(4, 2)
+        axes = figure.subplots()
+        axes.plot([1, 2], [3, 4], color=SERIES[0], label="a <b>")
+        axes.axvspan(1, 1.5, color=BAD)
+        axes.legend()
+    return figure
+
+
+def test_a_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
+    page = Page("Groups & <lag>", "of <cluster>")
+    page.numbers([Number("in trouble", "3", "of <12>", "bad")])
+    page.findings([("bad", "orders <rebalances>", "every <b>2</b> s")])
+    page.section("Lag <1>", "explained in <i>HTML</i>")
+    page.figure(plot(), "a plot", narrow=plot(), alt='"lag"')
+    page.table(["n", "name"], [[1234, "<x>"], [None, Html("<b>y</b>")]], "rows")
+    page.write(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert not re.search(r"<script|<link|@import|src=|url\((?!#)", text)
+    assert all(target.startswith(("lag", "f1-", "f2-")) for target in re.findall(r'href="#([^"]*)', text))
+    assert not re.search(r'href="[^#]', text)
+    for escaped in (
+        "Groups &amp; &lt;lag&gt;",
+        "of &lt;12&gt;",
+        "orders &lt;rebalances&gt;",
+        "Lag &lt;1&gt;",
+        "&lt;x&gt;",
+    ):
+        assert escaped in text
+    for kept in ("every <b>2</b> s", "<i>HTML</i>", "<b>y</b>", ">1,234<", ">–<"):
+        assert kept in text
+
+
+def test_plots_follow_the_colours_of_the_page() -> None:
+    page = Page("p")
+    page.figure(plot())
+    page.figure(plot())
+    body = page.html().split("<body>")[1]
+    drawings = re.findall(r"<svg.*?</svg>", body, flags=re.DOTALL)
+    assert len(drawings) == 2
+    names: list[str] = []
+    for drawing_ in drawings:
+        xml.dom.minidom.parseString(drawing_)
+        assert "var(--series-1)" in drawing_
+        assert "var(--bad)" in drawing_
+        assert INK not in drawing_
+        assert "DejaVu" not in drawing_
+        assert ">a &lt;b&gt;<" in drawing_
+        names += re.findall(r'\bid="([^"]+)"', drawing_)
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing_))
+        assert used <= set(names)
+    assert len(names) == len(set(names))
