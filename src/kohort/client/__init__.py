@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
     from kohort.client.election import Election, Term, lead
     from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
+    from kohort.client.sharding import Shard, Sharding, shards
 
 __all__ = [
     "NO_GENERATION",
@@ -25,13 +26,17 @@ __all__ = [
     "KafkaError",
     "Misuse",
     "ServerError",
+    "Shard",
+    "Sharding",
     "Term",
     "lead",
+    "shards",
 ]
 
 _HOMES = {
     **dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
     **dict.fromkeys(("Election", "Term", "lead"), "election"),
+    **dict.fromkeys(("Shard", "Sharding", "shards"), "sharding"),
     "BlockingCoordinator": "blocking",
 }
 

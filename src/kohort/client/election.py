@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from kohort.client.coordinator import Coordinator
 from kohort.client.errors import Misuse
+from kohort.client.lease import LeaseWatch
 from kohort.client.participant import JoinedMember
 
 NO_CLAIM = -1
@@ -96,7 +97,7 @@ class Election(Coordinator):
         self._given: Term | None = None
         """The last one that the application was given."""
         self._change = asyncio.Event()
-        self._lease: asyncio.TimerHandle | None = None
+        self._lease = LeaseWatch(lambda: self.lease_left_ms, self._end)
         self._task: asyncio.Task[None] | None = None
 
     # -- for the application
@@ -156,7 +157,7 @@ class Election(Coordinator):
         elif self.term is None:
             self._end()
             self._term = Term(self, generation)
-            self._watch()
+            self._lease.begin()
             self._change.set()
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:
@@ -165,19 +166,9 @@ class Election(Coordinator):
     def on_leave_prepare(self) -> None:
         self._end()
 
-    def _watch(self) -> None:
-        """Tells that the term is over when its lease is; heartbeats renew it meanwhile."""
-        left = self.lease_left_ms
-        if left <= 0:
-            self._end()
-        else:
-            self._lease = asyncio.get_running_loop().call_later(left / 1000, self._watch)
-
     def _end(self) -> None:
         term, self._term = self._term, None
-        if self._lease is not None:
-            self._lease.cancel()
-            self._lease = None
+        self._lease.end()
         if term is not None:
             term._over.set()
         self._change.set()

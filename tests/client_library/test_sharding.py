@@ -1,0 +1,260 @@
+"""Work sharding on the public coordinator: every item one worker, hand-over after giving up, leases, changing items."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recording_coordinator import Recording, until
+
+from kohort.client import Misuse, Shard, Sharding, shards
+from kohort.client.errors import BadAnswer
+from kohort.testing import KohortServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=0) as running:
+        yield running
+
+
+@pytest.fixture
+def servers(server: KohortServer) -> str:
+    return server.bootstrap_servers
+
+
+ITEMS = [f"item{n}" for n in range(12)]
+
+
+class Fleet:
+    """Workers of one group in this loop, and who works on what."""
+
+    def __init__(self, servers: str, group: str, items: Any = ITEMS, **settings: Any) -> None:
+        self.make = lambda **more: shards(servers, group, items, heartbeat_interval_ms=100, **settings, **more)
+        self.working: dict[str, list[Shard]] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.ends_slowly = asyncio.Event()
+        self.ends_slowly.set()
+
+    async def work(self, shard: Shard) -> None:
+        owners = self.working.setdefault(shard.item, [])
+        assert not owners, f"{shard.item} has two owners"
+        assert shard.valid
+        tokens = self.tokens.setdefault(shard.item, [0])
+        assert shard.token > tokens[-1], "tokens grow"
+        tokens.append(shard.token)
+        owners.append(shard)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.ends_slowly.wait()
+            owners.remove(shard)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, **settings: Any) -> Any:
+        async with self.make(**settings) as sharding:
+            running = asyncio.create_task(sharding.run(self.work))
+            try:
+                yield sharding
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    @property
+    def busy(self) -> int:
+        return sum(map(len, self.working.values()))
+
+
+def counts(*workers: Sharding) -> list[int]:
+    return sorted(len(worker.shards) for worker in workers)
+
+
+def test_workers_come_and_go(servers: str, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(servers, unique)
+        async with fleet.worker() as a:
+            await until(lambda: fleet.busy == 12)
+            kept = dict(a.shards)
+            async with fleet.worker() as b:
+                await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
+                assert all(a.shards[item] is kept[item] for item in a.shards), "what stays goes on undisturbed"
+                async with fleet.worker() as c:
+                    await until(lambda: counts(a, b, c) == [4, 4, 4] and fleet.busy == 12)
+                await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
+            await until(lambda: counts(a) == [12] and fleet.busy == 12)
+        assert fleet.busy == 0
+        assert not any(shard.valid for shard in kept.values())
+
+    asyncio.run(story())
+
+
+def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(servers, unique, ["only", "other"])
+        async with fleet.worker() as a:
+            await until(lambda: fleet.busy == 2)
+            fleet.ends_slowly.clear()
+            async with fleet.worker() as b:
+                await until(lambda: len(a.shards) == 1)
+                generation = b.generation.generation_id
+                a.request_rejoin("another round meanwhile")
+                await until(lambda: b.generation.generation_id > generation >= 0)
+                assert counts(b) == [0]
+                fleet.ends_slowly.set()
+                await until(lambda: counts(a, b) == [1, 1] and fleet.busy == 2)
+
+    asyncio.run(story())
+
+
+def test_the_lease_ends_before_others_get_the_items(unique: str) -> None:
+    async def story(server: KohortServer) -> None:
+        fleet = Fleet(server.bootstrap_servers, unique, session_timeout_ms=500)
+        async with fleet.worker() as a:
+            await until(lambda: fleet.busy == 12)
+            before = list(a.shards.values())
+            await asyncio.to_thread(server.kill)
+            await until(lambda: fleet.busy == 0)
+            assert not a.shards
+            await asyncio.wait_for(before[0].ended(), 1)
+            await asyncio.to_thread(server.start)
+            await until(lambda: fleet.busy == 12)  # with larger tokens: `work` looks
+
+    server = KohortServer(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=0)
+    server.start()
+    try:
+        asyncio.run(story(server))
+    finally:
+        server.stop()
+
+
+def test_items_change_at_run_time(servers: str, unique: str) -> None:
+    listed = {"a": 1.0, "b": 1.0}
+    fails = False
+
+    async def items() -> dict[str, float]:
+        if fails:
+            raise ConnectionError("the database is away")
+        return dict(listed)
+
+    async def story() -> None:
+        nonlocal fails
+        fleet = Fleet(servers, unique, items, refresh_ms=20)
+        async with fleet.worker() as first, fleet.worker() as second:
+            await until(lambda: counts(first, second) == [1, 1])
+            listed["c"] = 2.0
+            del listed["a"]
+            await until(lambda: {*first.shards, *second.shards} == {"b", "c"} and fleet.busy == 2)
+            fails = True  # the list that is known stands
+            async with fleet.worker() as third:
+                await until(lambda: third.generation.generation_id > 0)
+            await until(lambda: fleet.busy == 2 and not first.rejoin_needed)
+            assert {*first.shards, *second.shards} == {"b", "c"}
+            for worker in (first, second):
+                worker.update(["d"])
+            await until(lambda: {*first.shards, *second.shards} == {"d"})
+
+    asyncio.run(story())
+
+
+def test_weights_and_capacity(servers: str, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(servers, unique, {"huge": 10.0, **dict.fromkeys(ITEMS[:10], 1.0)})
+        async with fleet.worker() as a, fleet.worker() as b:
+            await until(lambda: counts(a, b) == [1, 10])
+        fleet = Fleet(servers, unique + "c", ITEMS)
+        async with fleet.worker(capacity=2.0) as a, fleet.worker() as b:
+            await until(lambda: (len(a.shards), len(b.shards)) == (8, 4))
+
+    asyncio.run(story())
+
+
+def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        async def work(shard: Shard) -> None:
+            done.append(shard.item)
+            if shard.item == "bad":
+                raise LookupError("of my own")
+
+        async with shards(servers, unique, ["good"]) as sharding:
+            running = asyncio.create_task(sharding.run(work))
+            await until(lambda: done == ["good"])
+            with pytest.raises(Misuse, match="runs already"):
+                await sharding.run(work)
+            assert list(sharding.shards) == ["good"]
+            assert not running.done()
+            sharding.update(["good", "bad"])
+            with pytest.raises(LookupError, match="of my own") as failure:
+                await running
+            assert "item 'bad'" in failure.value.__notes__[0]
+            assert done == ["good", "bad"]
+            assert not sharding.shards
+
+    asyncio.run(story())
+
+
+def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
+    async def story() -> None:
+        names = [f"https://www.example.org/sites/{n}/index.html" for n in range(10_000)]
+        held = asyncio.Event()
+
+        async def work(shard: Shard) -> None:
+            await held.wait()
+
+        async with shards(servers, unique, names, session_timeout_ms=30_000) as sharding:
+            running = asyncio.create_task(sharding.run(work))
+            await until(lambda: len(sharding.shards) == 10_000)
+            sharding.request_rejoin("with claims")
+            token = sharding.generation.generation_id
+            await until(lambda: sharding.generation.generation_id > token and not sharding.rejoin_needed)
+            assert len(sharding.shards) == 10_000
+            held.set()
+            running.cancel()
+            await asyncio.wait((running,))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("items", "settings", "error", "match"),
+    [
+        ("tenants", {}, TypeError, "names, or a mapping"),
+        ([1], {}, TypeError, "item 1"),
+        ({"a": 0}, {}, ValueError, "'a': its weight is 0"),
+        ({"a": float("nan")}, {}, ValueError, "its weight is nan"),
+        (["a"], {"capacity": 0}, ValueError, "capacity is 0"),
+        (["a"], {"refresh_ms": 0}, ValueError, "refresh_ms is 0"),
+        (["a"], {"group_instance_id": "i"}, ValueError, "group_instance_id cannot be chosen"),
+    ],
+)
+def test_what_cannot_be(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        shards("localhost:1", "g", items, **settings)
+
+
+def test_lists_that_fail_at_first_and_members_of_another_language(servers: str, unique: str) -> None:
+    class Foreign(Recording):
+        protocol_type = "kohort-shards"
+
+        def metadata(self) -> dict[str, bytes]:
+            return {"shards": b"not packed"}
+
+    async def story() -> None:
+        async with shards(servers, unique, lambda: ["a", None]) as sharding:
+            with pytest.raises(TypeError, match="item None"):
+                await sharding.run(lambda shard: asyncio.sleep(0))
+        async with shards(servers, unique, ["a"]) as sharding, Foreign(servers, unique) as foreign:
+            running = asyncio.create_task(sharding.run(lambda shard: shard.ended()))
+            await until(lambda: bool(sharding.shards))
+            joining = asyncio.create_task(foreign.ensure_active_group())
+            with pytest.raises(BadAnswer, match="another language"):
+                await running
+            joining.cancel()
+            await asyncio.wait((joining,))
+
+    asyncio.run(story())
