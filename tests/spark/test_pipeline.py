@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli import pipeline
+from kohort.cli import pipeline, pipeline_ingest
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -77,7 +77,7 @@ class Shared:
 @pytest.fixture
 def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(pipeline, "spark_session", lambda *_: Shared(spark))
+    monkeypatch.setattr(pipeline_ingest, "spark_session", lambda *_: Shared(spark))
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])

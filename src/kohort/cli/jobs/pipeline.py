@@ -1,0 +1,15 @@
+"""The file that spark-submit runs: `kohort pipeline`, in the session that spark-submit has made.
+
+    spark-submit … "$(kohort pipeline job)" ingest --topics orders --to s3a://lake/orders …
+
+spark-submit takes a file and puts the file's directory in front of the import path, so this one has a directory of its
+own, in which nothing hides another module. It imports kohort and nothing beside it: in cluster mode it is copied to the
+driver's machine alone, and kohort comes by the environment archive.
+"""
+
+from __future__ import annotations
+
+from kohort.cli.pipeline import app
+
+if __name__ == "__main__":
+    app(prog_name="kohort pipeline")
