@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from kohort.client import configs, explanations, groups, leaders, topics
+from kohort.client import configs, explanations, groups, leaders, token_topic, topics
 from kohort.client.configs import ConfigEntry, ResourceType
 from kohort.client.connection import Connection
 from kohort.client.explanations import GroupExplanation
@@ -199,6 +199,15 @@ class Cluster:
         """
         limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
         return self._fetching.fetch(positions, limits, isolation == "read_committed", as_member)
+
+    def next_token(self, topic: str, key: str) -> int:
+        """The next fencing token of a key: 1, 2, 3, …; larger than all that anybody was ever given for this key.
+
+        The tokens stand in a compacted topic of one partition, which is made where it is missing, and are written in
+        transactions (Kafka 0.11 and later; kohort has no transactions yet, and its generations serve as tokens). Raises
+        `token_topic.Overtaken` where somebody else has begun to take a token of this key meanwhile; ServerError.
+        """
+        return token_topic.next_token(self._router, topic, key)
 
     # -- groups
 

@@ -40,6 +40,10 @@ DEFAULT_PORT = 9092
 MISSING_TOPIC_PATIENCE_MS = 2_000
 
 MISSING_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators."""
+KINDS = ("group", "transactional id")
+
 COORDINATOR_MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -86,7 +90,7 @@ class Router:
         self._random = random.Random()
         self._connections: dict[int, Connection] = {}
         self._bootstrap_connection: Connection | None = None
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._reached = False
 
     def close(self) -> None:
@@ -232,48 +236,48 @@ class Router:
 
     # -- coordinators
 
-    def coordinator(self, group_id: str) -> int:
-        """The broker that coordinates a group. One attempt where it is not known."""
-        known = self._coordinators.get(group_id)
+    def coordinator(self, key: str, kind: int = GROUP) -> int:
+        """The broker that coordinates a group, or the transactions of an id. One attempt where it is not known."""
+        known = self._coordinators.get((kind, key))
         if known is not None and known in self.view.nodes:
             return known
         self.fresh_view(())
         connection = self.any_connection()
         if connection.version_of(FindCoordinatorRequest) >= 4:
-            request = FindCoordinatorRequest(key_type=0, coordinator_keys=(group_id,))
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
         else:
-            request = FindCoordinatorRequest(key_type=0, key=group_id)
+            request = FindCoordinatorRequest(key_type=kind, key=key)
         answer = connection.request(request, FindCoordinatorResponse)
         row = answer.coordinators[0] if answer.coordinators else answer
-        check(row.error_code, f"coordinator of group {group_id}", row.error_message)
+        check(row.error_code, f"coordinator of {KINDS[kind]} {key}", row.error_message)
         if row.node_id not in self.view.nodes:
             self.refresh(())
-        self._coordinators[group_id] = row.node_id
+        self._coordinators[kind, key] = row.node_id
         return row.node_id
 
-    def coordinator_connection(self, group_id: str) -> Connection:
-        node_id = self.coordinator(group_id)
+    def coordinator_connection(self, key: str, kind: int = GROUP) -> Connection:
+        node_id = self.coordinator(key, kind)
         try:
             return self.connection(node_id)
         except (ConnectionFailed, TimedOut):
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key, kind)
             raise
 
-    def forget_coordinator(self, group_id: str) -> None:
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
+        self._coordinators.pop((kind, key), None)
 
-    def at_coordinator(self, group_id: str, ask: Callable[[Connection], Result]) -> Result:
-        """Run `ask` with a connection to the group's coordinator, retried while the coordinator moves or loads."""
+    def at_coordinator(self, key: str, ask: Callable[[Connection], Result], kind: int = GROUP) -> Result:
+        """Run `ask` with a connection to the coordinator, retried while the coordinator moves or loads."""
 
         def attempt() -> Result:
             try:
-                return ask(self.coordinator_connection(group_id))
+                return ask(self.coordinator_connection(key, kind))
             except (ConnectionFailed, TimedOut):
-                self.forget_coordinator(group_id)
+                self.forget_coordinator(key, kind)
                 raise
             except ServerError as error:
                 if error.code in COORDINATOR_MOVED:
-                    self.forget_coordinator(group_id)
+                    self.forget_coordinator(key, kind)
                 raise
 
         return self.retrying(attempt)
