@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recording_coordinator import Recording, until
 
-from kohort.client import Misuse, ServerError, Term, lead
+from kohort.client import LastingToken, Misuse, ServerError, Term, lead
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
@@ -59,10 +59,25 @@ def test_tokens_grow_over_deletion(servers: str, unique: str) -> None:
             return (await elected(election)).token
 
     first = asyncio.run(token())
+    assert isinstance(first, LastingToken)
     second = asyncio.run(token())
     with Cluster(servers) as cluster:
         cluster.delete_group(unique)
     assert first < second < asyncio.run(token())
+
+
+def test_a_token_topic_is_not_needed_here(servers: str, unique: str) -> None:
+    async def story() -> None:
+        async with lead(servers, unique, token_topic="tokens") as election:
+            term = await elected(election)
+            assert isinstance(term.token, LastingToken)
+            assert term.token == election.generation.generation_id
+
+    asyncio.run(story())
+    with Cluster(servers) as cluster:
+        assert "tokens" not in cluster.topics()
+        with pytest.raises(ServerError, match="kohort does not serve transactions"):
+            cluster.next_token("tokens", "k")
 
 
 def test_a_term_ends_with_its_lease(unique: str) -> None:

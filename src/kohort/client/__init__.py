@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kohort.client.election import Election, Term, lead
     from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
     from kohort.client.sharding import Shard, Sharding, shards
+    from kohort.client.tokens import GroupToken, LastingToken, Token
 
 __all__ = [
     "NO_GENERATION",
@@ -22,13 +23,16 @@ __all__ = [
     "Coordinator",
     "Election",
     "Generation",
+    "GroupToken",
     "JoinedMember",
     "KafkaError",
+    "LastingToken",
     "Misuse",
     "ServerError",
     "Shard",
     "Sharding",
     "Term",
+    "Token",
     "lead",
     "shards",
 ]
@@ -36,6 +40,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
     **dict.fromkeys(("Election", "Term", "lead"), "election"),
+    **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "tokens"),
     **dict.fromkeys(("Shard", "Sharding", "shards"), "sharding"),
     "BlockingCoordinator": "blocking",
 }

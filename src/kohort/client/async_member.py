@@ -24,6 +24,7 @@ from kohort.client.async_connection import AsyncConnection
 from kohort.client.discovery import Address, Discovery
 from kohort.client.errors import KafkaError
 from kohort.client.membership import Ask, Assign, Assigned, Ended, FindCoordinator, LetGo, Lost, Membership, Millis
+from kohort.wire.schemas.api_versions import LASTING_GENERATIONS
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -74,6 +75,8 @@ class AsyncMember:
         self._planned: Millis = 0
         self._acting = False
         self._closed = False
+        self.lasting_generations = False
+        """Whether the coordinator that was found last never uses a generation twice."""
 
     def close(self) -> None:
         """Let go of the connection, without a word to anybody."""
@@ -203,5 +206,6 @@ class AsyncMember:
             await asyncio.sleep(wait * random.uniform(0.8, 1.2) / 1000)
             wait = min(wait * 2, settings.retry_backoff_max_ms)
         self._address, self._connection, self._task = address, connection, None
+        self.lasting_generations = LASTING_GENERATIONS in connection.exchange.features
         self.membership.coordinator_found(clock_ms())
         return self.act()

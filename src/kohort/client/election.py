@@ -15,34 +15,51 @@ come back is removed only when its lease is over.
 
 A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
 is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
-smaller one than it has seen. It is the group's generation in which the term began. On kohort a generation is never
-used twice, not after a crash and not when the group is deleted. Apache Kafka counts from the start again in a group
-that was deleted or that it has forgotten: there the token is good for as long as the group has members.
+smaller one than it has seen. What the order is worth is said by the token's type (`client/tokens.py`):
+
+    lead(servers, group)                            on kohort a LastingToken, elsewhere a GroupToken
+    lead(servers, group, token_topic="tokens")      a LastingToken everywhere
+
+It is the group's generation in which the term began. On kohort a generation is never used twice, not after a crash and
+not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted or that it has
+forgotten. With a token topic, terms on such clusters are numbered there (`client/token_topic.py`), which takes
+transactions and some round trips more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
+from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
-from kohort.client.errors import Misuse
+from kohort.client.errors import KafkaError, Misuse
 from kohort.client.lease import LeaseWatch
 from kohort.client.participant import JoinedMember
+from kohort.client.token_topic import Overtaken
+from kohort.client.tokens import GroupToken, LastingToken, Token, of_generation
 
 NO_CLAIM = -1
 PROTOCOL = "one-leader"
 
+API_TIMEOUT_MS = 60_000
+"""How long a candidate tries to get its token from a topic, while it has not begun to lead."""
 
-class Term:
+AnyToken = TypeVar("AnyToken", bound=Token, covariant=True)
+
+log = logging.getLogger("kohort.client")
+
+
+class Term(Generic[AnyToken]):
     """A time in which this process leads. Belongs to the event loop of its election."""
 
-    def __init__(self, election: Election, token: int) -> None:
+    def __init__(self, election: Election[AnyToken], token: AnyToken) -> None:
         self.token = token
-        """The fencing token: larger than that of every earlier term; see the module's text for how far that goes."""
+        """The fencing token: larger than that of every earlier term; its type says how far that goes."""
         self._election = election
         self._over = asyncio.Event()
 
@@ -76,13 +93,19 @@ class Term:
         return finished
 
 
-class Election(Coordinator):
+class Election(Coordinator, Generic[AnyToken]):
     """One candidate; made by `lead`."""
 
     protocol_type = "kohort-election"
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str], group_id: str, *, session_timeout_ms: int, **settings: Any
+        self,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        *,
+        token_topic: str | None,
+        session_timeout_ms: int,
+        **settings: Any,
     ) -> None:
         super().__init__(
             bootstrap_servers,
@@ -93,8 +116,10 @@ class Election(Coordinator):
         )
         self.leader_id = ""
         """The member id of who leads, as far as this candidate has heard."""
-        self._term: Term | None = None
-        self._given: Term | None = None
+        self._bootstrap_servers = bootstrap_servers
+        self._token_topic = token_topic
+        self._term: Term[AnyToken] | None = None
+        self._given: Term[AnyToken] | None = None
         """The last one that the application was given."""
         self._change = asyncio.Event()
         self._lease = LeaseWatch(lambda: self.lease_left_ms, self._end)
@@ -103,11 +128,11 @@ class Election(Coordinator):
     # -- for the application
 
     @property
-    def term(self) -> Term | None:
+    def term(self) -> Term[AnyToken] | None:
         """The term of this process that lasts; None while it does not lead."""
         return self._term if self._term is not None and self._term.valid else None
 
-    async def __aiter__(self) -> AsyncIterator[Term]:
+    async def __aiter__(self) -> AsyncIterator[Term[AnyToken]]:
         while True:
             while (term := self.term) is None or term is self._given:
                 if self._task is None:
@@ -150,15 +175,37 @@ class Election(Coordinator):
         elected = max(claims, key=claims.__getitem__)
         return dict.fromkeys(claims, elected.encode())
 
-    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+    async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
         self.leader_id = assignment.decode()
         if self.leader_id != member_id:
             self._end()
         elif self.term is None:
             self._end()
-            self._term = Term(self, generation)
-            self._lease.begin()
-            self._change.set()
+            try:
+                token = await self._token(generation)
+            except KafkaError as error:
+                if not error.retriable and not isinstance(error, Overtaken):
+                    raise
+                log.warning("group %s: no token for this term: %s", self.group_id, error)
+                self.request_rejoin("the leader got no token")
+            else:
+                self._term = Term(self, token)
+                self._lease.begin()
+                self._change.set()
+
+    async def _token(self, generation: int) -> AnyToken:
+        if self.lasting_generations or self._token_topic is None:
+            token = of_generation(generation, self.lasting_generations)
+        else:
+            token = LastingToken(await asyncio.to_thread(self._next_token, self._token_topic))
+        return cast(AnyToken, token)  # `lead` says which it can be
+
+    def _next_token(self, topic: str) -> int:
+        settings = self._settings
+        with Cluster(
+            self._bootstrap_servers, request_timeout_ms=settings.request_timeout_ms, api_timeout_ms=API_TIMEOUT_MS
+        ) as cluster:
+            return cluster.next_token(topic, self.group_id)
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:
         self._end()
@@ -174,15 +221,46 @@ class Election(Coordinator):
         self._change.set()
 
 
+@overload
 def lead(
-    bootstrap_servers: str | Sequence[str], group_id: str, *, session_timeout_ms: int = 10_000, **settings: Any
-) -> Election:
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: str,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[LastingToken]: ...
+
+
+@overload
+def lead(
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: None = None,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[LastingToken | GroupToken]: ...
+
+
+def lead(
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: str | None = None,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[Any]:
     """A candidate for the leadership of a group; use it in `async with`.
 
-    A leader that dies is followed by another one after `session_timeout_ms`; one that leaves, at once. `settings` are
-    those of `Coordinator`, but for `rebalance_timeout_ms`, which follows from the session, and `group_instance_id`: a
-    static member's successor would lead at once and with the same token. Raises ValueError.
+    A leader that dies is followed by another one after `session_timeout_ms`; one that leaves, at once. `token_topic` is
+    where terms are numbered on clusters whose generations may begin anew: the same for all candidates, used by nobody
+    else, and made if it is missing. `settings` are those of `Coordinator`, but for `rebalance_timeout_ms`, which
+    follows from the session, and `group_instance_id`: a static member's successor would lead at once and with the same
+    token. Raises ValueError.
     """
     for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
         raise ValueError(f"lead: {name} cannot be chosen")
-    return Election(bootstrap_servers, group_id, session_timeout_ms=session_timeout_ms, **settings)
+    return Election(
+        bootstrap_servers, group_id, token_topic=token_topic, session_timeout_ms=session_timeout_ms, **settings
+    )

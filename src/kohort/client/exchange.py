@@ -67,6 +67,8 @@ class Exchange:
         self.client_id = client_id
         self.version_caps = version_caps
         self.api_versions: dict[int, VersionRange] = {}
+        self.features: frozenset[str] = frozenset()
+        """The names of the features that the broker supports."""
         self._correlation_ids = itertools.count(1)
 
     def version_of(self, request_class: type) -> int:
@@ -121,6 +123,7 @@ class Exchange:
         if answer.error_code:
             self._distrust(f"answered ApiVersions with error {answer.error_code}")
         self.api_versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in answer.api_keys}
+        self.features = frozenset(feature.name for feature in answer.supported_features)
 
     def _ask_versions(self, version: int) -> Generator[Question, bytes, ApiVersionsResponse]:
         """The answer in the version asked, or in version 0 where its error code is UNSUPPORTED_VERSION."""

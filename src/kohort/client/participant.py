@@ -150,6 +150,14 @@ class Participant:
         return self._seat.lease_left_ms
 
     @property
+    def lasting_generations(self) -> bool:
+        """Whether the coordinator never uses a generation of this group twice, whatever happens: on kohort, True.
+
+        Known from the first round on. Other clusters count from 1 again in a group that was deleted or forgotten.
+        """
+        return self._seat.lasting_generations
+
+    @property
     def rejoin_needed(self) -> bool:
         """Whether `ensure_active_group` has something to do."""
         return not self._seat.settled

@@ -71,6 +71,10 @@ class Seat:
         return self._rounds.membership.lease_left(clock_ms())
 
     @property
+    def lasting_generations(self) -> bool:
+        return self._member.lasting_generations
+
+    @property
     def taken(self) -> bool:
         """Whether the coordinator knows this member, or may soon."""
         return self._rounds.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)

@@ -15,8 +15,8 @@ Every worker holds its items on a *lease*, as a leader does (`client/election.py
 for the session, its tasks are cancelled, before anybody else can be given their items. A task that does not end when
 it is cancelled keeps its item from the others for as long as its worker lives; when the lease is over it does not.
 `shard.token` is for that: it is the group's generation in which this worker got the item, and larger than the token of
-whoever had it before. What is written to can refuse a smaller one than it has seen. How far the order of tokens goes
-on clusters that are not kohort: see `client/election.py`.
+whoever had it before. What is written to can refuse a smaller one than it has seen. On kohort it is a LastingToken, on
+clusters whose generations may begin anew a GroupToken (`client/tokens.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from kohort.client.errors import BadAnswer, Misuse
 from kohort.client.holdings import Holdings
 from kohort.client.lease import LeaseWatch
 from kohort.client.participant import JoinedMember
+from kohort.client.tokens import Token, of_generation
 
 Weighed = Mapping[str, float] | Iterable[str]
 """Items by name with their weights, or without: then all weigh the same."""
@@ -53,10 +54,10 @@ log = logging.getLogger("kohort.client")
 class Shard:
     """An item of this worker, for as long as it has it. Belongs to the event loop of its sharding."""
 
-    def __init__(self, sharding: Sharding, item: str, token: int) -> None:
+    def __init__(self, sharding: Sharding, item: str, token: Token) -> None:
         self.item = item
         self.token = token
-        """The fencing token: larger than that of every earlier owner of this item."""
+        """The fencing token: larger than that of every earlier owner of this item; its type says how far that goes."""
         self._sharding = sharding
         self._over = asyncio.Event()
 
@@ -210,7 +211,7 @@ class Sharding(Coordinator):
         for item in change.ended:
             self._cancel(item)
         for item, token in change.begun.items():
-            self._begin(Shard(self, item, token))
+            self._begin(Shard(self, item, of_generation(token, self.lasting_generations)))
         self._lease.begin()
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:

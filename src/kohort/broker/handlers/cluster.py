@@ -8,6 +8,7 @@ from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
+    LASTING_GENERATIONS,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -41,7 +42,10 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=state.advertised_apis,
-        supported_features=(SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),),
+        supported_features=(
+            SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
+            SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),
+        ),
         finalized_features_epoch=0,
         finalized_features=FINALIZED if state.serves_consumer_groups else (),
     )

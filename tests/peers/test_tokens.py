@@ -1,0 +1,111 @@
+"""Fencing tokens on Apache Kafka, whose generations begin anew: numbered in a compacted topic they never regress."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bench import _kafka as apache
+
+from kohort.client import GroupToken, KafkaError, LastingToken, lead
+from kohort.client.cluster import Cluster
+from kohort.client.token_topic import Overtaken
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(class_path: str) -> Iterator[str]:
+    with apache.kafka(class_path, SETTINGS) as (_, (host, port)):
+        yield f"{host}:{port}"
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    with Cluster(servers) as client:
+        yield client
+
+
+async def led(servers: str, group: str, **settings: Any) -> int:
+    async with lead(servers, group, **settings) as election:
+        async for term in election:
+            return term.token
+    raise AssertionError
+
+
+def test_generations_begin_anew_and_say_so_in_their_type(servers: str, cluster: Cluster) -> None:
+    first = asyncio.run(led(servers, "plain"))
+    assert isinstance(first, GroupToken)
+    cluster.delete_group("plain")
+    assert asyncio.run(led(servers, "plain")) == first
+
+
+def test_tokens_of_a_topic_grow_over_deletion(servers: str, cluster: Cluster) -> None:
+    tokens = []
+    for _ in range(3):
+        tokens.append(asyncio.run(led(servers, "numbered", token_topic="tokens")))
+        cluster.delete_group("numbered")
+    assert tokens == [1, 2, 3]
+    assert all(isinstance(token, LastingToken) for token in tokens)
+    assert asyncio.run(led(servers, "another", token_topic="tokens")) == 1
+
+
+def test_leaders_of_two_clients_have_tokens_in_order(servers: str) -> None:
+    async def story() -> list[int]:
+        async with lead(servers, "two", token_topic="tokens") as a, lead(servers, "two", token_topic="tokens") as b:
+            while not (a.term or b.term):
+                await asyncio.sleep(0.01)
+            leader, other = (a, b) if a.term else (b, a)
+            assert leader.term is not None
+            first = leader.term.token
+            await leader.close()
+            async for term in other:
+                return [first, term.token]
+        raise AssertionError
+
+    first, second = asyncio.run(story())
+    assert first < second
+
+
+def test_whoever_is_overtaken_gets_no_token(servers: str, cluster: Cluster) -> None:
+    """Many at once: no token twice, each larger than those that were known when it was asked for."""
+    taken: list[tuple[int, int]] = []
+    failures: list[Exception] = []
+
+    def take() -> None:
+        with Cluster(servers) as client:
+            for _ in range(5):
+                known = max((token for _, token in taken), default=0)
+                try:
+                    taken.append((known, client.next_token("tokens", "contended")))
+                except Overtaken:
+                    pass
+                except KafkaError as error:
+                    failures.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    tokens = [token for _, token in taken]
+    assert len(set(tokens)) == len(tokens) > 0
+    assert all(known < token for known, token in taken)
+    assert cluster.next_token("tokens", "contended") > max(tokens)
+
+
+def test_a_topic_that_forgets_is_refused(cluster: Cluster) -> None:
+    cluster.create_topic("forgets", 1, configs={"cleanup.policy": "delete"})
+    with pytest.raises(KafkaError, match=r"cleanup\.policy=delete"):
+        cluster.next_token("forgets", "k")
