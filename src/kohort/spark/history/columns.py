@@ -140,7 +140,7 @@ def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers,
 def _integer(source: Bytes, at: Numbers, size: int) -> Numbers:
     """Signed integers of so many bytes; nonsense where they would lie outside."""
     last = len(source.data) - 1
-    value = source.data[np.clip(at, 0, last)].astype(np.int8).astype(np.int64)
+    value: Numbers = source.data[np.clip(at, 0, last)].astype(np.int8).astype(np.int64)
     for place in range(1, size):
         value = (value << 8) | source.data[np.clip(at + place, 0, last)]
     return value

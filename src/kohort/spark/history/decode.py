@@ -46,9 +46,9 @@ KINDS = {
     6: "consumer group target",
     7: "consumer group member's target",
     8: "consumer group member's assignment",
-    **{kind: "share group" for kind in range(9, 16)},
+    **dict.fromkeys(range(9, 16), "share group"),
     16: "consumer group regular expression",
-    **{kind: "streams group" for kind in range(17, 25)},
+    **dict.fromkeys(range(17, 25), "streams group"),
     kernels.GENERATION: "generation (kohort)",
 }
 

@@ -11,28 +11,27 @@ The layouts are Kafka's (group-coordinator/src/main/resources/common/message), a
 than they say, and tagged fields stand at the end of every structure.
 """
 
+# mypy: allow-untyped-defs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 try:
     from numba import njit
 except ImportError:  # the slow way, which the tests compare with the fast one
     COMPILED = False
 
-    def compiled(function: _F) -> _F:
+    def compiled(function: Callable[..., Any]) -> Any:
         return function
 
 else:
     COMPILED = True
 
-    def compiled(function: _F) -> _F:
-        return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    def compiled(function: Callable[..., Any]) -> Any:
+        return njit(cache=True, nogil=True)(function)
 
 
 BAD = -1
@@ -81,25 +80,25 @@ UNSET = -(2**63)
 
 
 @compiled
-def int16(data, at):  # type: ignore[no-untyped-def]
+def int16(data, at):
     value = data[at] * 256 + data[at + 1]
     return value - 65536 if value >= 32768 else value
 
 
 @compiled
-def int32(data, at):  # type: ignore[no-untyped-def]
+def int32(data, at):
     value = ((data[at] * 256 + data[at + 1]) * 256 + data[at + 2]) * 256 + data[at + 3]
     return value - 4294967296 if value >= 2147483648 else value
 
 
 @compiled
-def int64(data, at):  # type: ignore[no-untyped-def]
+def int64(data, at):
     low = int32(data, at + 4)
     return int32(data, at) * 4294967296 + (low + 4294967296 if low < 0 else low)
 
 
 @compiled
-def uvarint(data, at, end):  # type: ignore[no-untyped-def]
+def uvarint(data, at, end):
     """A number below 2^31 in at most five bytes, and the position behind it."""
     value = 0
     shift = 0
@@ -114,7 +113,7 @@ def uvarint(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def length(data, at, end, flexible, wide):  # type: ignore[no-untyped-def]
+def length(data, at, end, flexible, wide):
     """How many follow, NOTHING for a null, and the position behind it. `wide`: four bytes where not flexible."""
     if at == BAD:
         return 0, BAD
@@ -128,7 +127,7 @@ def length(data, at, end, flexible, wide):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def span(data, at, end, flexible, wide, nullable):  # type: ignore[no-untyped-def]
+def span(data, at, end, flexible, wide, nullable):
     """Where a string (or, `wide`, bytes) begins, how long it is, and the position behind it."""
     count, at = length(data, at, end, flexible, wide)
     if at == BAD or count > end - at or (count < 0 and not nullable):
@@ -137,13 +136,13 @@ def span(data, at, end, flexible, wide, nullable):  # type: ignore[no-untyped-de
 
 
 @compiled
-def fixed(at, end, size):  # type: ignore[no-untyped-def]
+def fixed(at, end, size):
     """The position behind so many bytes, if they are there."""
     return at + size if at != BAD and at + size <= end else BAD
 
 
 @compiled
-def tags(data, at, end, flexible):  # type: ignore[no-untyped-def]
+def tags(data, at, end, flexible):
     """The position behind the tagged fields, and where field 0 stands among them: begin, size or NOTHING."""
     if at == BAD or not flexible:
         return at, 0, NOTHING
@@ -164,7 +163,7 @@ def tags(data, at, end, flexible):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def keys(data, starts, ends, kinds, places):  # type: ignore[no-untyped-def]
+def keys(data, starts, ends, kinds, places):
     """Of each key its type, and what it names: group, topic or member or expression, partition; a row of `places` each.
 
     Returns nothing; a key that does not fit has the type and a negative last number in its row.
@@ -197,7 +196,7 @@ def keys(data, starts, ends, kinds, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def commits(data, starts, ends, kinds, statuses, versions, numbers):  # type: ignore[no-untyped-def]
+def commits(data, starts, ends, kinds, statuses, versions, numbers):
     """The values of offset commits; a row of `numbers`: offset, leader epoch, commit and expiry time, metadata, id."""
     for row in range(len(starts)):
         if kinds[row] < 0 or kinds[row] > 1 or statuses[row] != READ:
@@ -235,7 +234,7 @@ def commits(data, starts, ends, kinds, statuses, versions, numbers):  # type: ig
 
 
 @compiled
-def walk(data, starts, ends, kinds, statuses, versions, records, members, topics, partitions):  # type: ignore[no-untyped-def]
+def walk(data, starts, ends, kinds, statuses, versions, records, members, topics, partitions):
     """The values of what is no commit. Returns how many members, topics and partitions there are.
 
     Where one of the arrays is too small, nothing is written to it from there on, and the counts say how large it must
@@ -282,13 +281,13 @@ def walk(data, starts, ends, kinds, statuses, versions, records, members, topics
 
 
 @compiled
-def _clear(records, row):  # type: ignore[no-untyped-def]
+def _clear(records, row):
     records[row, :PROTOCOL_TYPE] = UNSET
     records[row, PROTOCOL_TYPE:] = NOTHING
 
 
 @compiled
-def _scalars(data, at, end, kind, row, records):  # type: ignore[no-untyped-def]
+def _scalars(data, at, end, kind, row, records):
     """A consumer group's epoch (3), its target's epoch (6), and kohort's generation."""
     begin = at
     at = fixed(at, end, 4)
@@ -304,7 +303,7 @@ def _scalars(data, at, end, kind, row, records):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _new_member(members, counts, row):  # type: ignore[no-untyped-def]
+def _new_member(members, counts, row):
     """The row of a new member; the last one, over and over, when there is no room."""
     at = counts[0]
     counts[0] += 1
@@ -317,7 +316,7 @@ def _new_member(members, counts, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _classic_group(data, at, end, version, row, records, members, topics, partitions, counts):  # type: ignore[no-untyped-def]
+def _classic_group(data, at, end, version, row, records, members, topics, partitions, counts):
     flexible = version >= 4
     type_at, type_size, at = span(data, at, end, flexible, False, False)
     records[row, PROTOCOL_TYPE], records[row, PROTOCOL_TYPE + 1] = type_at, type_size
@@ -349,7 +348,7 @@ def _classic_group(data, at, end, version, row, records, members, topics, partit
 
 
 @compiled
-def _classic_member(data, at, end, version, row, consumer, members, topics, partitions, counts):  # type: ignore[no-untyped-def]
+def _classic_member(data, at, end, version, row, consumer, members, topics, partitions, counts):
     flexible = version >= 4
     number = counts[0]
     out = members[_new_member(members, counts, row)]
@@ -378,7 +377,7 @@ def _classic_member(data, at, end, version, row, consumer, members, topics, part
 
 
 @compiled
-def _subscription(data, at, end, number, out, topics, counts):  # type: ignore[no-untyped-def]
+def _subscription(data, at, end, number, out, topics, counts):
     """What a consumer asks for. Clients make it up: where it does not fit, nothing is known."""
     if end - at < 2 or int16(data, at) < 0:
         return
@@ -408,7 +407,7 @@ def _subscription(data, at, end, number, out, topics, counts):  # type: ignore[n
 
 
 @compiled
-def _strings(data, at, end, flexible, number, topics, counts):  # type: ignore[no-untyped-def]
+def _strings(data, at, end, flexible, number, topics, counts):
     """The topics of member `number`, an array of strings."""
     count, at = length(data, at, end, flexible, True)
     if at == BAD or count < 0:
@@ -425,7 +424,7 @@ def _strings(data, at, end, flexible, number, topics, counts):  # type: ignore[n
 
 
 @compiled
-def _assignment(data, at, end, number, out, partitions, counts):  # type: ignore[no-untyped-def]
+def _assignment(data, at, end, number, out, partitions, counts):
     """What the leader gave a consumer. An empty one is of a member that has nothing."""
     if end == at:
         out[HAS_PARTITIONS] = 1
@@ -453,7 +452,7 @@ def _assignment(data, at, end, number, out, partitions, counts):  # type: ignore
 
 
 @compiled
-def _partition(partitions, counts, number, revoking, begin, size, topic_id, partition, epoch):  # type: ignore[no-untyped-def]
+def _partition(partitions, counts, number, revoking, begin, size, topic_id, partition, epoch):
     at = counts[2]
     counts[2] += 1
     if at < len(partitions):
@@ -467,7 +466,7 @@ def _partition(partitions, counts, number, revoking, begin, size, topic_id, part
 
 
 @compiled
-def _member(data, at, end, row, members, topics, counts):  # type: ignore[no-untyped-def]
+def _member(data, at, end, row, members, topics, counts):
     """A member of a consumer group (5)."""
     number = counts[0]
     out = members[_new_member(members, counts, row)]
@@ -491,7 +490,7 @@ def _member(data, at, end, row, members, topics, counts):  # type: ignore[no-unt
 
 
 @compiled
-def _owned(data, at, end, number, revoking, partitions, counts):  # type: ignore[no-untyped-def]
+def _owned(data, at, end, number, revoking, partitions, counts):
     """Topics by id with their partitions, as consumer groups keep them."""
     count, at = length(data, at, end, True, True)
     if at == BAD or count < 0:
@@ -519,7 +518,7 @@ def _owned(data, at, end, number, revoking, partitions, counts):  # type: ignore
 
 
 @compiled
-def _target(data, at, end, row, members, partitions, counts):  # type: ignore[no-untyped-def]
+def _target(data, at, end, row, members, partitions, counts):
     """What a member shall have (7)."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_PARTITIONS] = 1
@@ -529,7 +528,7 @@ def _target(data, at, end, row, members, partitions, counts):  # type: ignore[no
 
 
 @compiled
-def _current(data, at, end, row, records, members, partitions, counts):  # type: ignore[no-untyped-def]
+def _current(data, at, end, row, records, members, partitions, counts):
     """What a member has, and what it is giving up (8)."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_PARTITIONS] = 1
@@ -548,7 +547,7 @@ def _current(data, at, end, row, records, members, partitions, counts):  # type:
 
 
 @compiled
-def _expression(data, at, end, row, records, members, topics, counts):  # type: ignore[no-untyped-def]
+def _expression(data, at, end, row, records, members, topics, counts):
     """The topics that an expression matched (16); they stand with a member that has no name."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_TOPICS] = 1
@@ -565,7 +564,7 @@ def _expression(data, at, end, row, records, members, topics, counts):  # type: 
 
 
 @compiled
-def gather(data, begins, sizes, out):  # type: ignore[no-untyped-def]
+def gather(data, begins, sizes, out):
     """The bytes of all places, one behind the other."""
     at = 0
     for row in range(len(begins)):
