@@ -1,13 +1,15 @@
 """A broker that answers what a test tells it to: for versions, errors and failures that a real one rarely shows.
 
 A script maps a request class to an answer: a response message, or a function of (request, version) that returns one,
-bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives is kept in `requests`.
+bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives is kept in `requests`. With `tls` it is
+spoken to in TLS.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, Self
@@ -31,8 +33,15 @@ SILENCE = object()
 class ScriptedBroker:
     """A broker on a port of its own; `versions` narrows what it says it serves: request class to (first, last)."""
 
-    def __init__(self, script: Mapping[type, Any], *, versions: Mapping[type, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        script: Mapping[type, Any],
+        *,
+        versions: Mapping[type, tuple[int, int]] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.script = dict(script)
+        self.tls = tls
         self.versions = dict(versions or {})
         self.requests: list[Any] = []
         self.request_versions: list[int] = []
@@ -73,13 +82,20 @@ class ScriptedBroker:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._secured(connection) as connection, connection.makefile("rb") as stream:
             while len(length := stream.read(4)) == 4:
                 answer = self._answer(stream.read(int.from_bytes(length, "big")))
                 if answer is CLOSE:
                     return
                 if answer is not SILENCE:
                     connection.sendall(answer)
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        if self.tls is None:
+            return connection
+        secured = self.tls.wrap_socket(connection, server_side=True)
+        self._connections.append(secured)
+        return secured
 
     def _answer(self, frame: bytes) -> Any:
         header = read_request_header(frame)

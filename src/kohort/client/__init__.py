@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from kohort.client.blocking import BlockingCoordinator
     from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
     from kohort.client.election import Election, Term, lead
-    from kohort.client.errors import Closed, KafkaError, Misuse, ServerError
+    from kohort.client.errors import AuthenticationFailed, Closed, KafkaError, Misuse, ServerError
+    from kohort.client.security import Security
     from kohort.client.sharding import Shard, Sharding, shards
     from kohort.client.tokens import GroupToken, LastingToken, Token
 
 __all__ = [
     "NO_GENERATION",
+    "AuthenticationFailed",
     "BlockingCoordinator",
     "Closed",
     "Coordinator",
@@ -28,6 +30,7 @@ __all__ = [
     "KafkaError",
     "LastingToken",
     "Misuse",
+    "Security",
     "ServerError",
     "Shard",
     "Sharding",
@@ -38,11 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
+    **dict.fromkeys(("AuthenticationFailed", "Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
     **dict.fromkeys(("Election", "Term", "lead"), "election"),
     **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "tokens"),
     **dict.fromkeys(("Shard", "Sharding", "shards"), "sharding"),
     "BlockingCoordinator": "blocking",
+    "Security": "security",
 }
 
 

@@ -22,6 +22,7 @@ from kohort.client.groups import Committed, GroupDescription, ListedGroup
 from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.client.routing import Router, Timing
+from kohort.client.security import Security
 from kohort.wire.batches import NewRecord, encode_batch
 
 Moment = int | Literal["earliest", "latest", "max-timestamp"]
@@ -40,7 +41,8 @@ class Cluster:
 
     `bootstrap_servers` is "HOST:PORT,HOST:PORT" (ValueError if it is not); one reachable broker is enough. Times are
     in milliseconds: `request_timeout_ms` bounds one request, `api_timeout_ms` one call with its retries,
-    `bootstrap_timeout_ms` the same while no broker has answered yet.
+    `bootstrap_timeout_ms` the same while no broker has answered yet. `security` are security properties in Kafka's
+    names, or a `Security` made of them (ValueError).
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Cluster:
         retry_backoff_ms: int = 50,
         retry_backoff_max_ms: int = 1_000,
         metadata_max_age_ms: int = 300_000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         timing = Timing(
             request=request_timeout_ms,
@@ -65,7 +68,7 @@ class Cluster:
             backoff_max=retry_backoff_max_ms,
             metadata_max_age=metadata_max_age_ms,
         )
-        self._router = Router(bootstrap_servers, client_id, timing)
+        self._router = Router(bootstrap_servers, client_id, timing, Security.of(security))
         self._fetching = Fetching(self._router)
 
     def __enter__(self) -> Self:

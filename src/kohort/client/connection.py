@@ -1,26 +1,31 @@
 """One blocking connection to one broker.
 
-The constructor connects and asks for the broker's API versions; `client/exchange.py` knows what is said, this module
-how it travels. A connection belongs to one thread. `send` and `receive` are `request` in two halves, so that one thread
-can have a question pending at several brokers; on one connection, answers come in the order of the questions. After any
-failure the connection is closed and stays closed: what was in flight is unknown, and a half-read frame cannot be
-skipped.
+The constructor connects, by TLS if it is told to, asks for the broker's API versions and authenticates;
+`client/exchange.py` knows what is said, this module how it travels. Where the broker takes an authentication for some
+time only, it is done again between two requests. A connection belongs to one thread. `send` and `receive` are `request`
+in two halves, so that one thread can have a question pending at several brokers; on one connection, answers come in the
+order of the questions. After any failure the connection is closed and stays closed: what was in flight is unknown, and
+a half-read frame cannot be skipped.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from kohort.client.errors import ConnectionFailed, TimedOut, UnsupportedVersion
-from kohort.client.exchange import VERSION_CAPS, Exchange, Question, VersionRange, size_of
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed, TimedOut, UnsupportedVersion
+from kohort.client.exchange import PLAINTEXT, VERSION_CAPS, Exchange, Question, VersionRange, size_of
+from kohort.client.security import Security
+from kohort.client.tls import Tls, refusal
 
 DEFAULT_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 Response = TypeVar("Response")
+T = TypeVar("T")
 
 
 class Pending(NamedTuple):
@@ -33,9 +38,9 @@ class Pending(NamedTuple):
 class Connection:
     """A connection to one broker, open and negotiated once constructed. Use it from one thread.
 
-    `connect_timeout_ms` bounds connecting and the version handshake each, `request_timeout_ms` a request from
-    sending to its whole answer, `max_response_bytes` the size of an answer.
-    Raises ConnectionFailed, TimedOut, UnsupportedVersion.
+    `connect_timeout_ms` bounds connecting, the TLS handshake, and each request of the version and SASL handshakes,
+    `request_timeout_ms` a request from sending to its whole answer, `max_response_bytes` the size of an answer.
+    Raises ConnectionFailed, AuthenticationFailed, TimedOut, UnsupportedVersion.
     """
 
     def __init__(
@@ -48,9 +53,11 @@ class Connection:
         request_timeout_ms: int = 30_000,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         version_caps: Mapping[type, int] = VERSION_CAPS,
+        security: Security = PLAINTEXT,
     ) -> None:
-        self._exchange = Exchange(host, port, client_id, version_caps)
+        self._exchange = Exchange(host, port, client_id, version_caps, security)
         self.address = self._exchange.address
+        self._connect_timeout_ms = connect_timeout_ms
         self.request_timeout_ms = request_timeout_ms
         self.max_response_bytes = max_response_bytes
         self._pending: deque[Pending] = deque()
@@ -62,8 +69,13 @@ class Connection:
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(self.address, reason(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._renew_at: float | None = None
+        """When to authenticate again."""
         try:
-            self._negotiate(connect_timeout_ms)
+            if security.tls is not None:
+                self._socket = self._in_tls(self._socket, host, security.tls)
+            self._converse(self._exchange.negotiate(), connect_timeout_ms)
+            self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -107,17 +119,20 @@ class Connection:
         """Send a request and wait for its answer.
 
         `version` None: the highest common one. `timeout_ms` None: the connection's request timeout.
-        Raises ConnectionFailed, TimedOut, UnsupportedVersion. Error codes inside the answer are the caller's.
+        Raises ConnectionFailed, TimedOut, UnsupportedVersion, AuthenticationFailed. Error codes inside the answer are
+        the caller's.
         """
         self.send(message, version=version, timeout_ms=timeout_ms)
         return self.receive(response_class)
 
     def send(self, message: Any, *, version: int | None = None, timeout_ms: int | None = None) -> None:
         """The first half of `request`; the time-out counts from here and ends with the answer."""
+        self._renew()
         self._pending.append(self._send(self._exchange.question(message, version), timeout_ms))
 
     def send_unanswered(self, message: Any) -> None:
         """Send a request to which the broker gives no answer (Produce with acks=0)."""
+        self._renew()
         self._send(self._exchange.question(message), None)
 
     def receive(self, response_class: type[Response]) -> Response:
@@ -137,7 +152,7 @@ class Connection:
         except TimeoutError:
             self._time_out(pending)
         except OSError as error:
-            self._fail(reason(error))
+            self._fail(reason(error) + self._exchange.in_flight((question.name,)))
         except BaseException:
             self.close()
             raise
@@ -154,12 +169,17 @@ class Connection:
             while rest:
                 count = self._arm(pending).recv_into(rest)
                 if count == 0:
-                    self._fail(f"closed the connection while {pending.question.name} was in flight")
+                    self._fail("closed the connection" + self._exchange.in_flight((pending.question.name,)))
                 rest = rest[count:]
         except TimeoutError:
             self._time_out(pending)
+        except ssl.SSLEOFError:
+            self._fail("closed the connection" + self._exchange.in_flight((pending.question.name,)))
+        except ssl.SSLError as error:
+            self.close()
+            raise refusal(self.address, error) from None
         except OSError as error:
-            self._fail(f"{reason(error)} while {pending.question.name} was in flight")
+            self._fail(reason(error) + self._exchange.in_flight((pending.question.name,)))
         return buffer
 
     def _arm(self, pending: Pending) -> socket.socket:
@@ -180,14 +200,42 @@ class Connection:
         self.close()
         raise TimedOut(f"{self.address}: {pending.question.name} was not answered in time") from None
 
-    def _negotiate(self, timeout_ms: int) -> None:
-        asking = self._exchange.negotiate()
-        question = next(asking)
+    def _in_tls(self, plain: socket.socket, host: str, tls: Tls) -> socket.socket:
         try:
+            return tls.context().wrap_socket(plain, server_hostname=host)
+        except TimeoutError:
+            self._fail(f"no TLS handshake within {self._connect_timeout_ms} ms")
+        except OSError as error:
+            raise refusal(self.address, error) from None
+        except ValueError as error:  # a file that could be read before
+            raise AuthenticationFailed(self.address, str(error)) from None
+
+    def _authenticate(self) -> None:
+        sasl = self._exchange.security.sasl
+        if sasl is None:
+            return
+        lasts_s = self._converse(self._exchange.authenticate(sasl, self._connect_timeout_ms), self._connect_timeout_ms)
+        self._renew_at = None if lasts_s is None else time.monotonic() + lasts_s
+
+    def _renew(self) -> None:
+        """Authenticate again if it is time; between a question and its answer it would come out of order."""
+        if self._renew_at is None or self._pending or time.monotonic() < self._renew_at or self._socket is None:
+            return
+        try:
+            self._authenticate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _converse(self, asking: Generator[Question, bytes, T], timeout_ms: int) -> T:
+        """Carry out a handshake: send what it yields, hand in what is answered."""
+        try:
+            question = next(asking)
             while True:
                 question = asking.send(self._receive_frame(self._send(question, timeout_ms)))
-        except StopIteration:
-            return
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def reason(error: Exception) -> str:

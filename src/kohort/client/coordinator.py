@@ -60,7 +60,8 @@ class Coordinator(Participant):
     session. The timeouts are Kafka's, in milliseconds: `session_timeout_ms` of silence remove a member,
     `rebalance_timeout_ms` is what all have to come back when the group rebalances. `bootstrap_timeout_ms` bounds the
     first contact: a cluster that never answers is most often a wrong address; one that has answered is waited for.
-    Raises ValueError for settings that cannot be.
+    `security` are security properties in Kafka's names, or a `Security` made of them. Raises ValueError for settings
+    that cannot be.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 from kohort.client.async_connection import AsyncConnection
 from kohort.client.errors import ConnectionFailed, KafkaError, TimedOut, Unreachable, check
+from kohort.client.exchange import PLAINTEXT
 from kohort.client.routing import parse_addresses
+from kohort.client.security import Security
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
@@ -30,6 +32,7 @@ class Discovery:
         client_id: str,
         connect_timeout_ms: int,
         request_timeout_ms: int,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.reached = False
         """Whether a broker has ever answered. A cluster that never did is most often a wrong address."""
@@ -37,12 +40,16 @@ class Discovery:
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms
         self._request_timeout_ms = request_timeout_ms
+        self._security = security
         self._brokers: tuple[Address, ...] = ()
 
     async def open(self, address: Address) -> AsyncConnection:
-        """A connection to a broker. Raises ConnectionFailed."""
+        """A connection to a broker. Raises ConnectionFailed, AuthenticationFailed."""
         return await AsyncConnection.open(
-            *address, client_id=self._client_id, connect_timeout_ms=self._connect_timeout_ms
+            *address,
+            client_id=self._client_id,
+            connect_timeout_ms=self._connect_timeout_ms,
+            security=self._security,
         )
 
     async def coordinator(self, group_id: str) -> Address:

@@ -60,6 +60,18 @@ class Unreachable(ConnectionFailed):
     """None of the bootstrap servers could be reached."""
 
 
+class AuthenticationFailed(KafkaError):
+    """The client and the broker at `address` do not trust each other: a certificate or credentials are refused.
+
+    `code` is the server's, None where TLS failed or where it is the client that refuses.
+    """
+
+    def __init__(self, address: str, why: str, code: ErrorCode | None = None) -> None:
+        super().__init__(code, f"{address}: {why}")
+        self.address = address
+        self.why = why
+
+
 class TimedOut(KafkaError):
     """A broker accepted a request and did not answer in time."""
 

@@ -14,6 +14,7 @@ from kohort.client.discovery import Discovery
 from kohort.client.membership import Settings
 from kohort.client.rounds import Complete, Divide, Generation, Join, Prepare, Step
 from kohort.client.seat import Seat
+from kohort.client.security import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Participant:
         bootstrap_timeout_ms: int = 10_000,
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         if not group_id:
             raise ValueError("the group id is empty")
@@ -72,6 +74,7 @@ class Participant:
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            security=Security.of(security),
         )
         self._settings = settings
         self._seat = Seat(settings, discovery, bootstrap_timeout_ms, lambda *lost: self.on_lost(*lost))

@@ -6,6 +6,9 @@ error, with jittered exponential backoff, until its deadline. What an error make
 attempt: a broken connection, a partition's leader, a group's coordinator. An operation over many partitions keeps
 what it has and asks only for the rest.
 
+A broker that refuses the client's credentials, or whose certificate the client refuses, ends an operation at once: the
+others would do the same, and each attempt counts where accounts are locked.
+
 Two errors get less patience than the deadline. A topic that does not exist may have been created a moment ago, on a
 broker that has not told the others, so it is asked for again, but only for `MISSING_TOPIC_PATIENCE_MS`. And a cluster
 that has never answered is most often a wrong address, so its deadline is `bootstrap_timeout_ms`.
@@ -29,7 +32,9 @@ from kohort.client.errors import (
     check,
     server_error,
 )
+from kohort.client.exchange import PLAINTEXT
 from kohort.client.metadata import ClusterView, Node, TopicPartition
+from kohort.client.security import Security
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -82,8 +87,11 @@ class Timing:
 class Router:
     """The brokers of one cluster, as one thread's client sees them."""
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], client_id: str, timing: Timing) -> None:
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str], client_id: str, timing: Timing, security: Security = PLAINTEXT
+    ) -> None:
         self.bootstrap = parse_addresses(bootstrap_servers)
+        self.security = security
         self.client_id = client_id
         self.timing = timing
         self.view = ClusterView()
@@ -157,6 +165,7 @@ class Router:
             client_id=self.client_id,
             connect_timeout_ms=self.timing.connect,
             request_timeout_ms=self.timing.request,
+            security=self.security,
         )
 
     # -- the view

@@ -1,0 +1,146 @@
+"""Where bearer tokens come from: OIDC client credentials, a file, a callable of the program, or made up for tests.
+
+A source's `token(timeout_ms)` may block: it asks an HTTP server or reads a file. OIDC tokens are kept for the process
+until four fifths of their life are over, so that a hundred connections ask for one. A callable is called for each
+authentication; whether it keeps anything is its own business.
+
+`Unsecured` makes a token that nobody has signed, as Kafka's own login module does for development: a broker takes it
+only if it is set up to believe everybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed
+
+DEFAULT_LIFE_S = 300
+"""Of a token whose server does not say."""
+MAX_ANSWER_BYTES = 1024 * 1024
+
+_kept: dict[Oidc, tuple[str, float]] = {}
+_asking = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Oidc:
+    """The client credentials grant (RFC 6749, 4.4) at a token endpoint, with HTTP Basic authentication."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    ca_location: str | None = None
+    """Authorities of the endpoint's certificate; None: the system's."""
+
+    def token(self, timeout_ms: int) -> str:
+        """Raises AuthenticationFailed, ConnectionFailed."""
+        with _asking:
+            kept = _kept.get(self)
+            if kept is not None and time.monotonic() < kept[1]:
+                return kept[0]
+            token, life_s = self._ask(timeout_ms / 1000)
+            _kept[self] = token, time.monotonic() + life_s * 0.8
+            return token
+
+    def forget(self) -> None:
+        """The token that is kept was refused: the next one is a new one."""
+        with _asking:
+            _kept.pop(self, None)
+
+    def _ask(self, timeout_s: float) -> tuple[str, float]:
+        form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
+        headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
+        request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_location) if self.url.startswith("https:") else None
+            with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:
+                return _granted(answer.read(MAX_ANSWER_BYTES), self.url)
+        except urllib.error.HTTPError as error:
+            if error.code >= 500 or error.code == 429:
+                raise ConnectionFailed(self.url, f"the token endpoint answered HTTP {error.code}") from None
+            raise AuthenticationFailed(
+                self.url, f"the token endpoint answered HTTP {error.code}{_said(error)}"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionFailed(self.url, f"no token: {getattr(error, 'reason', None) or error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A token that another program keeps up to date in a file, as Kubernetes does; read for each authentication."""
+
+    path: str
+
+    def token(self, timeout_ms: int) -> str:
+        """Raises AuthenticationFailed."""
+        try:
+            with open(self.path, encoding="ascii") as file:
+                return file.read(MAX_ANSWER_BYTES).strip()
+        except (OSError, UnicodeError) as error:
+            raise AuthenticationFailed(self.path, f"no token could be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsecured:
+    """A JSON web token without a signature (RFC 7515, `alg` none). For tests."""
+
+    principal: str
+    principal_claim: str = "sub"
+    scope: tuple[str, ...] = ()
+    life_s: int = 3600
+
+    def token(self, timeout_ms: int) -> str:
+        now = time.time()
+        claims: dict[str, object] = {self.principal_claim: self.principal, "iat": now, "exp": now + self.life_s}
+        if self.scope:
+            claims["scope"] = list(self.scope)
+        return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A callable of the program's own that returns a token; what it raises goes to the program."""
+
+    provider: Callable[[], str]
+
+    def token(self, timeout_ms: int) -> str:
+        return self.provider()
+
+
+TokenSource = Oidc | TokenFile | Unsecured | Provided
+
+
+def _granted(body: bytes, url: str) -> tuple[str, float]:
+    try:
+        answer = json.loads(body)
+        token = answer["access_token"]
+        if not isinstance(token, str):
+            raise TypeError
+        return token, float(answer.get("expires_in", DEFAULT_LIFE_S))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AuthenticationFailed(url, "the token endpoint's answer has no access_token") from None
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """RFC 6749's error code, if the answer has one. Nothing else of it: it may repeat what was sent."""
+    try:
+        code = json.loads(error.read(MAX_ANSWER_BYTES))["error"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f" ({code})" if isinstance(code, str) and code.replace("_", "").isalnum() else ""
+
+
+def _encoded(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()

@@ -1,0 +1,351 @@
+"""Kafka's security properties: what they come to, what is refused, and that no secret shows."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+from own_certificates import PASSWORD, authority, issue, written
+
+from kohort.client import Security
+from kohort.client.bearer_tokens import Oidc, Provided, TokenFile, Unsecured
+from kohort.client.jaas import parse_jaas, read_properties
+from kohort.client.sasl import OAuthBearer, Plain, Scram
+from kohort.client.security import security_properties
+
+CA = authority()
+OWN = issue(CA, "localhost", name="alice")
+SECRET = "hunter2-öß"
+MODULE = "org.apache.kafka.common.security"
+
+
+def of(**properties: str) -> Security:
+    return Security.of({name.replace("_", "."): value for name, value in properties.items()})
+
+
+def sasl(mechanism: str, **properties: str) -> Security:
+    return of(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **properties)
+
+
+def test_nothing_said_is_plaintext() -> None:
+    assert Security.of(None) == Security.of({}) == Security()
+    assert (Security().protocol, Security().tls, Security().sasl) == ("PLAINTEXT", None, None)
+
+
+def test_a_security_is_taken_as_it_is() -> None:
+    made = of(security_protocol="ssl")
+    assert Security.of(made) is made
+    assert made.protocol == "SSL"
+
+
+def test_what_the_protocol_does_not_use_has_no_effect() -> None:
+    made = of(security_protocol="PLAINTEXT", sasl_mechanism="PLAIN", ssl_ca_location="/nowhere")
+    assert (made.tls, made.sasl) == (None, None)
+
+
+# -- SASL
+
+
+def test_names_and_passwords() -> None:
+    assert sasl("PLAIN", sasl_username="a", sasl_password="b").sasl == Plain("a", "b")
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        assert sasl(mechanism, sasl_username="a", sasl_password="b").sasl == Scram(mechanism, "a", "b")
+
+
+def test_librdkafkas_name_of_the_mechanism() -> None:
+    made = of(security_protocol="sasl_plaintext", sasl_mechanisms="PLAIN", sasl_username="a", sasl_password="b")
+    assert made.sasl == Plain("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"), [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-256", "scram.ScramLoginModule")]
+)
+def test_jaas(mechanism: str, module: str) -> None:
+    jaas = f'{MODULE}.{module} required\n  username="alice"\n  password="a \\"b\\" \\\\ ;c";'
+    made = sasl(mechanism, sasl_jaas_config=jaas).sasl
+    assert made is not None
+    assert not isinstance(made, OAuthBearer)
+    assert (made.mechanism, made.username, made.password) == (mechanism, "alice", 'a "b" \\ ;c')
+
+
+def test_oidc_in_the_names_of_java_and_librdkafka() -> None:
+    url = "https://idp/token"
+    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required clientId="id" clientSecret="s" scope="kafka"'
+    of_java = sasl(
+        "OAUTHBEARER",
+        sasl_jaas_config=f'{jaas} extension_logicalCluster="lkc";',
+        sasl_oauthbearer_token_endpoint_url=url,
+        sasl_login_callback_handler_class=f"{MODULE}.oauthbearer.OAuthBearerLoginCallbackHandler",
+    )
+    of_librdkafka = sasl(
+        "OAUTHBEARER",
+        sasl_oauthbearer_method="oidc",
+        sasl_oauthbearer_client_id="id",
+        sasl_oauthbearer_client_secret="s",
+        sasl_oauthbearer_scope="kafka",
+        sasl_oauthbearer_token_endpoint_url=url,
+        sasl_oauthbearer_extensions="logicalCluster=lkc",
+    )
+    assert of_java == of_librdkafka
+    assert of_java.sasl == OAuthBearer(Oidc(url, "id", "s", "kafka"), (("logicalCluster", "lkc"),))
+
+
+def test_other_sources_of_tokens() -> None:
+    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
+    assert sasl("OAUTHBEARER", sasl_jaas_config=jaas).sasl == OAuthBearer(Unsecured("alice"))
+    config = "principal=alice scope=a,b lifeSeconds=60"
+    made = sasl("OAUTHBEARER", sasl_oauthbearer_config=config, enable_sasl_oauthbearer_unsecure_jwt="true")
+    assert made.sasl == OAuthBearer(Unsecured("alice", scope=("a", "b"), life_s=60))
+    made = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///var/run/token")
+    assert made.sasl == OAuthBearer(TokenFile("/var/run/token"))
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    assert Security.of(properties, token_provider=str).sasl == OAuthBearer(Provided(str))
+
+
+# -- TLS
+
+
+def test_trust_and_key_in_every_notation(tmp_path: Path) -> None:
+    """Java's PEM and PKCS12 stores, text in the properties, librdkafka's files."""
+    ca = written(tmp_path, "ca.pem", "# of the tests, ö\n" + CA.certificate_pem)
+    store = written(tmp_path, "own.pem", OWN.locked_key_pem + OWN.certificate_pem)
+    notations = [
+        {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca, "ssl.keystore.type": "PEM"}
+        | {"ssl.keystore.location": store, "ssl.key.password": PASSWORD},
+        {"ssl.truststore.certificates": CA.certificate_pem, "ssl.keystore.key": OWN.locked_key_pem}
+        | {"ssl.keystore.certificate.chain": OWN.certificate_pem, "ssl.key.password": PASSWORD},
+        {"ssl.ca.location": ca, "ssl.certificate.location": written(tmp_path, "cert.pem", OWN.certificate_pem)}
+        | {"ssl.key.location": written(tmp_path, "key.pem", OWN.key_pem)},
+        {"ssl.ca.pem": CA.certificate_pem, "ssl.certificate.pem": OWN.certificate_pem, "ssl.key.pem": OWN.key_pem},
+        {"ssl.truststore.location": written(tmp_path, "ca.p12", CA.trusted_pkcs12())}
+        | {"ssl.truststore.password": PASSWORD, "ssl.keystore.password": PASSWORD}
+        | {"ssl.keystore.location": written(tmp_path, "own.p12", OWN.pkcs12(CA)), "ssl.keystore.type": "PKCS12"},
+    ]
+    for properties in notations:
+        made = Security.of({"security.protocol": "SSL", **properties})
+        assert made.tls is not None
+        context = made.tls.context()
+        assert [found["subject"] for found in context.get_ca_certs()] == [((("commonName", "kohort test authority"),),)]
+        assert context.check_hostname
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        for_librdkafka = made.librdkafka()
+        assert for_librdkafka["ssl.ca.pem"].count("BEGIN CERTIFICATE") == 1
+        assert "PRIVATE KEY" in for_librdkafka["ssl.key.pem"]
+
+
+def test_how_much_is_verified() -> None:
+    for text, expected in (("https", True), ("", False), ("none", False)):
+        made = of(security_protocol="SSL", ssl_endpoint_identification_algorithm=text)
+        assert made.tls is not None
+        assert made.tls.context().check_hostname is expected
+        assert made.tls.context().verify_mode is ssl.CERT_REQUIRED
+    unverified = of(security_protocol="SSL", enable_ssl_certificate_verification="false")
+    assert unverified.tls is not None
+    assert unverified.tls.context().verify_mode is ssl.CERT_NONE
+
+
+def test_versions_of_tls() -> None:
+    made = of(security_protocol="SSL", ssl_enabled_protocols="TLSv1.2")
+    assert made.tls is not None
+    assert made.tls.context().maximum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
+    path = written(tmp_path, "ca.pem", CA.certificate_pem)
+    made = of(security_protocol="SSL", ssl_ca_location=path)
+    assert made.tls is not None
+    before = made.tls.context()
+    assert made.tls.context() is before
+    written(tmp_path, "ca.pem", authority("another").certificate_pem + "\n")
+    assert made.tls.context().get_ca_certs()[0]["subject"] == ((("commonName", "another"),),)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol is 'TLS'; it takes PLAINTEXT, SSL"),
+        ({"sasl.mechanism": "PLAIN"}, "sasl.mechanism is set but security.protocol is not"),
+        ({"security.protocol": "SSL", "ssl.cipher.suite": "x"}, "client knows: ssl.cipher.suite"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/no/ca.pem"}, "ssl.ca.location: cannot read /no/ca.pem"),
+        ({"security.protocol": "SSL", "ssl.keystore.key": "x"}, "certificate.chain is missing"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": "x"}, "ssl.truststore.certificates: no certif"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "a", "ssl.truststore.location": "b"}, "set and differ"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "a", "ssl.ca.pem": "b"}, "one of them is enough"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "it takes https"),
+        ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "x"}, "takes true or false"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "SSLv3"}, "it takes TLSv1.2 and TLSv1.3"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "Kerberos"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.username is missing"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a"}, "sasl.password is miss"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "token_provider"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "x"}, "expected: CLASS"),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": 'a.ScramLoginModule required username="a" password="hunter2-öß";',
+            },
+            "ScramLoginModule, which does not fit sasl.mechanism=PLAIN",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.jaas.config": 'a.ScramLoginModule required username="a" password="hunter2-öß" tokenauth="true";',
+            },
+            "does not know the options tokenauth",
+        ),
+        ({"bootstrap.servers": "x"}, "client knows: bootstrap.servers"),
+    ],
+)
+def test_refusals_name_the_property(properties: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why) as refused:
+        Security.of(properties)
+    assert SECRET not in str(refused.value)
+
+
+def test_stores_of_java_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = written(tmp_path, "trust.jks", b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    with pytest.raises(ValueError, match=r"keytool -importkeystore -srckeystore \S+trust.jks .* openssl pkcs12"):
+        of(security_protocol="SSL", ssl_truststore_location=path)
+
+
+def test_keys_that_do_not_open(tmp_path: Path) -> None:
+    store = written(tmp_path, "own.p12", OWN.pkcs12())
+    for password in ({}, {"ssl.keystore.password": SECRET}):
+        with pytest.raises(ValueError, match=r"ssl.keystore.location: .* no PKCS12 store that opens") as refused:
+            Security.of({"security.protocol": "SSL", "ssl.keystore.location": store, **password})
+        assert SECRET not in str(refused.value)
+    locked = {"ssl.keystore.certificate.chain": OWN.certificate_pem, "ssl.keystore.key": OWN.locked_key_pem}
+    for password in ({}, {"ssl.key.password": SECRET}):
+        with pytest.raises(ValueError, match=r"is ssl.key.password its password"):
+            Security.of({"security.protocol": "SSL", **locked, **password})
+    strangers = {"ssl.keystore.certificate.chain": OWN.certificate_pem, "ssl.keystore.key": CA.key_pem}
+    with pytest.raises(ValueError, match="does the key belong to the certificate"):
+        Security.of({"security.protocol": "SSL", **strangers})
+
+
+# -- secrets
+
+
+def test_no_secret_shows(tmp_path: Path) -> None:
+    made = [
+        sasl("PLAIN", sasl_username="alice", sasl_password=SECRET),
+        sasl("SCRAM-SHA-256", sasl_username="alice", sasl_password=SECRET),
+        sasl(
+            "OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url="https://idp",
+            sasl_oauthbearer_client_id="alice",
+            sasl_oauthbearer_client_secret=SECRET,
+        ),
+        Security.of(
+            {
+                "security.protocol": "SSL",
+                "ssl.keystore.certificate.chain": OWN.certificate_pem,
+                "ssl.keystore.key": OWN.locked_key_pem,
+                "ssl.key.password": PASSWORD,
+            }
+        ),
+    ]
+    for security in made:
+        assert pickle.loads(pickle.dumps(security)) == security
+        for shown in (repr(security), str(security)):
+            assert SECRET not in shown
+            assert PASSWORD not in shown
+            assert "PRIVATE" not in shown
+    assert "alice" in repr(made[0])  # who it is does show
+
+
+# -- the notations
+
+
+def test_jaas_in_all_its_forms() -> None:
+    module = parse_jaas("  a.b.C\trequired debug=true x='y z' ;\n")
+    assert (module.name, module.options) == ("C", {"debug": "true", "x": "y z"})
+    for bad in (
+        "",
+        ";",
+        "a.C required",
+        "a.C required x;",
+        "a.C maybe x=y;",
+        'a.C required x="y;',
+        "a.C required x=y; b;",
+    ):
+        with pytest.raises(ValueError, match=r"sasl.jaas.config"):
+            parse_jaas(bad)
+
+
+def test_properties_files(tmp_path: Path) -> None:
+    text = (
+        "# a comment\n! another\n\n"
+        "security.protocol = SASL_SSL\n"
+        "sasl.mechanism:PLAIN\n"
+        "sasl.jaas.config=a.PlainLoginModule required \\\n"
+        '    username="alice" \\\n'
+        '    password="a#b\\u00e4=c";\n'
+        "client.id  kohort\n"
+        "empty=\n"
+        "path=C:\\\\keys\\\\ca.pem\n"
+    )
+    found = read_properties(written(tmp_path, "client.properties", text))
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'a.PlainLoginModule required username="alice" password="a#bä=c";',
+        "client.id": "kohort",
+        "empty": "",
+        "path": "C:\\keys\\ca.pem",
+    }
+    assert set(security_properties(found)) == {"security.protocol", "sasl.mechanism", "sasl.jaas.config"}
+    made = Security.read(tmp_path / "client.properties")
+    assert made.sasl == Plain("alice", "a#bä=c")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot read .*nothing"):
+        Security.read(tmp_path / "nothing")
+    bad = written(tmp_path, "bad", "security.protocol=x\n")
+    with pytest.raises(ValueError, match=r"bad: security.protocol is 'x'"):
+        Security.read(bad)
+    with pytest.raises(ValueError, match="not UTF-8"):
+        read_properties(written(tmp_path, "latin", b"a=\xe4"))
+
+
+# -- for librdkafka
+
+
+def test_settings_for_librdkafka_are_accepted_by_it() -> None:
+    from confluent_kafka import Producer
+
+    for security in (
+        Security.of(
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "a",
+                "sasl.password": "b",
+                "ssl.ca.pem": CA.certificate_pem,
+                "ssl.certificate.pem": OWN.certificate_pem,
+                "ssl.key.pem": OWN.locked_key_pem,
+                "ssl.key.password": PASSWORD,
+            }
+        ),
+        sasl("OAUTHBEARER", sasl_oauthbearer_config="principal=alice"),
+    ):
+        Producer({"bootstrap.servers": "localhost:1", "log_level": 0, **security.librdkafka()})
+
+
+def test_tokens_for_librdkafka() -> None:
+    token, ends, _, extensions = sasl(
+        "OAUTHBEARER", sasl_oauthbearer_config="principal=alice lifeSeconds=60", sasl_oauthbearer_extensions="a=b"
+    ).librdkafka()["oauth_cb"]("")
+    assert token.count(".") == 2
+    assert 50 < ends - time.time() <= 60
+    assert extensions == {"a": "b"}
