@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
+from kohort.client.sasl import Plain
 from kohort.spark.options import OptionError, parse
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b"}
@@ -64,7 +67,9 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({**BASE, "endingOffsets": "earliest"}, "endingOffsets may not be earliest"),
         ({**BASE, "maxOffsetsPerTrigger": "0"}, "whole number from 1"),
         ({**BASE, "failOnDataLoss": "maybe"}, "true or false"),
-        ({**BASE, "kafka.security.protocol": "SSL"}, "has no such setting"),
+        ({**BASE, "kafka.linger.ms": "1"}, "has no such setting"),
+        ({**BASE, "kafka.security.protocol": "TLS"}, "security.protocol is 'TLS'"),
+        ({**BASE, "kafka.sasl.mechanism": "PLAIN"}, "security.protocol is not"),
         ({**BASE, "startingTimestamp": "1"}, "does not yet"),
         ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, "no regular expression"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "[1]"}, "assign is"),
@@ -73,3 +78,11 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
 def test_a_bad_option_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse(options)
+
+
+def test_security_in_kafkas_names() -> None:
+    secured = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    options = parse({**BASE, **secured, "kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"})
+    assert options.security.sasl == Plain("alice", "hunter2")
+    assert "hunter2" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options  # as it goes to the executors

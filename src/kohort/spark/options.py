@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kohort.client.security import Security
+from kohort.client.security_properties import PREFIXES
 from kohort.spark import member_options
 from kohort.spark.member_options import MemberOptionError, MemberOptions
 
@@ -46,6 +48,8 @@ KAFKA = {
     "kafka.group.id",
     *member_options.KAFKA,
 }
+
+SECURITY = tuple(f"kafka.{prefix}" for prefix in PREFIXES)
 
 OWN = {
     "subscribe",
@@ -89,6 +93,7 @@ class Options:
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     max_wait_ms: int = 500
     partition_fetch_bytes: int = 4 * 1024 * 1024
+    security: Security = field(default_factory=Security)
 
     def starting_or(self, default: Literal["earliest", "latest"]) -> Where:
         """Where to start; a group's committed offsets when a group is given and nothing else is said."""
@@ -103,7 +108,7 @@ def parse(options: Mapping[str, str]) -> Options:
     for name in given:
         if name in NOT_YET:
             raise OptionError(f"option {name}: Spark's Kafka source has it, kohort's does not yet")
-        if name.startswith("kafka.") and name not in KAFKA:
+        if name.startswith("kafka.") and name not in KAFKA and not name.startswith(SECURITY):
             raise OptionError(f"option {name}: kohort's client has no such setting (it has {', '.join(sorted(KAFKA))})")
         if not name.startswith("kafka.") and name not in OWN:
             raise OptionError(f"unknown option {name}")
@@ -125,6 +130,7 @@ def parse(options: Mapping[str, str]) -> Options:
         raise OptionError(f"kafka.isolation.level is {isolation!r}; it takes read_uncommitted or read_committed")
     return Options(
         bootstrap_servers=servers,
+        security=_security(given),
         topics=_topics(given.get("subscribe", "")),
         pattern=_pattern(given.get("subscribepattern")),
         assigned=_assigned(given.get("assign")),
@@ -149,6 +155,14 @@ def _member(given: Mapping[str, str]) -> MemberOptions | None:
         return member_options.member_options(given)
     except MemberOptionError as error:
         raise OptionError(str(error)) from None
+
+
+def _security(given: Mapping[str, str]) -> Security:
+    """`kafka.security.protocol`, `kafka.ssl.…`, `kafka.sasl.…`: as Kafka's clients take them."""
+    try:
+        return Security.of({n.removeprefix("kafka."): value for n, value in given.items() if n.startswith(SECURITY)})
+    except ValueError as error:
+        raise OptionError(f"options kafka.*: {error}") from None
 
 
 def _topics(text: str) -> tuple[str, ...]:

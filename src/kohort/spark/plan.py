@@ -102,7 +102,10 @@ class Planner:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._cluster = Cluster(
-            options.bootstrap_servers, options.client_id, request_timeout_ms=options.request_timeout_ms
+            options.bootstrap_servers,
+            options.client_id,
+            request_timeout_ms=options.request_timeout_ms,
+            security=options.security,
         )
         self._gone: set[str] = set()
         """Topics that were missing at the last look: it is not waited for them again."""

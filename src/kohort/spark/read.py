@@ -65,7 +65,10 @@ def read_range(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     rows = _Rows(wanted, options.include_headers)
     position = wanted.start
     with Cluster(
-        options.bootstrap_servers, options.client_id, request_timeout_ms=options.request_timeout_ms
+        options.bootstrap_servers,
+        options.client_id,
+        request_timeout_ms=options.request_timeout_ms,
+        security=options.security,
     ) as cluster:
         progressed = time.monotonic()
         while position < wanted.end:
