@@ -1,0 +1,147 @@
+"""The programs in examples/, each as its processes: killed, stopped and joined by others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.testing import KohortServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with KohortServer(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=0) as running:
+        yield running.bootstrap_servers
+
+
+class Fleet:
+    """Processes of one example; all are gone at the end."""
+
+    def __init__(self, *command: str) -> None:
+        self._command = [sys.executable, *command]
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def start(self) -> int:
+        self.processes.append(subprocess.Popen(self._command, stdout=subprocess.DEVNULL))
+        return self.processes[-1].pid
+
+    def stop(self, process_id: int, how: int) -> None:
+        [process] = [process for process in self.processes if process.pid == process_id]
+        process.send_signal(how)
+        process.wait()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def rows(path: Path, query: str) -> list[tuple[int, ...]]:
+    if not path.exists():
+        return []
+    with sqlite3.connect(path, timeout=10) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        return database.execute(query).fetchall() if tables & {"runs", "visits"} else []
+
+
+def test_cron_once(servers: str, tmp_path: Path) -> None:
+    book = tmp_path / "cron.sqlite"
+    with Fleet(
+        str(EXAMPLES / "cron_once.py"),
+        "--servers",
+        servers,
+        "--every",
+        "0.1",
+        "--database",
+        str(book),
+        "--session",
+        "500",
+    ) as fleet:
+        for _ in range(3):
+            fleet.start()
+        for how in (signal.SIGKILL, signal.SIGINT):
+            # Who ran the last slots is stopped; somebody else goes on.
+            until(lambda: len(rows(book, "SELECT slot FROM runs")) >= 3, "three slots")
+            leader = rows(book, "SELECT process FROM runs ORDER BY slot DESC LIMIT 1")[0][0]
+            fleet.stop(leader, how)
+            ran = len(rows(book, "SELECT slot FROM runs"))
+            until(lambda ran=ran: len(rows(book, "SELECT slot FROM runs")) >= ran + 3, "three more slots")  # type: ignore[misc]
+    runs = rows(book, "SELECT token, process FROM runs ORDER BY slot")
+    assert [token for token, _ in runs] == sorted(token for token, _ in runs)
+    assert len({process for _, process in runs}) == 3
+    assert len(set(runs)) == 3, "a token belongs to one process"
+
+
+def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
+    book = tmp_path / "crawlers.sqlite"
+    with Fleet(
+        str(EXAMPLES / "sharded_crawlers.py"),
+        *("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "500"),
+    ) as fleet:
+        latest = (
+            "SELECT process, count(*) FROM visits WHERE id IN (SELECT max(id) FROM visits GROUP BY site) GROUP BY 1"
+        )
+
+        def shared_by(*processes: int) -> Callable[[], bool]:
+            return lambda: {process for process, _ in rows(book, latest)} == set(processes)
+
+        first, second = fleet.start(), fleet.start()
+        until(shared_by(first, second), "two share the sites")
+        third = fleet.start()
+        until(shared_by(first, second, third), "three share the sites")
+        fleet.stop(first, signal.SIGKILL)
+        until(shared_by(second, third), "the sites of the first go elsewhere")
+        with sqlite3.connect(book, timeout=10) as database:
+            database.execute("INSERT INTO sites (name, pages) VALUES ('new.example', 10)")
+        until(lambda: bool(rows(book, "SELECT id FROM visits WHERE site = 'new.example'")), "a new site is visited")
+        fleet.stop(second, signal.SIGINT)
+        until(shared_by(third), "one has all")
+    visits = rows(book, "SELECT site, token, process FROM visits ORDER BY id")
+    owners: dict[tuple[int, int], int] = {}
+    newest: dict[int, int] = {}
+    for site, token, process in visits:
+        assert owners.setdefault((site, token), process) == process, "two crawlers at one token"
+        assert token >= newest.get(site, 0)
+        newest[site] = token
+
+
+@pytest.mark.parametrize(("options", "rebalances"), [([], range(1)), (["--dynamic"], range(3, 7))])
+def test_rolling_deployment(servers: str, options: list[str], rebalances: range) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "rolling_deployment.py"), "--servers", servers, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=os.environ,
+    )
+    assert int(ran.stdout.rsplit(": ", 1)[1]) in rebalances, ran.stdout
+
+
+def test_a_wrong_address_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "cron_once.py"), "--servers", "127.0.0.1:1"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert "127.0.0.1:1" in ran.stderr
