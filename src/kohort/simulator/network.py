@@ -79,7 +79,7 @@ class Link:
         self._there_at: Millis = 0
         self._back_at: Millis = 0
         self._attached = False
-        world.after(1, self._connect)
+        world.after(world.latency_ms, self._connect)
 
     @property
     def random(self) -> Random:
@@ -161,7 +161,7 @@ class Link:
     def _delay(self) -> Millis:
         if self._happens(self._faults.delay):
             return self.random.randrange(5, 2_000)
-        return 1
+        return self.world.latency_ms
 
     def _lose_silently(self) -> None:
         self.world.tell(self.owner.name, "connection half open from here on")
@@ -227,4 +227,4 @@ class Link:
     def disconnect(self) -> None:
         """The server closes the connection, or is gone."""
         self._detach()
-        self.world.after(1, self.break_off)
+        self.world.after(self.world.latency_ms, self.break_off)

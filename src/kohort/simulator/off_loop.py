@@ -6,7 +6,7 @@ it fails now and then while there are faults.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from kohort.broker.turn import HandedOut, TaskDone
@@ -15,7 +15,7 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 from kohort.coordinator.events import AssignmentMade, PatternsAsked, PatternsResolved, Task
 from kohort.coordinator.patterns import resolved
-from kohort.simulator.world import World
+from kohort.simulator.world import Millis, World
 
 
 class Plugin:
@@ -31,15 +31,17 @@ ASSIGNORS = {**BUILT_IN, Plugin.name: Plugin()}
 
 
 class OffLoop:
-    def __init__(self, world: World, done: Callable[[TaskDone, int], None]) -> None:
+    def __init__(self, world: World, done: Callable[[TaskDone, int], None], delays_ms: Sequence[Millis]) -> None:
+        """`delays_ms`: how long a task may take."""
         self._world = world
         self._done = done
+        self._delays_ms = delays_ms
         self._random: Random = world.random("tasks")
 
     def start(self, handed_out: HandedOut, life: int) -> None:
         """`life`: of the server; what comes in another one is not heard."""
         done = TaskDone(handed_out.shard, self._outcome(handed_out.task))
-        self._world.after(self._random.choice((1, 1, 30, 400, 3_000)), self._done, done, life)
+        self._world.after(self._random.choice(self._delays_ms), self._done, done, life)
 
     def _outcome(self, task: Task) -> AssignmentMade | PatternsResolved:
         if isinstance(task, PatternsAsked):

@@ -24,6 +24,8 @@ HELD_CLIENT = ApiVersionsRequest(client_software_name="apache-kafka-java", clien
 
 class Participant(Actor):
     membership: Membership | ConsumerMembership
+    greeting = HELD_CLIENT
+    """What it tells the server of its software, if its option is `held`."""
 
     def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
         super().__init__(world, process, faults, name)
@@ -151,7 +153,7 @@ class Participant(Actor):
         self.drop_coordinator()  # as clients do: what still travels there must not come behind what follows here
         self._link = self.connect(coordinator.node_id)
         if self.options.get("held"):
-            self._link.ask(HELD_CLIENT, 3)
+            self._link.ask(self.greeting, 3)
         self.membership.coordinator_found(self.world.now)
         self.act()
 

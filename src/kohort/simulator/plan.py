@@ -92,6 +92,8 @@ class Plan:
     """How long there are faults; then everything is healed."""
     steps: int = 200_000
     """At most so many things happen."""
+    task_delays_ms: tuple[Millis, ...] = (1, 1, 30, 400, 3_000)
+    """How long the server's work beside its turns may take."""
 
     def lines(self) -> list[str]:
         """The plan for people."""

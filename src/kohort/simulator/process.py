@@ -7,34 +7,57 @@ replay of the disk, with a wall clock that may have been set meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.turn import Arrived, ConnectionId, Send, Shutdown, TaskDone, Turn
+from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
 from kohort.config import Config
-from kohort.simulator.checkers import Checkers
+from kohort.simulator.checkers import Answer, Checkers
 from kohort.simulator.disk import Disk, Fate
 from kohort.simulator.network import Asked, Link
 from kohort.simulator.off_loop import ASSIGNORS, OffLoop
 from kohort.simulator.plan import Plan
 from kohort.simulator.world import START_MS, Millis, Violation, World
+from kohort.storage.protocol import Operation
 
 PORT = 9092
 
 
+class Onlooker(Protocol):
+    """Who sees all that the server is given and gives: the checkers, or somebody who measures."""
+
+    def started(self, broker: Broker) -> None: ...
+
+    def died(self) -> None: ...
+
+    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None: ...
+
+    def decided(self, broker: Broker) -> None: ...
+
+    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None: ...
+
+    def answers(self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]) -> list[Answer]: ...
+
+    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None: ...
+
+
 class Process:
-    def __init__(self, world: World, plan: Plan) -> None:
+    def __init__(self, world: World, plan: Plan, onlooker: Onlooker | None = None) -> None:
+        """`onlooker`: the checkers of everything, when left out."""
         listeners = ",".join(f"127.0.0.1:{PORT + index}" for index in range(plan.brokers))
         self.config = Config(brokers=plan.brokers, listeners=listeners, **plan.config)
         self.world = world
         self.disk = Disk(plan.faults, world.random("disk"))
-        self.checkers = Checkers(world, self.config, self.disk.storage)
+        self.onlooker: Onlooker = onlooker or Checkers(world, self.config, self.disk.storage)
         self.broker: Broker | None = None
         self.links: dict[ConnectionId, Link] = {}
         self.half_open: list[Link] = []
         self.lives = 0
         self.paused_until: Millis = 0
         self._plan = plan
-        self._off_loop = OffLoop(world, self._task_done)
+        self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
         self._random = world.random("process")
         self._arrived: list[Arrived] = []
         self._asked: list[Asked] = []
@@ -45,6 +68,11 @@ class Process:
         self._clock_offset: Millis = 0
         self._last_connection = 0
         self._stop_after_turn = False
+
+    @property
+    def checkers(self) -> Checkers:
+        assert isinstance(self.onlooker, Checkers), "this run is not checked"
+        return self.onlooker
 
     @property
     def up(self) -> bool:
@@ -76,13 +104,13 @@ class Process:
             assignors=ASSIGNORS,
         )
         self.world.tell("server", f"starts, life {self.lives}")
-        self.checkers.started(self.broker)
+        self.onlooker.started(self.broker)
         self._due = self._under_way = self._stop_after_turn = False
         self._timer_at = None
         self._wake()
 
-    def crash(self, why: str) -> None:
-        """The process is gone at once; what it had not committed never was."""
+    def crash(self, why: str, down_ms: Millis | None = None) -> None:
+        """The process is gone at once, for so long; what it had not committed never was."""
         if self.broker is None:
             return
         self.world.tell("server", f"dies: {why}")
@@ -93,10 +121,11 @@ class Process:
         for link in links.values():
             link.outstanding.clear()
             link.disconnect()
-        self.checkers.died()
+        self.onlooker.died()
         if self.world.scribe is not None:
             self.world.scribe.happened(self.world.now, "restart")
-        down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
+        if down_ms is None:
+            down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
         self.world.after(down_ms, self.start)
 
     def stop(self) -> None:
@@ -140,12 +169,12 @@ class Process:
         self._under_way = True
         arrived, self._arrived = self._arrived, []
         asked, self._asked = self._asked, []
-        self.checkers.turn_begins(self.broker, arrived, asked)
+        self.onlooker.turn_begins(self.broker, arrived, asked)
         try:
             turn = self.broker.step(arrived, self.clock())
         except Exception as error:
             raise Violation("the server never fails", f"{type(error).__name__}: {error}") from error
-        self.checkers.decided(self.broker)
+        self.onlooker.decided(self.broker)
         if not turn.operations:
             self._deliver(turn, life)
             return
@@ -162,7 +191,7 @@ class Process:
             self.disk.commit(turn.operations)
         except Exception as error:
             raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
-        self.checkers.committed(self.broker, turn.operations)
+        self.onlooker.committed(self.broker, turn.operations)
         if fate is Fate.UNHEARD:
             self.crash(fate.value)
             return
@@ -170,7 +199,7 @@ class Process:
 
     def _deliver(self, turn: Turn, life: int) -> None:
         assert self.broker is not None
-        answers = self.checkers.answers(self.broker, self.links, turn.releases)
+        answers = self.onlooker.answers(self.broker, self.links, turn.releases)
         for link, asked, response in answers:
             link.release(asked, response)
         for release in turn.releases:
@@ -179,7 +208,7 @@ class Process:
             elif (link_ := self.links.get(release.connection)) is not None:
                 self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
                 link_.disconnect()
-        self.checkers.turn_ends(self.broker, self.links)
+        self.onlooker.turn_ends(self.broker, self.links)
         for handed_out in turn.tasks:
             self._off_loop.start(handed_out, life)
         if self._stop_after_turn and not self.broker.busy and self.broker.next_deadline() is None:

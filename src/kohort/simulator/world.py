@@ -43,6 +43,8 @@ class World:
         self.now: Millis = 0
         self.healed = False
         """The faults are over: what is alive must become stable."""
+        self.latency_ms: Millis = 1
+        """Of a message, one way, where nothing delays it."""
         self.topics: dict[str, int] = {}
         """Topics that the clients know, with their partitions."""
         self.events = 0

@@ -1,0 +1,94 @@
+"""A member of the consumer protocol (KIP-848): partition by partition, by the client library's own membership."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kohort.client.consumer_membership import (
+    Added,
+    ConsumerMembership,
+    ConsumerSettings,
+    Lost,
+    Partitions,
+    Phase,
+    Revoke,
+    Subscription,
+)
+from kohort.client.membership import Ask, Ended, FindCoordinator
+from kohort.simulator.sizing.worker import Worker
+
+HEARTBEAT_VERSION = 1
+
+
+class ConsumerWorker(Worker):
+    membership: ConsumerMembership
+
+    def join(self) -> None:
+        point = self.point
+        settings = ConsumerSettings(
+            self.group,
+            str(UUID(int=self.random.getrandbits(128), version=4)),
+            instance_id=self.instance,
+            server_assignor=point.assignor,
+            rebalance_timeout_ms=point.rebalance_ms,
+            session_timeout_ms=point.session_ms,
+        )
+        self.membership = ConsumerMembership(settings, Subscription(tuple(self.topics.sizes)))
+        self.membership.join(self.world.now)
+        self.act()
+
+    def epoch(self) -> int:
+        return self.membership.epoch
+
+    def member_id(self) -> str:
+        return self.membership.settings.member_id
+
+    @property
+    def content(self) -> bool:
+        return self.running and self.membership.phase is Phase.MEMBER
+
+    def say_goodbye(self, *, static_too: bool) -> None:
+        self.membership.leave(self.world.now, static_too=static_too)
+
+    def commit_refused(self, error: int, epoch: int) -> None:
+        self.membership.commit_answered(error, epoch, self.world.now)
+        self.act()
+
+    def act(self) -> None:
+        for action in self.membership.take():
+            match action:
+                case Ask():
+                    self.send(action.request, HEARTBEAT_VERSION, action.number)
+                case FindCoordinator():
+                    self.drop_coordinator()
+                    self.find()
+                case Added():
+                    self.at_poll(self._take, self.membership, action.partitions)
+                case Revoke():
+                    self.at_poll(self._give_up, self.membership, action.partitions)
+                case Lost():
+                    self.forget()
+                case Ended():
+                    self.over(action.error)
+                    return
+        self.plan_wake()
+
+    def _take(self, membership: ConsumerMembership, partitions: Partitions) -> None:
+        if membership is self.membership:
+            self.take_on(self._places(partitions & membership.owned))
+
+    def _give_up(self, membership: ConsumerMembership, partitions: Partitions) -> None:
+        if membership is not self.membership or not partitions <= membership.owned:
+            return
+        places = self._places(partitions)
+        stopped = self.stop_work(places)
+        self.given.difference_update(places)
+        self.commit_then(stopped, lambda: self._gave_up(membership, partitions))
+
+    def _gave_up(self, membership: ConsumerMembership, partitions: Partitions) -> None:
+        if membership is self.membership and partitions <= membership.owned:
+            membership.revoked(self.world.now)
+            self.act()
+
+    def _places(self, partitions: Partitions) -> list[int]:
+        return sorted(self.topics.place_by_id(topic_id, index) for topic_id, index in partitions)

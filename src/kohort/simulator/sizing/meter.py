@@ -1,0 +1,111 @@
+"""The onlooker that measures: what the coordinator is asked, what it writes, and what processor time that takes.
+
+Virtual time and processor time are two things. Requests, records and bytes happen in virtual time and are the same for
+the same seed. `cpu_ns` is measured, of this process on this machine: the time in `Broker.step`, that is from the frames
+of a turn to its answers' bytes (decoding, groups, records, encoding), without sockets, disk and the simulation itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.broker.broker import Broker
+from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.turn import Arrived, ConnectionId, Release, Send
+from kohort.simulator.checkers import response_of
+from kohort.simulator.network import Asked, Link
+from kohort.storage.protocol import Append, Operation
+from kohort.wire.codec import decode
+from kohort.wire.framing import read_response_header
+from kohort.wire.schema import schema_of
+
+HEARTBEATS = ("Heartbeat", "ConsumerGroupHeartbeat")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    requests: int
+    heartbeats: int
+    records: int
+    """Appended to `__consumer_offsets`, the journal's not among them."""
+    record_bytes: int
+    """Of their batches."""
+    sent_bytes: int
+    cpu_ns: int
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self._records = self._record_bytes = self._sent_bytes = 0
+        self._cpu_ns = 0
+        self._step_began = 0
+
+    def load(self) -> Load:
+        """Since the last `reset`."""
+        return Load(
+            self.requests.total(),
+            sum(self.requests[name] for name in HEARTBEATS),
+            self._records,
+            self._record_bytes,
+            self._sent_bytes,
+            self._cpu_ns,
+        )
+
+    def reset(self) -> None:
+        self.requests.clear()
+        self._records = self._record_bytes = self._sent_bytes = self._cpu_ns = 0
+
+    # -- as an onlooker
+
+    def started(self, broker: Broker) -> None:
+        pass
+
+    def died(self) -> None:
+        pass
+
+    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None:
+        for request in asked:
+            self.requests[type(request.request).__name__.removesuffix("Request")] += 1
+        self._step_began = time.thread_time_ns()
+
+    def decided(self, broker: Broker) -> None:
+        self._cpu_ns += time.thread_time_ns() - self._step_began
+
+    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None:
+        topic = broker.state.catalog.topics.get(OFFSETS_TOPIC)
+        for operation in operations:
+            if isinstance(operation, Append) and topic is not None and operation.log.topic_id == topic.topic_id:
+                for batch in operation.batches:
+                    self._records += batch.last_offset - batch.base_offset + 1
+                    self._record_bytes += len(batch.data)
+
+    def answers(
+        self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]
+    ) -> list[tuple[Link, Asked, Any]]:
+        found = []
+        for release in releases:
+            if not isinstance(release, Send):
+                continue
+            self._sent_bytes += len(release.data)
+            link = links.get(release.connection)
+            if link is not None:
+                asked = link.outstanding.popleft()
+                found.append((link, asked, _decoded(asked, release.data)))
+        return found
+
+    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None:
+        pass
+
+
+def _decoded(asked: Asked, data: bytes) -> Any:
+    kind = response_of(type(asked.request))
+    schema = schema_of(kind)
+    assert schema.api_key is not None
+    frame = data[4:]
+    _, start = read_response_header(frame, flexible=asked.version in schema.flexible, api_key=schema.api_key)
+    return decode(kind, asked.version, frame, start)

@@ -1,0 +1,214 @@
+"""One point of a grid: a group, how its members are run, and what happens to it. All of it is data.
+
+What a protocol does not have is set to its neutral value (`normal`), so that points which mean the same are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+Millis = int
+
+EAGER, COOPERATIVE, CONSUMER = "eager", "cooperative", "consumer"
+
+ASSIGNORS: dict[str, tuple[str, ...]] = {
+    EAGER: ("range", "roundrobin", "sticky"),
+    COOPERATIVE: ("cooperative-sticky",),
+    CONSUMER: ("uniform", "range", "rack", "lag"),
+}
+"""Protocol: its assignors, the usual one first. Those of the classic protocols run in a member, the others on the
+server."""
+
+PROTOCOLS = {
+    EAGER: "classic, eager: everybody stops, then joins (a global barrier)",
+    COOPERATIVE: "classic, cooperative: what moves is given up in one rebalance and taken in a second one",
+    CONSUMER: "KIP-848: the server hands over partition by partition",
+}
+
+PATTERNS = {
+    "steady": "nothing but the failure rate, for the time to observe",
+    "rolling": "every member is restarted, in batches, leaving in good order",
+    "rolling-static": "the same with static members (group.instance.id), which come back within their session",
+    "rolling-hold": "the same under a rollout hold, released when all are back (consumer protocol only)",
+    "stop-start": "all members stop together and start again together",
+    "scale-out": "so many members join, one after another",
+    "scale-in": "so many members leave, one after another",
+    "crash": "so many members are killed together and started again",
+    "zone": "so many members are killed together and stay away",
+    "flap": "one member is killed and started again, over and over, for the time to observe",
+    "failover": "the coordinator dies and starts again",
+}
+
+CLIENT_NAMES = ("java", "librdkafka")
+"""See clients.py."""
+
+HEARTBEAT_MS = {EAGER: 3_000, COOPERATIVE: 3_000, CONSUMER: 5_000}
+"""The defaults of Kafka's clients and server."""
+
+BOUNDS: dict[str, tuple[int, int]] = {
+    "members": (1, 100_000),
+    "partitions": (1, 1_000_000),
+    "topics": (1, 1_000),
+    "groups": (1, 100_000),
+    "handover": (0, 1_000_000),
+    "handover_interval_ms": (1, 3_600_000),
+    "count": (0, 100_000),
+    "batch": (0, 100_000),
+    "heartbeat_ms": (0, 600_000),
+    "session_ms": (1_000, 1_800_000),
+    "rebalance_ms": (1_000, 1_800_000),
+    "latency_ms": (1, 10_000),
+    "commit_ms": (100, 600_000),
+    "poll_ms": (0, 600_000),
+    "revoke_ms": (0, 600_000),
+    "start_ms": (0, 600_000),
+    "restart_ms": (0, 600_000),
+    "pause_ms": (0, 3_600_000),
+    "down_ms": (1, 600_000),
+    "observe_ms": (1_000, 86_400_000),
+}
+
+
+class BadPoint(ValueError):
+    """A field has a value that makes no sense; the message names it and says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    members: int = 10
+    """Of each group."""
+    partitions: int = 60
+    """In all, over the topics; each group reads them all."""
+    topics: int = 1
+    groups: int = 1
+    """How many such groups there are; they share nothing but the coordinator."""
+    protocol: str = CONSUMER
+    assignor: str = ""
+    """Empty: the protocol's usual one."""
+    pushed: bool = True
+    """Whether the server holds heartbeats (`group.heartbeat.hold.enable`)."""
+    handover: int = 0
+    """Consumer protocol: how many partitions move at a time to members that have just joined; 0: all."""
+    handover_interval_ms: Millis = 1_000
+    pattern: str = "rolling"
+    count: int = 0
+    """Of scale-out, scale-in, crash and zone: how many members; 0: a tenth, one at least (zone: a third)."""
+    batch: int = 0
+    """Of a rolling restart: how many members at a time; 0: a tenth, one at least."""
+    client: str = "java"
+    """Whose members they are: java or librdkafka (see clients.py)."""
+    heartbeat_ms: Millis = 0
+    """0: the default, 3 s of classic members and 5 s of the consumer protocol."""
+    session_ms: Millis = 45_000
+    rebalance_ms: Millis = 300_000
+    """Within it a member gives up what it is told to (max.poll.interval.ms)."""
+    latency_ms: Millis = 1
+    """Of the network, one way."""
+    commit_ms: Millis = 5_000
+    """How often a member commits (auto.commit.interval.ms)."""
+    poll_ms: Millis = 100
+    """How long a member works on what one poll gave it; only between polls it gives up and takes partitions."""
+    revoke_ms: Millis = 0
+    """How long it takes to give partitions up, besides the commit (the callback)."""
+    start_ms: Millis = 0
+    """How long until a partition that a member got is worked on, besides the client's own time (state, caches)."""
+    restart_ms: Millis = 5_000
+    """How long a member's process is away when it is restarted."""
+    pause_ms: Millis = 10_000
+    """Between two steps of a deployment."""
+    down_ms: Millis = 3_000
+    """How long the coordinator is away in a failover."""
+    crashes_per_hour: float = 0.0
+    """Failure rate of each group: a member's process dies and is started again."""
+    restarts_per_hour: float = 0.0
+    """The same in good order."""
+    observe_ms: Millis = 120_000
+    """How long a pattern without an end of its own is watched."""
+
+    # -- what follows from them
+
+    @property
+    def static(self) -> bool:
+        return self.pattern == "rolling-static"
+
+    @property
+    def interval_ms(self) -> Millis:
+        return self.heartbeat_ms or HEARTBEAT_MS[self.protocol]
+
+    @property
+    def batch_size(self) -> int:
+        return min(self.batch or max(1, self.members // 10), self.members)
+
+    @property
+    def affected(self) -> int:
+        """How many members come or go, of the patterns that ask for a number."""
+        if self.count:
+            return self.count
+        return max(1, self.members // 3) if self.pattern == "zone" else max(1, self.members // 10)
+
+    def label(self) -> str:
+        """Protocol and settings, for people."""
+        words = [self.protocol]
+        if self.assignor != ASSIGNORS[self.protocol][0]:
+            words.append(self.assignor)
+        if self.pushed:
+            words.append("pushed")
+        if self.handover:
+            words.append(f"gradual {self.handover}/{self.handover_interval_ms / 1000:g} s")
+        return ", ".join(words)
+
+
+def normal(point: Point) -> Point:
+    """The point with everything filled in that it leaves open. Raises BadPoint."""
+    _check(point)
+    usual = point.assignor or ASSIGNORS[point.protocol][0]
+    point = replace(point, assignor=usual, heartbeat_ms=point.interval_ms)
+    if point.protocol != CONSUMER or not point.handover:
+        point = replace(point, handover=0, handover_interval_ms=1_000)
+    return point
+
+
+def _check(point: Point) -> None:
+    for name, (low, high) in BOUNDS.items():
+        value = getattr(point, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadPoint(f"{name}: {value!r} is no whole number")
+        if not low <= value <= high:
+            raise BadPoint(f"{name}: {value} is not between {low} and {high}")
+    for name in ("crashes_per_hour", "restarts_per_hour"):
+        rate = getattr(point, name)
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 100_000:
+            raise BadPoint(f"{name}: {rate!r} is no number between 0 and 100000")
+    if not isinstance(point.pushed, bool):
+        raise BadPoint(f"pushed: {point.pushed!r} is neither true nor false")
+    for name, known in (("protocol", tuple(PROTOCOLS)), ("pattern", tuple(PATTERNS)), ("client", CLIENT_NAMES)):
+        if getattr(point, name) not in known:
+            raise BadPoint(f"{name}: {getattr(point, name)!r} is none of {', '.join(known)}")
+    if point.assignor and point.assignor not in ASSIGNORS[point.protocol]:
+        raise BadPoint(
+            f"assignor: {point.protocol} has no {point.assignor!r}, only {', '.join(ASSIGNORS[point.protocol])}"
+        )
+    if point.topics > point.partitions:
+        raise BadPoint(f"topics: {point.topics} topics cannot share {point.partitions} partitions")
+    if point.session_ms <= point.interval_ms:
+        raise BadPoint(f"session_ms: {point.session_ms} must be more than heartbeat_ms ({point.interval_ms})")
+    if point.pattern in ("scale-in", "zone", "crash") and point.affected > point.members - (point.pattern != "crash"):
+        raise BadPoint(f"count: {point.affected} of {point.members} members are too many for {point.pattern}")
+    if point.pattern == "rolling-hold" and point.protocol != CONSUMER:
+        raise BadPoint("pattern: a rollout hold is for the consumer protocol only")
+
+
+FIELDS: dict[str, type] = {
+    field.name: {"int": int, "Millis": int, "float": float, "bool": bool, "str": str}[str(field.type)]
+    for field in fields(Point)
+}
+"""Name of a field: the type of its value."""
+
+
+def point_of(values: dict[str, Any]) -> Point:
+    """From names and values. Raises BadPoint."""
+    for name in values:
+        if name not in FIELDS:
+            raise BadPoint(f"{name}: there is no such setting; there are {', '.join(FIELDS)}")
+    return normal(Point(**values))

@@ -1,0 +1,242 @@
+"""What members of both kinds of protocols do alike: work on partitions, commit, and come and go as processes do.
+
+A member learns what is given to it and what is to be given up only between two polls (`at_poll`), while it works on
+anything. For new partitions it asks where the group stands, and after the client's own time and `start_ms` it works on
+them. It commits everything now and then, and what it gives up right before that; only then it lets go.
+
+Everything that waits carries the life that it belongs to: a process that was killed and started again is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from kohort.simulator.participant import Participant
+from kohort.simulator.plan import Faults
+from kohort.simulator.process import Process
+from kohort.simulator.sizing.board import Board
+from kohort.simulator.sizing.clients import CLIENTS
+from kohort.simulator.sizing.point import Point
+from kohort.simulator.sizing.topics import Topics
+from kohort.simulator.world import Millis, World
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+COMMIT_VERSION = FETCH_VERSION = 9
+"""The newest with names of topics."""
+ASK_AGAIN_MS = 2_000
+COMMIT_WITHIN_MS = 5_000
+"""A commit before giving up is not waited for any longer."""
+AGAIN_MS = 500
+"""A process whose membership ended with an error begins anew after this time."""
+FAULTLESS = Faults()
+
+
+class Worker(Participant):
+    def __init__(
+        self, world: World, process: Process, point: Point, topics: Topics, board: Board, group: str, number: int
+    ) -> None:
+        name = f"{group}-{number}"
+        options = {"group": group, "held": True, "instance": name if point.static else None, "life": "asked"}
+        super().__init__(world, process, FAULTLESS, name, options)
+        self.point = point
+        self.board = board
+        self.topics = topics
+        self.client = CLIENTS[point.client]
+        self.greeting = self.client.greeting
+        self.wanted = False
+        """Whether its process is to run."""
+        self.given: set[int] = set()
+        """Partitions that are its own, worked on or about to be."""
+        self.works_on: set[int] = set()
+
+    def epoch(self) -> int:
+        """What its commits show."""
+        raise NotImplementedError
+
+    def member_id(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def content(self) -> bool:
+        """It is a member, and no rebalance is under way for it."""
+        raise NotImplementedError
+
+    # -- its life
+
+    def come(self) -> None:
+        """Its process starts."""
+        self.wanted = True
+        self.revive()
+
+    def begin(self) -> None:
+        self.join()
+        self.soon(self.random.randrange(1, self.point.commit_ms + 1), self._commit_all, self.lives)
+
+    def join(self) -> None:
+        """Make the membership, and join."""
+        raise NotImplementedError
+
+    def scatter(self) -> None:
+        """Heartbeat at another moment of the interval than the others."""
+
+    def go(self) -> None:
+        """Its process ends in good order: it stops work, commits, leaves."""
+        self.wanted = False
+        if self.running:
+            places = self.stop_work(self.works_on)
+            self.commit_then(places, self._leave)
+
+    def _leave(self) -> None:
+        self.say_goodbye(static_too=False)
+        self.act()
+
+    def kill(self) -> None:
+        self.wanted = False
+        self.die()
+
+    def forget(self) -> None:
+        self.stop_work(self.works_on)
+        self.given.clear()
+
+    def over(self, error: int) -> None:
+        super().over(error)
+        if self.wanted:
+            self.world.after(AGAIN_MS, self._again)
+
+    def _again(self) -> None:
+        if self.wanted:
+            self.revive()
+
+    # -- between polls
+
+    def at_poll(self, action: Callable[..., None], *arguments: Any) -> None:
+        """When the member polls next: at once while it has nothing to work on."""
+        wait = self.random.randint(0, self.point.poll_ms) if self.works_on else 0
+        self.later(wait, action, *arguments)
+
+    def later(self, delay: Millis, action: Callable[..., None], *arguments: Any) -> None:
+        """In this life only."""
+        self.soon(delay, self._in_life, self.lives, action, arguments)
+
+    def _in_life(self, life: int, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if life == self.lives:
+            action(*arguments)
+
+    # -- work
+
+    def take_on(self, places: Iterable[int]) -> None:
+        """They are its own: ask where the group stands, then work on them."""
+        new = sorted(set(places) - self.given)
+        self.given.update(new)
+        self._ask_positions(tuple(new))
+
+    def stop_work(self, places: Iterable[int]) -> tuple[int, ...]:
+        """Those that it worked on, of these."""
+        stopped = tuple(sorted(self.works_on.intersection(places)))
+        for place in stopped:
+            self.works_on.discard(place)
+            self.board.stops(place, self.name)
+        return stopped
+
+    def _ask_positions(self, places: tuple[int, ...]) -> None:
+        places = tuple(place for place in places if place in self.given and place not in self.works_on)
+        if not places:
+            return
+        topics = tuple(
+            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+            for topic, indexes in self.topics.by_topic(places)
+        )
+        asked = OffsetFetchRequestGroup(group_id=self.group, topics=topics)
+        answered = partial(self._positions_known, self.lives, places)
+        self.send(OffsetFetchRequest(groups=(asked,)), FETCH_VERSION, answered)
+        self.later(ASK_AGAIN_MS + self.client.first_record_ms + self.point.start_ms, self._ask_positions, places)
+
+    def _positions_known(self, life: int, places: tuple[int, ...], response: OffsetFetchResponse) -> None:
+        if life == self.lives and not response.groups[0].error_code:
+            self.later(self.client.first_record_ms + self.point.start_ms, self._first_records, places)
+
+    def _first_records(self, places: tuple[int, ...]) -> None:
+        for place in places:
+            if place in self.given and place not in self.works_on:
+                self.works_on.add(place)
+                self.board.starts(place, self.name)
+
+    # -- commits
+
+    def _commit_all(self, life: int) -> None:
+        if life != self.lives:
+            return
+        if self.works_on:
+            self._commit(tuple(sorted(self.works_on)))
+        self.soon(self.point.commit_ms, self._commit_all, life)
+
+    def commit_then(self, places: tuple[int, ...], action: Callable[[], None]) -> None:
+        """Commit what was done on these, and go on with the answer, or without it after a while."""
+        done: list[bool] = []
+
+        def once() -> None:
+            if not done:
+                done.append(True)
+                action()
+
+        if not places or self._link is None:
+            once()
+            return
+        self._commit(places, lambda: self.later(self.point.revoke_ms, once))
+        self.later(COMMIT_WITHIN_MS + self.point.revoke_ms, once)
+
+    def _commit(self, places: tuple[int, ...], then: Callable[[], None] | None = None) -> None:
+        now = self.world.now
+        topics = tuple(
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=now) for index in indexes
+                ),
+            )
+            for topic, indexes in self.topics.by_topic(places)
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.epoch(),
+            member_id=self.member_id(),
+            group_instance_id=self.instance,
+            topics=topics,
+        )
+        self.send(request, COMMIT_VERSION, partial(self._committed, self.lives, places, now, self.epoch(), then))
+
+    def _committed(
+        self,
+        life: int,
+        places: tuple[int, ...],
+        up_to: Millis,
+        epoch: int,
+        then: Callable[[], None] | None,
+        response: OffsetCommitResponse,
+    ) -> None:
+        errors = {partition.error_code for topic in response.topics for partition in topic.partitions}
+        if errors == {0}:
+            for place in places:
+                self.board.committed(place, up_to)
+        if life != self.lives:
+            return
+        if errors != {0}:
+            self.commit_refused(max(errors), epoch)
+        if then is not None and life == self.lives:
+            then()
+
+    def commit_refused(self, error: int, epoch: int) -> None:
+        raise NotImplementedError

@@ -1,0 +1,182 @@
+"""Measured groups: properties that must hold, whatever the figures are; the same seed gives the same figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.simulator.sizing import Measures, Point, run
+from kohort.simulator.sizing.point import ASSIGNORS, PATTERNS
+
+SRC = Path(__file__).parents[2] / "src"
+SEEDS = range(2)
+TIMED = {"cpu_ms"}
+
+
+def figures(measures: Measures) -> dict[str, Any]:
+    """All that the seed decides."""
+    return {name: value for name, value in measures.row().items() if name not in TIMED}
+
+
+def total(field: str, **point: Any) -> float:
+    return sum(getattr(run(Point(**point), seed), field) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("protocol", ASSIGNORS)
+def test_every_pattern_ends_with_every_partition_at_work(protocol: str, pattern: str) -> None:
+    if pattern == "rolling-hold" and protocol != "consumer":
+        pytest.skip("a rollout hold is for the consumer protocol only")
+    measures = run(Point(members=6, partitions=18, protocol=protocol, pattern=pattern), 1)
+    assert measures.settled
+    assert measures.moves >= measures.needed_moves
+    assert measures.cpu_ms > 0
+    assert measures.requests > measures.heartbeats > 0
+    assert (measures.disturbances > 0) == (pattern != "steady")
+
+
+@pytest.mark.parametrize("assignor", [(p, a) for p, names in ASSIGNORS.items() for a in names])
+def test_every_assignor(assignor: tuple[str, str]) -> None:
+    protocol, name = assignor
+    point = Point(members=5, partitions=20, topics=2, protocol=protocol, assignor=name, pattern="scale-out")
+    assert run(point, 2).settled
+
+
+@pytest.mark.parametrize("client", ["java", "librdkafka"])
+def test_a_barrier_pauses_what_a_hand_over_does_not(client: str) -> None:
+    """One newcomer: eager stops everything, the others what moves."""
+    point: dict[str, Any] = {"members": 10, "partitions": 60, "pattern": "scale-out", "count": 1, "client": client}
+    paused = {protocol: run(Point(protocol=protocol, **point), 3) for protocol in ASSIGNORS}
+    assert paused["eager"].partitions_paused == 60
+    for protocol in ("cooperative", "consumer"):
+        assert paused[protocol].partitions_paused == paused[protocol].needed_moves == 5
+        assert paused[protocol].paused_ms < paused["eager"].paused_ms
+    assert paused["consumer"].moves == 5
+
+
+def test_a_rolling_restart_pauses_least_where_the_server_hands_over() -> None:
+    paused = {
+        protocol: total("paused_ms", members=6, partitions=36, protocol=protocol, pattern="rolling")
+        for protocol in ASSIGNORS
+    }
+    assert paused["consumer"] < paused["cooperative"] < paused["eager"]
+
+
+def test_what_is_pushed_is_faster_than_what_is_polled() -> None:
+    point: dict[str, Any] = {"members": 6, "partitions": 36, "pattern": "rolling"}
+    pushed, polled = (total("stable_ms", pushed=pushed, **point) for pushed in (True, False))
+    assert pushed < polled / 2
+    pushed, polled = (total("paused_ms", pushed=pushed, **point) for pushed in (True, False))
+    assert pushed < polled
+
+
+@pytest.mark.parametrize("protocol", ASSIGNORS)
+def test_static_members_come_back_within_their_session_without_a_rebalance(protocol: str) -> None:
+    point = Point(members=8, partitions=40, protocol=protocol, pattern="rolling-static")
+    assert point.restart_ms < point.session_ms
+    measures = run(point, 1)
+    assert measures.moves == 0
+    assert measures.partitions_paused == 40
+    assert measures.resumed == 40
+    if protocol != "consumer":  # whose epoch a static member's return raises
+        assert measures.rebalances == 0
+    beyond = run(replace(point, session_ms=6_000, restart_ms=9_000), 1)
+    assert beyond.moves > 0
+
+
+@pytest.mark.parametrize("at_most", [1, 2])
+def test_a_gradual_hand_over_moves_so_many_at_a_time(at_most: int) -> None:
+    interval_ms = 2_000
+    point = Point(members=3, partitions=24, pattern="scale-out", count=1, pause_ms=60_000)
+    gradual = replace(point, handover=at_most, handover_interval_ms=interval_ms)
+    whole, slow = run(point, 1), run(gradual, 1)
+    assert slow.moves == whole.moves == 6
+    assert slow.stable_ms >= (6 // at_most - 1) * interval_ms > whole.stable_ms
+    # Not all at once, and not all of them standing still while one moves.
+    assert slow.longest_pause_ms < slow.stable_ms / 2
+
+
+def test_who_dies_holds_up_everybody_behind_a_barrier_and_nobody_else_elsewhere() -> None:
+    """It starts again before its session is over: the eager group waits for the dead one, with everything stopped."""
+    paused = {
+        protocol: run(Point(members=10, partitions=60, protocol=protocol, pattern="crash", count=1), 1)
+        for protocol in ASSIGNORS
+    }
+    assert paused["eager"].partitions_paused == 60
+    for protocol in ("cooperative", "consumer"):
+        assert paused[protocol].paused_ms < paused["eager"].paused_ms / 5
+    for measures in paused.values():
+        assert measures.repeated_ms > 0  # what it had not committed
+
+
+def test_who_comes_back_under_its_own_name_is_not_waited_for() -> None:
+    crash = Point(members=10, partitions=60, pattern="crash", count=1)
+    dies = run(crash, 1)
+    assert dies.longest_pause_ms > crash.session_ms / 2
+    short = run(replace(crash, session_ms=10_000), 1)
+    assert short.longest_pause_ms < dies.longest_pause_ms
+
+
+def test_a_coordinator_that_fails_over_pauses_nothing() -> None:
+    for protocol in ASSIGNORS:
+        measures = run(Point(members=10, partitions=60, protocol=protocol, pattern="failover"), 1)
+        assert (measures.paused_ms, measures.moves, measures.rebalances) == (0, 0, 0), protocol
+
+
+def test_slow_members_hold_up_a_hand_over() -> None:
+    point = Point(members=6, partitions=36, pattern="scale-out", count=1)
+    quick, slow = run(point, 1), run(replace(point, poll_ms=8_000), 1)
+    assert slow.stable_ms > quick.stable_ms
+    revoke = run(replace(point, revoke_ms=4_000), 1)
+    assert revoke.paused_ms > quick.paused_ms + 3_000 * revoke.needed_moves
+
+
+def test_failures_by_the_hour() -> None:
+    calm = Point(members=5, partitions=20, pattern="steady", pushed=False, observe_ms=600_000)
+    assert run(calm, 1).paused_ms == 0
+    failing = run(replace(calm, crashes_per_hour=30.0), 1)
+    assert 1 <= failing.disturbances <= 15
+    assert failing.paused_ms > 0
+    assert failing.settled
+
+
+def test_groups_share_the_coordinator_and_nothing_else() -> None:
+    one = run(Point(members=4, partitions=8, pattern="scale-out", count=1), 1)
+    many = run(Point(members=4, partitions=8, groups=5, pattern="scale-out", count=1), 1)
+    assert many.settled
+    assert many.moves == 5 * one.moves
+    assert many.disturbances == 5
+    assert many.requests > 3 * one.requests
+
+
+def test_the_figures_depend_on_the_point_and_the_seed_alone() -> None:
+    program = (
+        "import json, sys\n"
+        "from kohort.simulator.sizing import Point, run\n"
+        "for protocol in ('eager', 'cooperative', 'consumer'):\n"
+        "    for seed in range(2):\n"
+        "        row = run(Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0), seed).row()\n"
+        "        del row['cpu_ms']\n"
+        "        print(json.dumps(row))\n"
+    )
+    seen = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SRC)}
+        found = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        seen.append([json.loads(line) for line in found.stdout.splitlines()])
+    here = [
+        figures(run(Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0), seed))
+        for protocol in ("eager", "cooperative", "consumer")
+        for seed in range(2)
+    ]
+    assert seen[0] == seen[1] == here
+    assert len({row["digest"] for row in here}) == len(here)
