@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kohort.client.blocking import BlockingCoordinator
+    from kohort.client.consumer import GroupConsumer
+    from kohort.client.consumer_blocking import BlockingGroupConsumer
     from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
     from kohort.client.election import Election, Term, lead
-    from kohort.client.errors import AuthenticationFailed, Closed, KafkaError, Misuse, ServerError
+    from kohort.client.errors import AuthenticationFailed, Closed, KafkaError, Misuse, NotOwned, ServerError
     from kohort.client.security import Security
     from kohort.client.sharding import Shard, Sharding, shards
     from kohort.client.tokens import GroupToken, LastingToken, Token
@@ -21,15 +23,18 @@ __all__ = [
     "NO_GENERATION",
     "AuthenticationFailed",
     "BlockingCoordinator",
+    "BlockingGroupConsumer",
     "Closed",
     "Coordinator",
     "Election",
     "Generation",
+    "GroupConsumer",
     "GroupToken",
     "JoinedMember",
     "KafkaError",
     "LastingToken",
     "Misuse",
+    "NotOwned",
     "Security",
     "ServerError",
     "Shard",
@@ -41,11 +46,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("AuthenticationFailed", "Closed", "KafkaError", "Misuse", "ServerError"), "errors"),
+    **dict.fromkeys(("AuthenticationFailed", "Closed", "KafkaError", "Misuse", "NotOwned", "ServerError"), "errors"),
     **dict.fromkeys(("Election", "Term", "lead"), "election"),
     **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "tokens"),
     **dict.fromkeys(("Shard", "Sharding", "shards"), "sharding"),
     "BlockingCoordinator": "blocking",
+    "BlockingGroupConsumer": "consumer_blocking",
+    "GroupConsumer": "consumer",
     "Security": "security",
 }
 

@@ -1,7 +1,8 @@
-"""A member of a group on an event loop: carries out what the sans-IO `Membership` asks for.
+"""A member of a group on an event loop: carries out what a sans-IO membership asks for, of either protocol.
 
 It sends requests and hands in their answers, looks for the coordinator, and wakes the membership when it is due. What
-the application has to know (LetGo, Assign, Assigned, Lost, Ended) goes to `tell`, at once and in order; what makes
+the application has to know (LetGo, Assign, Assigned, Lost, Ended; of a `ConsumerMembership` Added, Revoke and so on)
+goes to `tell`, at once and in order; what makes
 going on useless, to `give_up`. Everything runs in the loop's thread, between two awaits of anybody else.
 
 Heartbeats are timers of the loop, so they go on while the application awaits something and stop while it blocks. What
@@ -21,22 +22,23 @@ from functools import partial
 from typing import Any
 
 from kohort.client.async_connection import AsyncConnection
+from kohort.client.consumer_membership import ConsumerMembership
 from kohort.client.discovery import Address, Discovery
 from kohort.client.errors import KafkaError
-from kohort.client.membership import Ask, Assign, Assigned, Ended, FindCoordinator, LetGo, Lost, Membership, Millis
+from kohort.client.membership import Ask, FindCoordinator, Membership, Millis
 from kohort.wire.schemas.api_versions import LASTING_GENERATIONS
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-
-News = LetGo | Assign | Assigned | Lost | Ended
 
 ANSWERS: dict[type, type] = {
     JoinGroupRequest: JoinGroupResponse,
     SyncGroupRequest: SyncGroupResponse,
     HeartbeatRequest: HeartbeatResponse,
     LeaveGroupRequest: LeaveGroupResponse,
+    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
 }
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -54,11 +56,11 @@ class AsyncMember:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: Membership | ConsumerMembership,
         discovery: Discovery,
         *,
         bootstrap_timeout_ms: Millis,
-        tell: Callable[[News], None],
+        tell: Callable[[Any], None],
         give_up: Callable[[Exception], None],
     ) -> None:
         self.membership = membership
@@ -120,7 +122,7 @@ class AsyncMember:
         self._timer = None
         now = clock_ms()
         late = now - self._planned
-        if late > self.membership.settings.heartbeat_interval_ms:
+        if late > self.membership.heartbeat_interval_ms:
             log.warning(
                 "group %s: the event loop stood still for %d ms and no heartbeat was sent; "
                 "run what blocks in a thread (asyncio.to_thread)",

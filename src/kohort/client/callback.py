@@ -21,7 +21,7 @@ log = logging.getLogger("kohort.client")
 
 
 async def limited(
-    callback: Callable[..., Any], args: tuple[Any, ...], *, timeout_ms: int, session_ms: int, heartbeat_ms: int
+    callback: Callable[..., Any], args: tuple[Any, ...], *, timeout_ms: int | None, session_ms: int, heartbeat_ms: int
 ) -> Any:
     """What the callback returns, or what it awaits to return. Raises what it raises; TimedOut; Misuse."""
     name = callback.__name__
@@ -30,7 +30,7 @@ async def limited(
         result = callback(*args)
     if inspect.isawaitable(result):
         try:
-            async with asyncio.timeout(timeout_ms / 1000) as limit:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000) as limit:
                 result = await _watched(result, watch)
         except TimeoutError:
             if limit.expired():

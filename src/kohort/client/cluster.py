@@ -17,13 +17,15 @@ from typing import Literal, Self
 from kohort.client import configs, explanations, groups, leaders, token_topic, topics
 from kohort.client.configs import ConfigEntry, ResourceType
 from kohort.client.connection import Connection
+from kohort.client.errors import error_code
 from kohort.client.explanations import GroupExplanation
-from kohort.client.groups import Committed, GroupDescription, ListedGroup
+from kohort.client.groups import Committed, Committer, GroupDescription, ListedGroup
 from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.client.routing import Router, Timing
 from kohort.client.security import Security
 from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.errors import ErrorCode
 
 Moment = int | Literal["earliest", "latest", "max-timestamp"]
 """Milliseconds since 1970, or an end of the log."""
@@ -259,8 +261,19 @@ class Cluster:
         Possible while the group is empty; with members in it the coordinator answers UNKNOWN_MEMBER_ID.
         Raises ServerError, also OFFSET_METADATA_TOO_LARGE, INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
         """
-        values = {
-            partition: offset if isinstance(offset, Committed) else Committed(offset)
-            for partition, offset in offsets.items()
-        }
-        groups.commit(self._router, group_id, values)
+        groups.commit(self._router, group_id, _committed(offsets))
+
+    def commit_as(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | Committed], committer: Committer
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Commit offsets in the name of a member. Returns the partitions that were refused, and why.
+
+        UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID: the member does not own them
+        any more. REBALANCE_IN_PROGRESS: its next generation is on the way. STALE_MEMBER_EPOCH: its next epoch is.
+        """
+        refused = groups.commit_as(self._router, group_id, _committed(offsets), committer)
+        return {place: error_code(code) for place, code in refused.items()}
+
+
+def _committed(offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, Committed]:
+    return {place: offset if isinstance(offset, Committed) else Committed(offset) for place, offset in offsets.items()}

@@ -328,6 +328,11 @@ class ConsumerMembership:
         deadlines = (self._timeout_at, self._retry_at, heartbeat, doubt)
         return min((at for at in deadlines if at is not None), default=None)
 
+    @property
+    def heartbeat_interval_ms(self) -> Millis:
+        """What it was told last; a guess before it was told any."""
+        return self.interval_ms if self.interval_ms is not None else self.settings.session_timeout_ms // 3
+
     def trusted_until(self) -> Millis | None:
         """Up to here nobody else can own what this member owns. None while it owns nothing."""
         if not self.owned or self._assured_at is None:

@@ -98,6 +98,10 @@ class ServerError(KafkaError):
         return self.code.retriable
 
 
+class NotOwned(KafkaError):
+    """A partition does not belong to this member of the group, or not any more: somebody else may have it."""
+
+
 class Misuse(RuntimeError):
     """The library was called in a way that can never work: the program has to change."""
 

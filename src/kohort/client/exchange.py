@@ -92,6 +92,8 @@ class Exchange:
         self.api_versions: dict[int, VersionRange] = {}
         self.features: frozenset[str] = frozenset()
         """The names of the features that the broker supports."""
+        self.finalized: dict[str, int] = {}
+        """The cluster's finalized features (KIP-584): name, level."""
         self._correlation_ids = itertools.count(1)
 
     def version_of(self, request_class: type) -> int:
@@ -110,6 +112,14 @@ class Exchange:
                 f"this client speaks {schema.versions.first} to {schema.versions.last}"
             )
         return last
+
+    def serves(self, request_class: type) -> bool:
+        """Whether there is a version in common."""
+        try:
+            self.version_of(request_class)
+        except UnsupportedVersion:
+            return False
+        return True
 
     def question(self, message: Any, version: int | None = None) -> Question:
         """A request as it is sent; `version` None: the highest common one. Raises UnsupportedVersion."""
@@ -148,6 +158,7 @@ class Exchange:
             self._distrust(f"answered ApiVersions with error {answer.error_code}")
         self.api_versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in answer.api_keys}
         self.features = frozenset(feature.name for feature in answer.supported_features)
+        self.finalized = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def authenticate(self, sasl: Sasl, timeout_ms: int) -> Generator[Question, bytes, float | None]:
         """Prove who the client is, for the first time or again. Yields questions, wants their frames.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kohort.client.connection import Connection
-from kohort.client.errors import check, server_error
+from kohort.client.errors import check, error_code, server_error
 from kohort.client.leaders import by_topic
 from kohort.client.metadata import TopicPartition
 from kohort.client.routing import Router
@@ -294,11 +294,51 @@ def _committed_of_group(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """In whose name offsets are committed: a member at its generation (classic) or member epoch (KIP-848)."""
+
+    member_id: str
+    generation_id_or_epoch: int
+    instance_id: str | None = None
+
+
+NOBODY = Committer("", NO_GENERATION)
+
+
 def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-    request = OffsetCommitRequest(
+    """Commit without being a member. Raises ServerError."""
+    for (topic, index), code in commit_as(router, group_id, offsets, NOBODY).items():
+        raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}", _commit_hint(code))
+
+
+def commit_as(
+    router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
+) -> dict[TopicPartition, int]:
+    """What was refused, with its error code. What asking again cures is asked again; then it raises KafkaError."""
+    request = _commit_request(group_id, offsets, committer)
+
+    def ask(connection: Connection) -> dict[TopicPartition, int]:
+        answer = connection.request(request, OffsetCommitResponse)
+        rows = {
+            (topic.name, row.partition_index): row.error_code for topic in answer.topics for row in topic.partitions
+        }
+        for (topic, index), code in rows.items():
+            if code and error_code(code).retriable:
+                raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}")
+        return {place: code for place, code in rows.items() if code}
+
+    return router.at_coordinator(group_id, ask) if offsets else {}
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
+) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
         group_id=group_id,
-        generation_id_or_member_epoch=NO_GENERATION,
-        member_id="",
+        generation_id_or_member_epoch=committer.generation_id_or_epoch,
+        member_id=committer.member_id,
+        group_instance_id=committer.instance_id,
         topics=tuple(
             OffsetCommitRequestTopic(
                 name=topic,
@@ -315,17 +355,6 @@ def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Commi
             for topic, indexes in by_topic(offsets)
         ),
     )
-
-    def ask(connection: Connection) -> None:
-        answer = connection.request(request, OffsetCommitResponse)
-        for topic in answer.topics:
-            for row in topic.partitions:
-                if row.error_code:
-                    where = f"cannot commit {topic.name}-{row.partition_index} for group {group_id}"
-                    raise server_error(row.error_code, where, _commit_hint(row.error_code))
-
-    if offsets:
-        router.at_coordinator(group_id, ask)
 
 
 def _commit_hint(code: int) -> str | None:

@@ -26,6 +26,9 @@
 The first heartbeat goes out right after the sync, and the next one as soon as the coordinator has let go of one that it
 held: so there is always one that it can answer the moment that the group rebalances.
 
+Where `keeps` is on, the assignment stays this member's own over `let_go`: until Assigned brings the next one, or it is
+Lost, as it is when no JoinGroup is under way and the session is over.
+
 Where `rejoins` is off, a member that has lost its assignment goes OUTSIDE and waits for another `join`, as one does
 whose application wants a word before it takes part in a rebalance.
 
@@ -85,6 +88,8 @@ class Settings:
     retry_backoff_max_ms: Millis = 1_000
     rejoins: bool = True
     """Whether it joins again by itself when it has lost its assignment."""
+    keeps: bool = False
+    """Whether it goes on with its assignment while the group rebalances (KIP-429): until the next one, or Lost."""
 
 
 JOIN_MARGIN_MS = 5_000
@@ -267,7 +272,8 @@ class Membership:
     def let_go(self, now: Millis) -> None:
         """The application has stopped work on the assignment of the last LetGo. Ignored if that is over already."""
         if self.phase is Phase.LETTING_GO:
-            self._owned = None
+            if not self.settings.keeps:
+                self._owned = None
             self._enter(Phase.JOINING, now)
 
     def assign(self, generation_id: int, assignments: Mapping[str, bytes], now: Millis) -> None:
@@ -346,6 +352,9 @@ class Membership:
         """`next_deadline()` has come; too early does no harm."""
         if self._session_ends_at is not None and now >= self._session_ends_at:
             self._session_over(now)
+        kept_until = self._kept_until()
+        if kept_until is not None and now >= kept_until:
+            self._join_again("the coordinator was out of reach for as long as the session", now)
         if self._timeout_at is not None and now >= self._timeout_at:
             self.failed(now, chance)
         if self._retry_at is not None and now >= self._retry_at:
@@ -357,8 +366,12 @@ class Membership:
     def next_deadline(self) -> Millis | None:
         """When `wake` is due."""
         heartbeat = self._heartbeat_at if self._awaited is None and self._coordinator_known else None
-        deadlines = (self._session_ends_at, self._timeout_at, self._retry_at, heartbeat)
+        deadlines = (self._session_ends_at, self._kept_until(), self._timeout_at, self._retry_at, heartbeat)
         return min((at for at in deadlines if at is not None), default=None)
+
+    @property
+    def heartbeat_interval_ms(self) -> Millis:
+        return self.settings.heartbeat_interval_ms
 
     def owns(self, now: Millis) -> bool:
         """Whether the assignment is this member's own at this instant, whatever may have been missed since the last
@@ -434,6 +447,11 @@ class Membership:
         self._coordinator_known = False
         self._join_again("the coordinator did not answer for as long as the session", now)
 
+    def _kept_until(self) -> Millis | None:
+        """When an assignment that is kept over a rebalance is lost, as long as the coordinator hears nothing."""
+        rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and self._awaited is None
+        return self._lease_ends_at if rejoins and self._owned is not None else None
+
     def _rebalance(self, now: Millis) -> None:
         if self._owned is None:
             return self._enter(Phase.JOINING, now)
@@ -471,6 +489,8 @@ class Membership:
                 self.failed(now, chance)
             case Reaction.REBALANCE:
                 self._rebalance(now)
+            case Reaction.REJOIN if self.settings.keeps and error == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._enter(Phase.JOINING, now)
             case Reaction.REJOIN:
                 self._join_again(f"error {error}", now)
             case Reaction.FORGET:

@@ -12,12 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kohort.client.async_member import AsyncMember, News, clock_ms
+from kohort.client.async_member import AsyncMember, clock_ms
 from kohort.client.discovery import Discovery
 from kohort.client.errors import Misuse, server_error
-from kohort.client.membership import Ended, Lost, Membership, Phase, Settings
+from kohort.client.membership import Assign, Assigned, Ended, LetGo, Lost, Membership, Phase, Settings
 from kohort.client.rounds import Complete, Divide, Failed, Generation, Join, Prepare, Rounds, Step
 from kohort.wire.errors import ErrorCode
+
+News = LetGo | Assign | Assigned | Lost | Ended
 
 LEAVE_MS = 5_000
 """Who leaves waits this long for the answer to its LeaveGroup."""

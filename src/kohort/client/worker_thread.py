@@ -1,0 +1,78 @@
+"""A thread that does one thing after the other for an event loop: what would block it.
+
+The thread is a daemon that starts with the first job. A job that is cancelled is still carried out, and its result
+dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kohort.client.errors import Closed
+
+T = TypeVar("T")
+
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class WorkerThread:
+    """`run` belongs to one event loop. `close` may be called twice; it does not wait for the thread, which calls
+    `at_end` when it has done what it was given before."""
+
+    def __init__(self, name: str, at_end: Callable[[], None] | None = None) -> None:
+        self._name = name
+        self._at_end = at_end
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def ident(self) -> int | None:
+        """The thread's, once it runs."""
+        return None if self._thread is None else self._thread.ident
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """What `work(*args)` returns, or raises, in the thread. Raises Closed."""
+        if self._closed:
+            raise Closed(f"{self._name} is closed")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((loop, answer, work, args))
+        return await answer
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, answer, work, args = job
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = work(*args)
+            except Exception as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(_deliver, answer, result, error)
+            except RuntimeError:
+                break  # the loop is closed: nobody waits any more
+        if self._at_end is not None:
+            self._at_end()
+
+
+def _deliver(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,395 @@
+"""The consumer in a group against a real server, in both protocols: who has what, hand-over, loss, misuse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from working_consumer import Working, until
+
+from kohort.client import BlockingGroupConsumer, Closed, GroupConsumer, Misuse, NotOwned, ServerError
+from kohort.client.cluster import Cluster
+from kohort.client.tenure import Partitions
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
+
+BOTH = pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(
+        brokers=2,
+        group_min_session_timeout_ms=100,
+        group_consumer_min_session_timeout_ms=100,
+        group_consumer_session_timeout_ms=10_000,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(server: KohortServer, unique: str) -> str:
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic(unique, 6)
+    return unique
+
+
+def settings(protocol: str) -> dict[str, Any]:
+    if protocol == "cooperative":
+        return {"group_protocol": "classic", "assignors": ("cooperative-sticky",)}
+    return {"group_protocol": protocol}
+
+
+def produce(server: KohortServer, topic: str, count: int, partitions: int = 6) -> set[bytes]:
+    values = [b"%d" % n for n in range(count)]
+    with Cluster(server.bootstrap_servers) as cluster:
+        for partition in range(partitions):
+            cluster.produce(topic, partition, [NewRecord(b"", value, 0) for value in values[partition::partitions]])
+    return set(values)
+
+
+@contextlib.asynccontextmanager
+async def working(*members: Working, may_fail: bool = False) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(member.run()) for member in members]
+    try:
+        yield
+        for task in tasks:
+            if task.done() and not may_fail:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def shares(*members: Working) -> list[int]:
+    everything = [place for member in members for place in member.mine]
+    assert len(everything) == len(set(everything)), "two owners"
+    return sorted(len(member.mine) for member in members)
+
+
+@BOTH
+def test_members_come_and_go_and_every_record_is_read_once(server: KohortServer, topic: str, protocol: str) -> None:
+    async def story() -> None:
+        a, b, c = (Working(server.bootstrap_servers, topic, [topic], **settings(protocol)) for _ in range(3))
+        async with working(a):
+            await until(lambda: shares(a) == [6])
+            first = await asyncio.to_thread(produce, server, topic, 600)
+            async with working(b, c):
+                await until(lambda: shares(a, b, c) == [2, 2, 2])
+                await until(lambda: len(a.values + b.values + c.values) >= 600)
+            await until(lambda: shares(a) == [6])
+            assert set(a.owned) == a.mine
+            await asyncio.to_thread(produce, server, topic, 60)
+            await until(lambda: len(a.values + b.values + c.values) >= 660)
+        values = a.values + b.values + c.values
+        assert len(values) == 660
+        assert set(values) == first
+        assert not [call for member in (a, b, c) for call in member.told if call[0] == "lost"]
+        with Cluster(server.bootstrap_servers) as cluster:
+            assert sum(entry.offset for entry in cluster.committed(topic).values()) == 660
+        if protocol == "cooperative":
+            # What stayed was never given up: not when b and c came, and not for the rebalance.
+            assert [len(partitions) for call, partitions in a.told if call == "revoked"][:1] != [6]
+
+    asyncio.run(story())
+
+
+def test_the_protocol_is_what_the_cluster_has(server: KohortServer, topic: str) -> None:
+    async def story(servers: str, expected: str) -> None:
+        auto = Working(servers, "auto", [topic])
+        async with working(auto):
+            await until(lambda: auto.protocol is not None)
+            assert auto.protocol == expected
+
+    asyncio.run(story(server.bootstrap_servers, "consumer"))
+    with KohortServer(group_coordinator_rebalance_protocols="classic") as classic:
+        asyncio.run(story(classic.bootstrap_servers, "classic"))
+
+
+def test_a_classic_group_that_stays_one_is_joined_as_such(topic: str) -> None:
+    async def story(servers: str) -> None:
+        old = Working(servers, "g", ["t"], group_protocol="classic")
+        auto = Working(servers, "g", ["t"])
+        told = Working(servers, "g", ["t"], group_protocol="consumer")
+        async with working(old):
+            await until(lambda: shares(old) == [2])
+            async with working(auto):
+                await until(lambda: shares(old, auto) == [1, 1])
+                assert auto.protocol == "classic"
+            with pytest.raises(ServerError, match="GROUP_ID_NOT_FOUND"):
+                await told.run()
+
+    with KohortServer(group_consumer_migration_policy="disabled") as server:
+        with Cluster(server.bootstrap_servers) as cluster:
+            cluster.create_topic("t", 2)
+        asyncio.run(story(server.bootstrap_servers))
+
+
+@BOTH
+def test_a_static_member_comes_back_to_what_it_had(server: KohortServer, topic: str, protocol: str) -> None:
+    async def story() -> None:
+        def member(name: str) -> Working:
+            return Working(server.bootstrap_servers, topic, [topic], group_instance_id=name, **settings(protocol))
+
+        a, b = member("a"), member("b")
+        async with working(a):
+            async with working(b):
+                await until(lambda: shares(a, b) == [3, 3])
+                had, kept = b.mine, a.mine
+                calls = len(a.told)
+            back = member("b")
+            async with working(back):
+                await until(lambda: back.mine == had)
+                assert a.mine == kept
+                assert len(a.told) == calls  # it was not disturbed
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("protocol", ["classic", "cooperative"])
+def test_whose_instance_id_another_takes_is_fenced(server: KohortServer, topic: str, protocol: str) -> None:
+    async def story() -> None:
+        named = {"group_instance_id": "b", **settings(protocol)}
+        first, twin = (Working(server.bootstrap_servers, topic, [topic], **named) for _ in range(2))
+        async with working(first, may_fail=True):
+            await until(lambda: shares(first) == [6])
+            async with working(twin):
+                await until(lambda: len(twin.mine) == 6)
+                await until(lambda: first.failure is not None)
+        with pytest.raises(ServerError, match="another member has joined as 'b'") as fenced:
+            await first.commit({})
+        assert fenced.value.code == ErrorCode.FENCED_INSTANCE_ID
+        assert first.told[-1][0] == "lost"
+
+    asyncio.run(story())
+
+
+@BOTH
+def test_topics_come_and_grow(server: KohortServer, unique: str, protocol: str) -> None:
+    async def story() -> None:
+        member = Working(server.bootstrap_servers, unique, metadata_max_age_ms=50, **settings(protocol))
+        member.pattern = f"{unique}-[a-z]"
+        async with working(member):
+            await until(lambda: member.protocol is not None)
+            for n, name in enumerate(("a", "b"), 1):
+                await asyncio.to_thread(create, f"{unique}-{name}", 2)
+                await until(lambda n=n: len(member.mine) == 2 * n)  # type: ignore[misc]
+            member.subscribe([f"{unique}-b"])
+            await until(lambda: member.mine == {(f"{unique}-b", 0), (f"{unique}-b", 1)})
+
+    def create(name: str, partitions: int) -> None:
+        with Cluster(server.bootstrap_servers) as cluster:
+            cluster.create_topic(name, partitions)
+
+    asyncio.run(story())
+
+
+# -- giving up
+
+
+@BOTH
+def test_a_partition_is_not_anybody_elses_before_it_is_given_up(
+    server: KohortServer, topic: str, protocol: str
+) -> None:
+    class Slow(Working):
+        release = asyncio.Event()
+
+        async def on_revoked(self, partitions: Partitions) -> None:
+            await self.release.wait()
+            await super().on_revoked(partitions)
+
+    async def story() -> None:
+        slow = Slow(server.bootstrap_servers, topic, [topic], **settings(protocol))
+        quick = Working(server.bootstrap_servers, topic, [topic], **settings(protocol))
+        slow.release = asyncio.Event()
+        async with working(slow):
+            await until(lambda: shares(slow) == [6])
+            await asyncio.to_thread(produce, server, topic, 60)
+            async with working(quick):
+                # Heartbeats go on and so does the work: what is to be given up may be read and committed.
+                await until(lambda: len(slow.values) == 60)
+                await slow.commit(slow.positions)
+                assert quick.mine == set()
+                slow.release.set()
+                await until(lambda: shares(slow, quick) == [3, 3])
+                assert quick.values == []
+
+    asyncio.run(story())
+
+
+@BOTH
+def test_who_does_not_give_up_in_time_loses_it(server: KohortServer, topic: str, protocol: str) -> None:
+    class Stuck(Working):
+        errors: list[NotOwned]
+
+        async def on_revoked(self, partitions: Partitions) -> None:
+            await until(lambda: not partitions & self.owned.keys())
+            try:
+                await self.commit(dict.fromkeys(partitions, 1))
+            except NotOwned as error:
+                self.errors.append(error)
+
+    async def story() -> None:
+        limits = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
+        stuck = Stuck(server.bootstrap_servers, topic, [topic], **settings(protocol), **limits)
+        stuck.errors = []
+        # A classic group waits for as long as its most patient member.
+        other = Working(server.bootstrap_servers, topic, [topic], **settings(protocol), **limits)
+        async with working(stuck):
+            await until(lambda: shares(stuck) == [6])
+            async with working(other):
+                await until(lambda: [call for call, _ in stuck.told if call == "lost"] != [])
+                await until(lambda: stuck.errors)
+                await until(lambda: shares(stuck, other) == [3, 3])
+                stuck.errors.clear()
+
+    asyncio.run(story())
+
+
+def test_a_commit_between_generations_is_taken_with_the_next(server: KohortServer, topic: str) -> None:
+    """The first answer says REBALANCE_IN_PROGRESS, the next one STALE_MEMBER_EPOCH."""
+    answers = [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH]
+
+    class Refused(Working):
+        asked = 0
+
+        async def _ask(self, question: Any, *args: Any) -> Any:
+            if question.__name__ == "_commit" and answers:
+                self.asked += 1
+                return dict.fromkeys(args[1], answers.pop(0))
+            return await super()._ask(question, *args)
+
+    async def story() -> None:
+        member = Refused(server.bootstrap_servers, topic, [topic])
+        async with working(member):
+            await until(lambda: shares(member) == [6])
+            await member.commit({(topic, 0): 0})
+            assert member.asked == 2
+            assert (await member.committed())[topic, 0].offset == 0
+
+    asyncio.run(story())
+
+
+def test_fetches_say_who_reads(server: KohortServer, topic: str) -> None:
+    async def story() -> None:
+        member = Working(server.bootstrap_servers, topic, [topic], group_protocol="consumer")
+        async with working(member):
+            await until(lambda: shares(member) == [6])
+            [fetched] = await member.fetch({(topic, 0): 0}, max_wait_ms=0)
+            assert fetched.fenced
+            assert member.reader is not None
+            assert member.reader.member_epoch == member.epoch
+            with pytest.raises(NotOwned, match=f"fetch: not this member's in group {topic}: {topic}-9"):
+                await member.fetch({(topic, 9): 0})
+
+    asyncio.run(story())
+
+
+# -- misuse
+
+
+def test_a_callback_that_raises_ends_the_consumer(server: KohortServer, topic: str) -> None:
+    class Broken(Working):
+        async def on_assigned(self, partitions: Partitions) -> None:
+            raise LookupError("no room")
+
+    async def story() -> None:
+        broken = Broken(server.bootstrap_servers, topic, [topic])
+        other = Working(server.bootstrap_servers, topic, [topic])
+        with pytest.raises(LookupError, match="no room") as raised:
+            await broken.run()
+        assert raised.value.__notes__ == [f"in on_assigned of group {topic}"]
+        with pytest.raises(LookupError):
+            await broken.commit({})
+        async with working(other):
+            await until(lambda: shares(other) == [6])
+
+    asyncio.run(story())
+
+
+def test_misuse_is_told(server: KohortServer, topic: str) -> None:
+    class Closing(Working):
+        seen: BaseException | None = None
+
+        async def on_assigned(self, partitions: Partitions) -> None:
+            await super().on_assigned(partitions)
+            try:
+                await self.close()
+            except Misuse as error:
+                self.seen = error
+
+    async def story() -> None:
+        member = Closing(server.bootstrap_servers, topic, [topic])
+        async with working(member):
+            await until(lambda: member.seen is not None)
+            assert "inside a callback" in str(member.seen)
+            with pytest.raises(ValueError, match="either topics or a pattern"):
+                member.subscribe()
+            with pytest.raises(Misuse, match="belongs to another event loop"):
+                await asyncio.to_thread(asyncio.run, member.commit({}))
+        with pytest.raises(Closed, match="the consumer of group"):
+            member.subscribe([topic])
+
+    asyncio.run(story())
+    for wrong, message in (
+        ({"group_protocol": "new"}, "group_protocol is 'new'"),
+        ({"assignors": ("mine",)}, "no assignor 'mine'"),
+        ({"heartbeat_interval_ms": 60_000}, "heartbeat_interval_ms"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GroupConsumer("h:1", "g", **wrong)  # type: ignore[misc]
+    with pytest.raises(ValueError, match="the group id is empty"):
+        GroupConsumer("h:1", "")
+
+
+# -- threads
+
+
+class Threaded(BlockingGroupConsumer):
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.mine: set[Any] = set()
+        self.changed = threading.Condition()
+        self.threads: set[int] = set()
+
+    def on_assigned(self, partitions: Partitions) -> None:
+        self.threads.add(threading.get_ident())
+        with self.changed:
+            self.mine |= partitions
+            self.changed.notify_all()
+
+    def on_revoked(self, partitions: Partitions) -> None:
+        self.commit(dict.fromkeys(partitions, 7))
+        with self.changed:
+            self.mine -= partitions
+            self.changed.notify_all()
+
+    def until(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.mine) == count, 20)
+
+
+@BOTH
+def test_threads_have_the_same(server: KohortServer, topic: str, protocol: str) -> None:
+    with Threaded(server.bootstrap_servers, topic, **settings(protocol)) as a:
+        a.subscribe([topic])
+        a.until(6)
+        with Threaded(server.bootstrap_servers, topic, **settings(protocol)) as b:
+            b.subscribe([topic])
+            a.until(3)
+            b.until(3)
+            assert not set(a.owned) & set(b.owned)
+            assert {entry.offset for entry in b.committed().values()} == {7}
+            assert a.fetch(dict.fromkeys(a.owned, 0), max_wait_ms=0) != []
+        a.until(6)
+        assert a.threads.isdisjoint({threading.get_ident()})
+        assert len(a.threads) == 1
+    with pytest.raises(Closed):
+        a.committed()
+    a.close()
