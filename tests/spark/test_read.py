@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.leaders import FetchedPartition
-from kohort.spark import read
+from kohort.spark import arrow, read
 from kohort.spark.options import parse
 from kohort.spark.plan import DataLoss
 from kohort.spark.read import Range, read_range
@@ -22,6 +25,11 @@ OPTIONS = {"kafka.bootstrap.servers": "unused:1", "subscribe": "t"}
 def batch(first: int, offsets: list[int], **options: Any) -> bytes:
     records = [NewRecord(b"k", b"%d" % (first + delta), 1_000) for delta in offsets]
     return encode_batch(records, base_offset=first, offsets=offsets, **options)
+
+
+@pytest.fixture(autouse=True, params=["numba", "python"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(arrow.DECODER_VARIABLE, request.param)
 
 
 class Log:
@@ -79,12 +87,26 @@ def test_a_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch, damage: int) 
 
 
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "ROWS", 4)
     log = Log([(n + 2, batch(n, [0, 1, 2])) for n in range(0, 30, 3)], end=30)
     monkeypatch.setattr(Cluster, "fetch", lambda c, p, **k: log.fetch(c, p))
+    monkeypatch.setattr(arrow, "ROWS", 4)
     sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
-    assert sizes == [6] * 5
-    monkeypatch.setattr(read, "ROWS", 1_000)
-    monkeypatch.setattr(read, "BYTES", 1)
+    assert sizes == [4] * 7 + [2]
+    monkeypatch.setattr(arrow, "ROWS", 1_000)
+    monkeypatch.setattr(arrow, "BYTES", 1)
     sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
-    assert sizes == [3] * 10
+    assert sizes == [1] * 30
+
+
+def test_keys_and_values_may_become_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([pa.field("topic", pa.string()), pa.field("size", pa.int32())])
+
+    def convert(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([keys.cast(pa.string()), pc.binary_length(values)], schema=schema)
+
+    log = Log([(2, batch(0, [0, 1, 2]))], end=3)
+    monkeypatch.setattr(Cluster, "fetch", lambda c, p, **k: log.fetch(c, p))
+    [made] = read_range(parse(OPTIONS | {"includeHeaders": "true"}), Range("t", 0, 1, 3), convert)
+    assert made.schema == read.converted_schema(schema)
+    place = {"log_partition": 0, "log_time": datetime.fromtimestamp(1, UTC)}
+    assert made.to_pylist() == [{"topic": "k", "size": 1, "log_offset": n, **place} for n in (1, 2)]

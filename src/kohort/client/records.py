@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kohort.client.errors import KafkaError
 from kohort.client.leaders import FetchedPartition
-from kohort.wire.batches import BatchHeader, Record, check_crc, decode_records, split_batches
+from kohort.wire.batches import BatchHeader, Record, check_crc, decode_records, find_batches
 from kohort.wire.errors import ErrorCode, ProtocolError
 
 ABORT_MARKER = 0
@@ -33,36 +33,40 @@ class FetchedRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def data_batches(fetched: FetchedPartition, position: int) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The record batches that hold data at or after `position`, their checksums verified.
+def data_batches(fetched: FetchedPartition, position: int) -> Iterator[tuple[BatchHeader, int]]:
+    """The record batches that hold data at or after `position`, their checksums verified: each with the place in
+    `fetched.records` where it begins.
 
     Raises KafkaError (CORRUPT_MESSAGE) where the bytes are not record batches.
     """
     aborted = sorted(fetched.aborted, key=lambda pair: pair[1])
     aborting: set[int] = set()
-    for header, batch in _batches(fetched):
+    for header, start in _batches(fetched):
+        if not check_crc(fetched.records, header, start):
+            error = ProtocolError(f"the checksum of the batch at offset {header.base_offset} does not match")
+            raise _corrupt(fetched, error)
         while aborted and aborted[0][1] <= header.last_offset:
             aborting.add(aborted.pop(0)[0])
         if header.is_control:
-            if header.producer_id in aborting and _is_abort_marker(fetched, header, batch):
+            if header.producer_id in aborting and _is_abort_marker(fetched, header, start):
                 aborting.discard(header.producer_id)
             continue
         if header.last_offset < position or (header.is_transactional and header.producer_id in aborting):
             continue
-        yield header, batch
+        yield header, start
 
 
 def next_position(fetched: FetchedPartition, position: int) -> int:
     """Where to fetch next: behind the last whole batch, data or not."""
-    for header, _ in _batches(fetched, verify=False):
+    for header, _ in _batches(fetched):
         position = max(position, header.last_offset + 1)
     return position
 
 
 def records(fetched: FetchedPartition, position: int) -> Iterator[FetchedRecord]:
     """The records at or after `position`, in order of offset. Raises KafkaError (CORRUPT_MESSAGE)."""
-    for header, batch in data_batches(fetched, position):
-        for record in _decoded(fetched, header, batch):
+    for header, start in data_batches(fetched, position):
+        for record in _decoded(fetched, header, start):
             if record.offset >= position:
                 yield FetchedRecord(
                     fetched.topic,
@@ -76,28 +80,25 @@ def records(fetched: FetchedPartition, position: int) -> Iterator[FetchedRecord]
                 )
 
 
-def _batches(fetched: FetchedPartition, *, verify: bool = True) -> Iterator[tuple[BatchHeader, bytes]]:
+def _batches(fetched: FetchedPartition) -> list[tuple[BatchHeader, int]]:
     try:
-        for header, batch in split_batches(fetched.records, strict=False):
-            if verify and not check_crc(batch, header):
-                raise ProtocolError(f"the checksum of the batch at offset {header.base_offset} does not match")
-            yield header, batch
+        return find_batches(fetched.records, strict=False)
     except ProtocolError as error:
         raise _corrupt(fetched, error) from None
 
 
-def _decoded(fetched: FetchedPartition, header: BatchHeader, batch: bytes) -> list[Record]:
+def _decoded(fetched: FetchedPartition, header: BatchHeader, start: int) -> list[Record]:
     try:
-        return decode_records(batch, header)
+        return decode_records(fetched.records[start : start + header.size], header)
     except ProtocolError as error:
         raise _corrupt(fetched, error) from None
 
 
-def _is_abort_marker(fetched: FetchedPartition, header: BatchHeader, batch: bytes) -> bool:
+def _is_abort_marker(fetched: FetchedPartition, header: BatchHeader, start: int) -> bool:
     """A control record's key is its version and type, two bytes each."""
     return any(
         record.key is not None and int.from_bytes(record.key[2:4], "big") == ABORT_MARKER
-        for record in _decoded(fetched, header, batch)
+        for record in _decoded(fetched, header, start)
     )
 
 

@@ -2,14 +2,20 @@
 
 The range ends at a position and not at a count: compaction, transaction markers and aborted records leave gaps. The
 broker skips a gap in the middle of a log; one at its end is known by silence, since every answer is empty although the
-log goes on. A single empty answer says nothing: a broker that throttles a client sends those too.
-Batches are bounded in rows and bytes, whatever the records' sizes.
+log goes on. A single empty answer says nothing: a broker that throttles a client sends those too. Ranges that meet
+inside a batch both fetch it, and each takes its own records.
+
+Memory is bounded, whatever the records' sizes. A task holds one answer of a fetch (`kafka.max.partition.fetch.bytes`,
+4 MiB, or one batch that is larger; twice for a moment, when it is taken out of its frame), one decompressed batch (at
+most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those that were
+handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and 40 bytes for each of `arrow.ROWS` rows).
+Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +25,21 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, ServerError
 from kohort.client.leaders import FetchedPartition
 from kohort.client.records import data_batches, next_position
+from kohort.spark.arrow import HEADERS, MICROSECONDS, Columns, Filler, decoder, filler, timestamps
 from kohort.spark.options import Options
 from kohort.spark.plan import lost
-from kohort.wire.batches import BatchHeader, RecordColumns, decode_columns
+from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
+from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
+from kohort.wire.compression import NONE, decompress
 from kohort.wire.errors import ErrorCode, ProtocolError
 
-ROWS = 20_000
-BYTES = 8 * 1024 * 1024
+__all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
+
 STALLED_S = 60.0
 """A partition whose log does not reach the end of the range for this long is given up."""
 GAP_S = 5.0
 """A partition whose log reaches it, but that yields nothing for this long, has nothing more in the range."""
 
-HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 BASE_SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),
@@ -39,15 +47,27 @@ BASE_SCHEMA = pa.schema(
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestamp", MICROSECONDS),
         pa.field("timestampType", pa.int32()),
     ]
 )
-HEADERS_FIELD = pa.field("headers", pa.list_(pa.field("element", HEADER)))
+
+Convert = Callable[[pa.BinaryArray, pa.BinaryArray], pa.RecordBatch]
+"""Makes other columns of keys and values: a row a record, in the same order, always of the same schema."""
+
+PLACE = [pa.field("log_partition", pa.int32()), pa.field("log_offset", pa.int64()), pa.field("log_time", MICROSECONDS)]
+"""Where a converted record stands, behind its own columns: names that leave `topic`, `partition` and `offset` free."""
+
+_INT64_MAX = 2**63 - 1
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    return BASE_SCHEMA.append(HEADERS_FIELD) if include_headers else BASE_SCHEMA
+    return BASE_SCHEMA.append(pa.field("headers", HEADERS)) if include_headers else BASE_SCHEMA
+
+
+def converted_schema(schema: pa.Schema) -> pa.Schema:
+    """What `read_range` yields with a `convert` that yields `schema`."""
+    return pa.schema([*schema, *PLACE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +80,13 @@ class Range:
     end: int
 
 
-def read_range(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The records of a range. Raises DataLoss, or KafkaError naming topic, partition and offset."""
-    rows = _Rows(wanted, options.include_headers)
+def read_range(options: Options, wanted: Range, convert: Convert | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a range: `arrow_schema`, or with `convert` its columns and PLACE (`converted_schema`).
+
+    Raises DataLoss, or KafkaError naming topic, partition and offset.
+    """
+    columns = filler(wanted.end - wanted.start, options.include_headers and convert is None)
+    shape = _Shape(wanted, convert)
     position = wanted.start
     with Cluster(
         options.bootstrap_servers,
@@ -78,15 +102,16 @@ def read_range(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
             if fetched.error:
                 reached = _after_error(options, cluster, wanted, position, fetched.error)
             else:
-                yield from rows.take(fetched, position)
+                yield from map(shape, _take(columns, wanted, fetched, position))
                 reached = next_position(fetched, position)
             if reached > position:
                 position = reached
                 progressed = time.monotonic()
             elif _is_over(options, wanted, fetched, position, time.monotonic() - progressed):
                 break
-    if rows.count:
-        yield rows.flush()
+    rest = columns.flush()
+    if rest is not None:
+        yield shape(rest)
 
 
 def _fetch(options: Options, cluster: Cluster, wanted: Range, position: int) -> FetchedPartition | None:
@@ -136,88 +161,51 @@ def _name(wanted: Range) -> str:
     return f"{wanted.topic}-{wanted.partition}"
 
 
-class _Rows:
-    """Columns being filled, until a record batch is full."""
-
-    def __init__(self, wanted: Range, include_headers: bool) -> None:
-        self._wanted = wanted
-        self._schema = arrow_schema(include_headers)
-        self._include_headers = include_headers
-        self._clear()
-
-    def _clear(self) -> None:
-        self.count = 0
-        self._bytes = 0
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
-        self._types: list[int] = []
-        self._headers: list[Any] = []
-
-    def take(self, fetched: FetchedPartition, position: int) -> Iterator[pa.RecordBatch]:
-        """Add what a fetch brought; yields whenever a batch is full."""
-        end = self._wanted.end
-        for header, batch in _data_batches(fetched, position):
-            columns = _columns(self._wanted, header, batch)
-            offsets = columns.offsets
-            first, last = 0, len(offsets)
-            while first < last and offsets[first] < position:
-                first += 1
-            while last > first and offsets[last - 1] >= end:
-                last -= 1
-            if first == last:
-                continue
-            self._keys += columns.keys[first:last]
-            self._values += columns.values[first:last]
-            self._offsets += offsets[first:last]
-            self._timestamps += columns.timestamps[first:last]
-            self._types += [header.timestamp_type] * (last - first)
-            if self._include_headers:
-                self._headers += [_header_dicts(h) for h in (columns.headers or [()] * len(offsets))[first:last]]
-            self.count += last - first
-            self._bytes += header.size if header.compression == 0 else _size(columns)
-            if self.count >= ROWS or self._bytes >= BYTES:
-                yield self.flush()
-
-    def flush(self) -> pa.RecordBatch:
-        count = self.count
-        milliseconds = pa.array(self._timestamps, pa.int64())
-        columns = [
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.repeat(pa.scalar(self._wanted.topic, pa.string()), count),
-            pa.repeat(pa.scalar(self._wanted.partition, pa.int32()), count),
-            pa.array(self._offsets, pa.int64()),
-            milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(self._types, pa.int32()),
-        ]
-        if self._include_headers:
-            columns.append(pa.array(self._headers, HEADERS_FIELD.type))
-        self._clear()
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _data_batches(fetched: FetchedPartition, position: int) -> Iterator[tuple[BatchHeader, bytes]]:
+def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: int) -> Iterator[Columns]:
+    """Add what a fetch brought. Raises KafkaError where its bytes are damaged."""
     try:
-        yield from data_batches(fetched, position)
+        for header, start in data_batches(fetched, position):
+            try:
+                yield from columns.take(header, _records(fetched.records, header, start), position, wanted.end)
+            except ProtocolError as error:
+                why = f"cannot read {_name(wanted)}, batch at offset {header.base_offset}: {error}"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why) from None
     except KafkaError as error:
         raise error.because(f"fetched at offset {position}") from None
 
 
-def _columns(wanted: Range, header: BatchHeader, batch: bytes) -> RecordColumns:
-    try:
-        return decode_columns(batch, header)
-    except ProtocolError as error:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"cannot read {_name(wanted)}, batch at offset {header.base_offset}: {error}"
-        ) from None
+def _records(data: bytes, header: BatchHeader, start: int) -> bytes | memoryview:
+    """The bytes of a batch's records, decompressed. Raises ProtocolError."""
+    if header.last_offset > _INT64_MAX:
+        raise CorruptBatch(f"{header.last_offset} is no offset")
+    begin, end = start + HEADER_SIZE, start + header.size
+    if header.compression == NONE:
+        return memoryview(data)[begin:end]
+    return decompress(header.compression, data[begin:end], DECOMPRESSED_BYTES)
 
 
-def _size(columns: RecordColumns) -> int:
-    return sum(map(len, filter(None, columns.values))) + sum(map(len, filter(None, columns.keys)))
+class _Shape:
+    """Makes a record batch of columns. What is the same in every row is made once."""
 
+    def __init__(self, wanted: Range, convert: Convert | None) -> None:
+        self._topic = pa.scalar(wanted.topic, pa.string())
+        self._partition = pa.scalar(wanted.partition, pa.int32())
+        self._topics = self._partitions = pa.nulls(0)
+        self._convert = convert
 
-def _header_dicts(headers: tuple[tuple[str, bytes | None], ...]) -> list[dict[str, Any]] | None:
-    """None for a record without headers, as Spark's source has it."""
-    return [{"key": key, "value": value} for key, value in headers] or None
+    def __call__(self, columns: Columns) -> pa.RecordBatch:
+        rows = len(columns.offsets)
+        if len(self._topics) < rows:
+            self._topics, self._partitions = pa.repeat(self._topic, rows), pa.repeat(self._partition, rows)
+        partitions, times = self._partitions[:rows], timestamps(columns.times)
+        if self._convert is not None:
+            made = self._convert(columns.keys, columns.values)
+            assert made.num_rows == rows, "a row a record"
+            return pa.RecordBatch.from_arrays(
+                [*made.columns, partitions, columns.offsets, times], schema=converted_schema(made.schema)
+            )
+        arrays: list[Any] = [columns.keys, columns.values, self._topics[:rows], partitions]
+        arrays += [columns.offsets, times, columns.time_types]
+        if columns.headers is not None:
+            arrays.append(columns.headers)
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns.headers is not None))

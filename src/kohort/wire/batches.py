@@ -35,6 +35,7 @@ __all__ = [
     "decode_columns",
     "decode_records",
     "encode_batch",
+    "find_batches",
     "patch",
     "read_header",
     "set_log_append_time",
@@ -128,6 +129,11 @@ def split_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader
 
     A partial one at the end raises CorruptBatch; with `strict=False` it is dropped, since a fetch may end in one.
     """
+    return [(header, data[start : start + header.size]) for header, start in find_batches(data, strict=strict)]
+
+
+def find_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader, int]]:
+    """As `split_batches`, with the place where each batch begins instead of a copy of it."""
     batches = []
     position = 0
     size = len(data)
@@ -142,14 +148,14 @@ def split_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader
             if strict:
                 raise CorruptBatch(f"batch of {header.size} bytes with {size - position} left")
             break
-        batches.append((header, data[position:end]))
+        batches.append((header, position))
         position = end
     return batches
 
 
-def check_crc(batch: bytes, header: BatchHeader) -> bool:
-    """Whether the checksum fits the bytes."""
-    return bool(crc32c(batch[CRC_START : header.size]) == header.crc)
+def check_crc(data: bytes, header: BatchHeader, start: int = 0) -> bool:
+    """Whether the checksum fits the bytes of the batch that begins at `start`."""
+    return bool(crc32c(data[start + CRC_START : start + header.size]) == header.crc)
 
 
 def patch(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:

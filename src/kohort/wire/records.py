@@ -80,7 +80,11 @@ _INT64_MAX = 2**63 - 1
 
 def read_records(header: HeaderFields, payload: bytes, max_bytes: int) -> RecordColumns:
     """The records of a batch whose bytes behind the header are `payload`."""
-    data = decompress(header.compression, payload, max_bytes)
+    return read_decompressed(header, decompress(header.compression, payload, max_bytes))
+
+
+def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
+    """The records of a batch whose bytes behind the header are `data` once they are decompressed."""
     count = header.record_count
     if count * SMALLEST_RECORD > len(data):
         raise CorruptBatch(f"{count} records in {len(data)} bytes")

@@ -1,0 +1,183 @@
+"""The Arrow decoders, compiled and plain, against the reference of kohort.wire: good batches, and damaged ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from arrow_cases import damaged, expected, filled, opened, reference
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kohort.spark import arrow
+from kohort.spark.arrow import DECODER_VARIABLE, Filler, decoder, filler, timestamps
+from kohort.spark.arrow_compiled import CompiledFiller
+from kohort.spark.arrow_plain import PlainFiller
+from kohort.wire.batches import CorruptBatch, NewRecord, decode_records, encode_batch, read_header, set_log_append_time
+
+both = pytest.mark.parametrize("filler_class", [CompiledFiller, PlainFiller])
+FillerClass = Callable[[bool], Filler]
+
+some_bytes = st.none() | st.binary(max_size=80) | st.integers(100, 40_000).map(lambda size: b"x" * size)
+headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+records = st.builds(NewRecord, some_bytes, some_bytes, st.integers(-1, 2**50), st.just(()) | headers)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[bytes]:
+    """A log: batches of every kind behind each other, with gaps in and between them."""
+    log, offset = [], draw(st.integers(0, 2**40))
+    for content in draw(st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=5)):
+        deltas = sorted(draw(st.sets(st.integers(0, 40), min_size=len(content), max_size=len(content))))
+        batch = encode_batch(content, base_offset=offset, offsets=deltas, compression=draw(st.integers(0, 4)))
+        if draw(st.booleans()):
+            batch = set_log_append_time(batch, draw(st.integers(0, 2**42)))
+        log.append(batch)
+        offset += deltas[-1] + 1 + draw(st.integers(0, 3))
+    return log
+
+
+@both
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(log=batches(), cuts=st.tuples(st.integers(0, 60), st.integers(0, 60)), with_headers=st.booleans())
+@pytest.mark.parametrize("limits", [(32_768, 8 << 20), (3, 100)])
+def test_rows_are_those_of_the_reference(
+    filler_class: FillerClass,
+    limits: tuple[int, int],
+    log: list[bytes],
+    cuts: tuple[int, int],
+    with_headers: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrow, "ROWS", limits[0])
+    monkeypatch.setattr(arrow, "BYTES", limits[1])
+    first, last = read_header(log[0]).base_offset + cuts[0], read_header(log[-1]).last_offset + 1 - cuts[1]
+    wanted = [
+        expected(header, decode_records(batch), first, last, with_headers)
+        for batch, header in ((batch, read_header(batch)) for batch in log)
+    ]
+    columns = filled(filler_class(with_headers), [opened(batch) for batch in log], first, last)
+    assert list(chain(*columns)) == list(chain(*wanted))
+    for rows in columns:
+        size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+        assert len(rows) <= limits[0]
+        assert size <= limits[1] or len(rows) == 1
+
+
+@both
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_damage_is_found_or_harmless(filler_class: FillerClass, with_headers: bool) -> None:
+    """Whatever the bytes, either way finds damage where the reference does, and reads the same where that does not."""
+    found = 0
+    for seed in range(1_500):
+        header, data = damaged(seed)
+        wanted = reference(header, data, with_headers)
+        columns = filler_class(with_headers)
+        try:
+            rows = list(chain(*filled(columns, [(header, data)], -(2**63), 2**63 - 1)))
+        except CorruptBatch:
+            assert wanted is None, seed
+            found += 1
+        else:
+            assert rows == wanted, seed
+    assert 500 < found < 1_450
+
+
+def test_compiled_code_stays_inside_its_buffers() -> None:
+    """Every buffer ends where memory ends: a byte too far would end the process, as the first run shows."""
+    script = Path(__file__).with_name("arrow_guard.py")
+    for words, code in ((["beyond"], -11), (["0", "20000"], 0)):
+        done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, timeout=110)
+        assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.startswith("20000 damaged batches"), done.stdout
+
+
+@both
+def test_a_record_larger_than_everything_gets_room(filler_class: FillerClass) -> None:
+    large = NewRecord(b"k" * 100, b"v" * (9 << 20), 1, (("h", b"w" * 100), ("none", None)))
+    log = [
+        encode_batch([NewRecord(b"a", b"b", 1), large, NewRecord(None, None, 2)], compression=codec)
+        for codec in range(5)
+    ]
+    columns = filled(filler_class(True), [opened(batch) for batch in log], 0, 10)
+    assert [len(rows) for rows in columns] == [1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 1]
+    assert columns[1][0].value == large.value
+    assert columns[1][0].headers == list(large.headers)
+
+
+@both
+def test_more_headers_than_expected_get_room(filler_class: FillerClass) -> None:
+    many = NewRecord(None, None, 1, tuple(("", None) for _ in range(200_000)))
+    [rows] = filled(filler_class(True), [opened(encode_batch([many, many]))], 0, 2)[:1]
+    assert len(rows[0].headers or ()) == 200_000
+
+
+@both
+def test_corrupt_says_what_and_where(filler_class: FillerClass) -> None:
+    header, data = opened(encode_batch([NewRecord(b"k", b"v" * 20, 1)] * 3))
+    with pytest.raises(CorruptBatch):
+        filled(filler_class(False), [(header, data[:-1])], 0, 9)
+    with pytest.raises(CorruptBatch):
+        filled(filler_class(False), [(header, data + b"\0")], 0, 9)
+    broken = data.replace(b"\x02k", b"\x7fk", 1)
+    with pytest.raises(CorruptBatch, match="key length"):
+        filled(CompiledFiller(False), [(header, broken)], 0, 9)
+
+
+def test_times_that_spark_cannot_hold_are_null() -> None:
+    found = timestamps(pa.array([-1, 2**63 - 1, 9_223_372_036_854_775, -(2**63)]))
+    assert found.cast(pa.int64()).to_pylist() == [-1_000, None, 9_223_372_036_854_775_000, None]
+
+
+def test_the_decoder_is_chosen_once_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DECODER_VARIABLE, raising=False)
+    monkeypatch.setattr(arrow, "_asked", 0)
+    assert decoder().startswith("numba ")
+    chosen = [type(filler(arrow.WORTH_IT // 2 - 1, False)) for _ in range(3)]
+    assert chosen == [PlainFiller, PlainFiller, CompiledFiller]
+    monkeypatch.setenv(DECODER_VARIABLE, "python")
+    assert isinstance(filler(10**9, False), PlainFiller)
+    assert decoder() == "python (KOHORT_SPARK_DECODER says so)"
+    monkeypatch.setenv(DECODER_VARIABLE, "numba")
+    assert isinstance(filler(1, False), CompiledFiller)
+    monkeypatch.setenv(DECODER_VARIABLE, "cython")
+    with pytest.raises(ValueError, match="KOHORT_SPARK_DECODER is 'cython'; it takes auto, numba or python"):
+        decoder()
+
+
+def test_without_numba_it_goes_on_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(name: str) -> str:
+        raise arrow.PackageNotFoundError(name)
+
+    monkeypatch.delenv(DECODER_VARIABLE, raising=False)
+    monkeypatch.setattr(arrow, "version", absent)
+    monkeypatch.setattr(arrow, "_said", False)
+    assert decoder() == "python (numba is not installed)"
+    assert [type(filler(arrow.WORTH_IT, False)) for _ in range(2)] == [PlainFiller] * 2
+    assert capsys.readouterr().err.count("numba is not installed") == 1
+    monkeypatch.setenv(DECODER_VARIABLE, "numba")
+    with pytest.raises(ValueError, match="not installed: pip install 'kohort"):
+        decoder()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    """As in an executor whose every directory is read-only."""
+    program = (
+        "from kohort.spark.compiled import compiled\n"
+        "from numba import int64\n"
+        "def twice(x): return 2 * x\n"
+        "twice.__code__ = twice.__code__.replace(co_filename='/nowhere/at/all.py')\n"
+        "assert compiled(int64(int64))(twice)(21) == 42\n"
+    )
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    nowhere = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc", "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, str(path)], env=nowhere, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
