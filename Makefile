@@ -41,8 +41,8 @@ test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); s
 test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
-test-java: $(VENV)/.dev ## Java's clients and Kafka's tools against a server (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m java tests/java
+test-java: $(VENV)/.dev ## Java's clients, Kafka's tools, Spark's connector (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m java tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go

@@ -1,10 +1,14 @@
-"""One Spark session for all tests of the source: starting one takes longer than most of them."""
+"""One Spark session for all tests of the source: starting one takes longer than most of them.
+
+It has Spark's own Kafka connector when tests that need it (marker java) are among those that run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import kafka_connector
 import pytest
 
 from kohort.client.cluster import Cluster
@@ -12,10 +16,14 @@ from kohort.testing import KohortServer
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from kohort.spark.session import spark_session
 
-    session = spark_session("kohort tests", config={"spark.sql.shuffle.partitions": "2"})
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    if any(item.get_closest_marker("java") for item in request.session.items):
+        jars = kafka_connector.fetch(tmp_path_factory.mktemp("connector"))
+        settings["spark.jars"] = ",".join(map(str, jars))
+    session = spark_session("kohort tests", config=settings)
     yield session
     session.stop()
 

@@ -21,13 +21,23 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from kohort.client.errors import KafkaError
+from kohort.spark import sink_options
 from kohort.spark.options import OptionError, Options, parse
 from kohort.spark.plan import START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
+from kohort.spark.sink import KohortStreamWriter, KohortWriter
+from kohort.spark.sink_rows import check
 from kohort.wire.errors import ErrorCode
 
 COMMIT_METADATA = "kohort-spark"
@@ -78,6 +88,14 @@ class KohortDataSource(DataSource):
         if options.member is not None:
             raise OptionError("groupMode=member: this version knows its options, and cannot do it yet")
         return KohortStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = sink_options.parse(self.options)
+        return KohortWriter(options, check(schema, options.topic), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = sink_options.parse(self.options)
+        return KohortStreamWriter(options, check(schema, options.topic))
 
 
 class RangePartition(InputPartition):
