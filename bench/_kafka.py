@@ -6,7 +6,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,10 +40,21 @@ def compile_java(source: Path, class_path: str, into: Path) -> str:
 
 
 @contextmanager
-def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[tuple[int, Address]]:
-    """One node, broker and controller: its process id and address. Its log lies beside its data and goes with it."""
+def kafka(
+    class_path: str,
+    settings: Mapping[str, str],
+    listeners: Mapping[str, int] | None = None,
+    format_options: Sequence[str] = (),
+) -> Iterator[tuple[int, Address]]:
+    """One node, broker and controller: its process id and address. Its log lies beside its data and goes with it.
+
+    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        (port, controller), directory = _free_ports(2), Path(folder)
+        (port, controller), directory = free_ports(2), Path(folder)
+        of_clients = [
+            f"{name}://127.0.0.1:{number}" for name, number in {"PLAINTEXT": port, **(listeners or {})}.items()
+        ]
         properties = directory / "server.properties"
         properties.write_text(
             "".join(
@@ -51,8 +62,8 @@ def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[tuple[int, A
                 for name, value in {
                     "process.roles": "broker,controller",
                     "node.id": "1",
-                    "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-                    "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                    "listeners": ",".join((*of_clients, f"CONTROLLER://127.0.0.1:{controller}")),
+                    "advertised.listeners": ",".join(of_clients),
                     "controller.listener.names": "CONTROLLER",
                     "controller.quorum.voters": f"1@127.0.0.1:{controller}",
                     "log.dirs": str(directory / "data"),
@@ -61,7 +72,9 @@ def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[tuple[int, A
                 }.items()
             )
         )
-        _java(class_path, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties))
+        _java(
+            class_path, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties), *format_options
+        )
         command = ["java", *HEAP, *COLLECTOR, QUIET, "-cp", class_path, "kafka.Kafka", str(properties)]
         with open(directory / "log", "w") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -85,7 +98,7 @@ def _cluster_id() -> str:
     return "a29ob3J0LWJlbmNoLTAwMQ"  # 16 bytes in base 64
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:
         probe.bind(("127.0.0.1", 0))

@@ -203,7 +203,10 @@ class Election(Coordinator, Generic[AnyToken]):
     def _next_token(self, topic: str) -> int:
         settings = self._settings
         with Cluster(
-            self._bootstrap_servers, request_timeout_ms=settings.request_timeout_ms, api_timeout_ms=API_TIMEOUT_MS
+            self._bootstrap_servers,
+            request_timeout_ms=settings.request_timeout_ms,
+            api_timeout_ms=API_TIMEOUT_MS,
+            security=self._security,
         ) as cluster:
             return cluster.next_token(topic, self.group_id)
 

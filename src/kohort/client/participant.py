@@ -69,12 +69,13 @@ class Participant:
             retry_backoff_max_ms=retry_backoff_max_ms,
             rejoins=False,
         )
+        self._security = Security.of(security)
         discovery = Discovery(
             bootstrap_servers,
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
-            security=Security.of(security),
+            security=self._security,
         )
         self._settings = settings
         self._seat = Seat(settings, discovery, bootstrap_timeout_ms, lambda *lost: self.on_lost(*lost))

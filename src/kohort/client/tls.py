@@ -75,7 +75,8 @@ def refusal(address: str, error: OSError) -> KafkaError:
         return AuthenticationFailed(address, "the broker wants a certificate of this client: see ssl.keystore.location")
     if "ALERT" in reason:
         said = reason.partition("ALERT_")[2].lower().replace("_", " ")
-        return AuthenticationFailed(address, f"the broker refused the TLS handshake: {said or reason}")
+        hint = "; see ssl.keystore.location" if "certificate" in said or said == "unknown ca" else ""
+        return AuthenticationFailed(address, f"the broker refused the TLS handshake: {said or reason}{hint}")
     if any(word in reason for word in ("WRONG_VERSION_NUMBER", "RECORD_LAYER", "PACKET_LENGTH", "HTTP_REQUEST")):
         return AuthenticationFailed(
             address, "what answers does not speak TLS: security.protocol would be PLAINTEXT or SASL_PLAINTEXT"
