@@ -13,7 +13,15 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, complain, complete_groups, connected, fail
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapServer,
+    CommandConfig,
+    complain,
+    complete_groups,
+    connected,
+    fail,
+)
 from kohort.cli.explain import as_document
 from kohort.cli.group_specs import spec_of
 from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_json, print_table
@@ -46,6 +54,7 @@ def assign(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Needed: there is only the dry run.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Tell what an assignor would move in a group, and change nothing."""
     if not dry_run:
@@ -54,7 +63,7 @@ def assign(
             f"To let {assignor} assign the group from now on: kohort groups configs {group} --set {CONFIG}={assignor}"
         )
     chosen = _assignor(assignor)
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         found = _described(cluster, group)
         spec = spec_of(cluster, found)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What all commands that talk to a cluster have in common: the address option, failures, exit codes, completion.
+"""What all commands that talk to a cluster have in common: where it is, how to be let in, failures, completion.
 
 A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code:
 0 done, 1 the operation failed or its object does not exist, 2 the command line is wrong, 3 the cluster cannot be
@@ -11,13 +11,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable
+from kohort.client.jaas import read_properties
 from kohort.client.routing import parse_addresses
+from kohort.client.security import Security, security_properties
 
 FAILED = 1
 UNREACHABLE = 3
@@ -25,6 +28,7 @@ UNREACHABLE = 3
 EXIT_CODES = "Exit codes: 0 done, 1 failed or not found, 2 wrong usage, 3 cannot reach the cluster."
 
 BOOTSTRAP_VARIABLE = "KOHORT_BOOTSTRAP_SERVER"
+COMMAND_CONFIG_VARIABLE = "KOHORT_COMMAND_CONFIG"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 API_TIMEOUT_MS = 20_000
@@ -52,10 +56,35 @@ BootstrapServer = Annotated[
     ),
 ]
 
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar=COMMAND_CONFIG_VARIABLE,
+        metavar="FILE",
+        dir_okay=False,
+        help="Properties of the connection: security.protocol, ssl.…, sasl.… (docs/security.md).",
+    ),
+]
+
+
+def connection_properties(command_config: Path | None) -> dict[str, str]:
+    """The properties about security in a file, as Kafka's tools take it; the others in it count for nothing.
+
+    Raises BadParameter, which ends the command.
+    """
+    try:
+        properties = {} if command_config is None else security_properties(read_properties(command_config))
+        Security.of(properties)
+    except ValueError as error:
+        raise typer.BadParameter(f"--command-config {command_config}: {error}") from None
+    return properties
+
 
 @contextmanager
-def connected(bootstrap_server: str) -> Iterator[Cluster]:
+def connected(bootstrap_server: str, command_config: Path | None = None) -> Iterator[Cluster]:
     """A client of the cluster; its failures end the command with their line and exit code."""
+    security = Security.of(connection_properties(command_config))
     try:
         with Cluster(
             bootstrap_server,
@@ -64,6 +93,7 @@ def connected(bootstrap_server: str) -> Iterator[Cluster]:
             api_timeout_ms=API_TIMEOUT_MS,
             bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
             connect_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            security=security,
         ) as cluster:
             yield cluster
     except KafkaError as error:
@@ -86,6 +116,8 @@ def complain(message: str) -> None:
 
 
 def _advice(error: KafkaError) -> str:
+    if "security.protocol" in error.message:
+        return f"{error.message}; --command-config (or {COMMAND_CONFIG_VARIABLE}) names the file for it"
     if isinstance(error, Unreachable | BadAnswer):
         return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
     if isinstance(error, ConnectionFailed):
@@ -115,7 +147,13 @@ def _complete(context: typer.Context, incomplete: str, names: Callable[[Cluster]
             api_timeout_ms=limit,
             bootstrap_timeout_ms=limit,
             connect_timeout_ms=limit,
+            security=_completing_security(context),
         ) as cluster:
             return [name for name in names(cluster) if name.startswith(incomplete)]
     except (KafkaError, ValueError):
         return []
+
+
+def _completing_security(context: typer.Context) -> Security:
+    path = context.params.get("command_config") or os.environ.get(COMMAND_CONFIG_VARIABLE)
+    return Security() if path is None else Security.read(path)

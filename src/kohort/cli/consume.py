@@ -27,6 +27,7 @@ from kohort.cli.connect import (
     DEFAULT_BOOTSTRAP,
     EXIT_CODES,
     BootstrapServer,
+    CommandConfig,
     complain,
     complete_groups,
     complete_topics,
@@ -232,6 +233,7 @@ def consume(
     ] = "read_uncommitted",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Print the records of a topic."""
     if from_beginning and offset not in (None, "earliest"):
@@ -242,7 +244,7 @@ def consume(
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
     level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
-    with connected(bootstrap_server) as cluster, Interrupts() as interrupts:
+    with connected(bootstrap_server, command_config) as cluster, Interrupts() as interrupts:
         partitions = _partitions(cluster, topic, partition)
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=level) if exit_at_end else {}

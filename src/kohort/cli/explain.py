@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.cli.timeline import (
     Document,
@@ -52,11 +52,12 @@ def explain(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Tell why a group rebalanced, who held it up, what moved, and who owns what since when."""
     if follow and output == Format.JSON:
         raise typer.BadParameter("--follow goes with the timeline only")
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         explanation = cluster.explain_group(group, last=last)
         if explanation.group.state == DEAD and not explanation.stories and not follow:
             fail(f"group {group} does not exist")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
 from kohort.cli.output import Format, Output, name, print_json, print_table
 from kohort.cli.timeline import duration, instant
 from kohort.client.cluster import Cluster
@@ -61,10 +61,11 @@ def hold(
         bool, typer.Option("--dead-members/--no-dead-members", help="Hold partitions back too whose member died.")
     ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Hold a group's rebalances during a rollout: members come and go, and one rebalance follows."""
     length_ms = _milliseconds(length)
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         _must_be_holdable(cluster.describe_groups([group])[group])
         if UNTIL not in (own := _texts(_settings(cluster, group))):
             fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
@@ -79,9 +80,11 @@ def hold(
     typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
 
 
-def release(group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP) -> None:
+def release(
+    group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None
+) -> None:
     """End the hold of a group's rebalances. What was held back follows at once."""
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         entries = _settings(cluster, group)
         present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
         cluster.alter_group_configs(group, dict.fromkeys(present))
@@ -98,10 +101,11 @@ def configs(
     unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take a value back; repeatable.")] = None,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Show or change the settings of one group. It need not exist yet."""
     changes = _changes(assign or (), unset or ())
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         if changes:
             cluster.alter_group_configs(group, changes)
         entries = _settings(cluster, group)

@@ -18,6 +18,7 @@ from kohort.cli.connect import (
     EXIT_CODES,
     FAILED,
     BootstrapServer,
+    CommandConfig,
     complain,
     complete_groups,
     connected,
@@ -73,9 +74,10 @@ def list_groups(
     ] = None,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """List groups."""
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         listed = cluster.list_groups(state or (), type or ())
     if output == Format.JSON:
         print_json(
@@ -106,6 +108,7 @@ def describe(
     verbose: Annotated[bool, typer.Option("--verbose", help="With --members: their partitions too.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Describe groups: offsets and lag, members, or state."""
     if offsets + members + state > 1:
@@ -114,7 +117,7 @@ def describe(
         raise typer.BadParameter("--verbose goes with --members")
     documents: list[dict[str, Any]] = []
     missing = []
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         own = own_settings(cluster, names)
         for group_id, found in cluster.describe_groups(names).items():
             committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}

@@ -13,7 +13,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, FAILED, BootstrapServer, connected, fail
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    FAILED,
+    BootstrapServer,
+    CommandConfig,
+    connected,
+    connection_properties,
+    fail,
+)
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
 from kohort.spark.java import JavaMissing
@@ -51,6 +59,7 @@ def ingest_command(
     ] = True,
     include_headers: Annotated[bool, typer.Option("--include-headers", help="Keep the records' headers.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     form: Output = Format.TABLE,
 ) -> None:
     """Write topics to partitioned Parquet, exactly once.
@@ -63,7 +72,7 @@ def ingest_command(
     if not columns or set(columns) - set(PARTITION_COLUMNS):
         raise typer.BadParameter(f"{partition_by!r}: take of {', '.join(PARTITION_COLUMNS)}")
     wanted = [part.strip() for part in topics.split(",") if part.strip()]
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         missing = sorted(asked for asked, topic in cluster.topics(wanted).items() if topic.error)
         if missing:
             fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}", FAILED)
@@ -86,6 +95,7 @@ def ingest_command(
                 options={
                     "includeHeaders": str(include_headers),
                     "failOnDataLoss": str(fail_on_data_loss),
+                    **{f"kafka.{name}": value for name, value in connection_properties(command_config).items()},
                 },
                 on_progress=display.batch,
                 stop=interrupted.was,

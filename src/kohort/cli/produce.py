@@ -23,6 +23,7 @@ from kohort.cli.connect import (
     DEFAULT_BOOTSTRAP,
     EXIT_CODES,
     BootstrapServer,
+    CommandConfig,
     complete_topics,
     connected,
     fail,
@@ -124,6 +125,7 @@ def produce(
     ] = Compression.NONE,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Produce one record a line."""
     if key_separator == "":
@@ -132,7 +134,7 @@ def produce(
     lines = _lines_of(file)
     separator = None if key_separator is None else _unescaped(key_separator)
     null = None if null_marker is None else null_marker.encode()
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         partitions = _partitions(cluster, topic, partition)
         number = -1 if acks == Acks.ALL else int(acks)
         sending = Sending(cluster, topic, partitions, number, NAMES.index(compression))

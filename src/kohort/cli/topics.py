@@ -12,6 +12,7 @@ from kohort.cli.connect import (
     EXIT_CODES,
     FAILED,
     BootstrapServer,
+    CommandConfig,
     complain,
     complete_topics,
     connected,
@@ -58,10 +59,11 @@ def create(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic is there.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Create a topic."""
     configs = dict(pair.split("=", 1) for pair in config or ())
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         try:
             cluster.create_topic(
                 topic,
@@ -82,9 +84,10 @@ def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """List topics."""
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         topics = list(cluster.topics(internal=internal).values())
     if output == Format.JSON:
         print_json(
@@ -113,9 +116,10 @@ def describe(
     ] = None,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Describe topics: partitions, leaders, replicas, offsets, and the settings that are not defaults."""
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]
         described = _described(cluster, topics)
@@ -138,6 +142,7 @@ def delete(
     names: ExistingTopics,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Delete topics and their records. Asks first when a person is at the keyboard."""
     if not yes and sys.stdin.isatty():
@@ -145,7 +150,7 @@ def delete(
         if not typer.confirm(f"Delete {what} and all records?"):
             fail("nothing was deleted")
     failed = False
-    with connected(bootstrap_server) as cluster:
+    with connected(bootstrap_server, command_config) as cluster:
         for topic in dict.fromkeys(names):
             try:
                 cluster.delete_topic(topic)

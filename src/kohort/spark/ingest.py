@@ -34,7 +34,9 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.groups import Committed
 from kohort.client.metadata import TopicPartition
+from kohort.client.security import Security
 from kohort.spark.checkpoint import finished
+from kohort.spark.options import security_of
 from kohort.spark.source import COMMIT_METADATA
 
 POLL_S = 0.2
@@ -130,19 +132,19 @@ def ingest(
         follower.follow(query)
         # After a failure too: the batches before it are finished.
         positions = finished(checkpoint) or {}
-        committed = _reconcile(bootstrap_servers, group_id, positions) if group_id else {}
+        committed = _reconcile(bootstrap_servers, group_id, positions, security_of(source)) if group_id else {}
     return IngestSummary(follower.rows, len(follower.batches), time.monotonic() - began, positions, committed)
 
 
 def _reconcile(
-    bootstrap_servers: str, group_id: str, positions: dict[TopicPartition, int]
+    bootstrap_servers: str, group_id: str, positions: dict[TopicPartition, int], security: Security
 ) -> dict[TopicPartition, int]:
     """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
 
     The rows are written, so a cluster that cannot be reached or a group that has members is only a warning.
     """
     try:
-        with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS) as cluster:
+        with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
             committed = cluster.committed(group_id)
             behind = {
                 place: Committed(offset, -1, COMMIT_METADATA)

@@ -130,7 +130,7 @@ def parse(options: Mapping[str, str]) -> Options:
         raise OptionError(f"kafka.isolation.level is {isolation!r}; it takes read_uncommitted or read_committed")
     return Options(
         bootstrap_servers=servers,
-        security=_security(given),
+        security=security_of(given),
         topics=_topics(given.get("subscribe", "")),
         pattern=_pattern(given.get("subscribepattern")),
         assigned=_assigned(given.get("assign")),
@@ -157,10 +157,11 @@ def _member(given: Mapping[str, str]) -> MemberOptions | None:
         raise OptionError(str(error)) from None
 
 
-def _security(given: Mapping[str, str]) -> Security:
-    """`kafka.security.protocol`, `kafka.ssl.…`, `kafka.sasl.…`: as Kafka's clients take them."""
+def security_of(given: Mapping[str, str]) -> Security:
+    """`kafka.security.protocol`, `kafka.ssl.…`, `kafka.sasl.…`: as Kafka's clients take them. Raises OptionError."""
     try:
-        return Security.of({n.removeprefix("kafka."): value for n, value in given.items() if n.startswith(SECURITY)})
+        lower = {name.lower(): value for name, value in given.items()}
+        return Security.of({n.removeprefix("kafka."): value for n, value in lower.items() if n.startswith(SECURITY)})
     except ValueError as error:
         raise OptionError(f"options kafka.*: {error}") from None
 
