@@ -82,6 +82,18 @@ def test_offsets_headers_nulls_and_every_compression(spark: Any, server: KohortS
     assert rows[1].headers is None
 
 
+def test_group_offsets_come_as_typed_columns(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    cluster.commit("g", {("t", 0): 7})
+    frame = source(spark, server, subscribe="__consumer_offsets", decode="consumer_offsets")
+    [row] = frame.where("commit_topic = 't'").select("group", "commit_offset", "log_partition", "log_offset").collect()
+    assert (row.group, row.commit_offset) == ("g", 7)
+    end = cluster.offsets([("__consumer_offsets", row.log_partition)])
+    assert end == {("__consumer_offsets", row.log_partition): row.log_offset + 1}
+    with pytest.raises(Exception, match="decode is 'avro'; it takes raw or consumer_offsets"):
+        source(spark, server, subscribe="t", decode="avro").count()
+
+
 def test_large_partitions_are_split_and_unknown_topics_named(
     spark: Any, server: KohortServer, cluster: Cluster
 ) -> None:

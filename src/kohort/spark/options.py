@@ -62,6 +62,7 @@ OWN = {
     "failondataloss",
     "includeheaders",
     "group.id",
+    "decode",
     "groupmode",
 }
 
@@ -85,6 +86,8 @@ class Options:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    decode: Literal["raw", "consumer_offsets"] = "raw"
+    """Whether keys and values come as they are, or as the columns of `kohort.spark.history.decode`."""
     group_id: str | None = None
     member: MemberOptions | None = None
     """None: a query that commits to its group, and is no member of it."""
@@ -140,6 +143,7 @@ def parse(options: Mapping[str, str]) -> Options:
         min_partitions=_number(given, "minPartitions", 1),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         include_headers=_flag(given, "includeHeaders", False),
+        decode=_decode(given.get("decode", "raw")),
         group_id=group_id,
         member=_member(given),
         client_id=given.get("kafka.client.id", "kohort-spark"),
@@ -207,6 +211,14 @@ def _where(name: str, text: str) -> Where:
         raise OptionError(
             f'{name} is {text!r}; it takes earliest, latest, group or JSON like {{"topic":{{"0":23,"1":-2}}}}'
         ) from None
+
+
+def _decode(text: str) -> Literal["raw", "consumer_offsets"]:
+    if text == "raw":
+        return "raw"
+    if text == "consumer_offsets":
+        return "consumer_offsets"
+    raise OptionError(f"decode is {text!r}; it takes raw or consumer_offsets")
 
 
 def _number(given: Mapping[str, str], name: str, least: int) -> int | None:

@@ -70,8 +70,16 @@ class KohortDataSource(DataSource):
     def name(cls) -> str:
         return "kohort"
 
-    def schema(self) -> str:
-        return SCHEMA + HEADERS if parse(self.options).include_headers else SCHEMA
+    def schema(self) -> str | StructType:
+        options = parse(self.options)
+        if options.decode == "consumer_offsets":
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            from kohort.spark.history.decode import SCHEMA as DECODED  # pyarrow and numpy: only where they are needed
+            from kohort.spark.read import converted_schema
+
+            return from_arrow_schema(converted_schema(DECODED))
+        return SCHEMA + HEADERS if options.include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options)
@@ -113,7 +121,12 @@ def _read(options: Options, task: InputPartition) -> Iterator[Any]:
     from kohort.spark.read import Range, read_range  # pyarrow: in the workers only
 
     assert isinstance(task, RangePartition)
-    return read_range(options, Range(task.topic, task.partition, task.start, task.end))
+    wanted = Range(task.topic, task.partition, task.start, task.end)
+    if options.decode == "consumer_offsets":
+        from kohort.spark.history.decode import decode
+
+        return read_range(options, wanted, decode)
+    return read_range(options, wanted)
 
 
 def _tasks(options: Options, start: Positions, end: Positions) -> list[RangePartition]:
