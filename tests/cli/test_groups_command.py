@@ -9,6 +9,10 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort
 
+from kohort.client.cluster import Cluster
+from kohort.client.groups import Committed
+from kohort.client.holders import Holder
+
 
 @pytest.fixture
 def group(kohort: Kohort, unique: str) -> str:
@@ -38,6 +42,19 @@ def test_an_empty_group(kohort: Kohort, group: str) -> None:
     )
     assert described[1] == [group, group, "0", "2", "3", "1", "-", "-", "-"]
     assert " ".join(described[-1]) == f"{group}: Empty, 0 members, total lag 1"
+
+
+def test_a_query_that_holds_the_group_without_being_its_member(kohort: Kohort, group: str, bootstrap: str) -> None:
+    holder = Holder("0f00", "lake", "1f00", 7, "nightly job", "driver-1", 42)
+    with Cluster(bootstrap) as cluster:
+        cluster.commit(group, {(group, 0): Committed(3, -1, holder.metadata())})
+    first, total, held = kohort("groups", "describe", group).out.splitlines()[1:]
+    assert first.split() == [group, group, "0", "3", "3", "0", "lake", "driver-1", "kohort-spark"]
+    assert total.endswith("Empty, 0 members, total lag 0")
+    assert held == f"{group}: held by Spark query lake (0f00) of nightly job on driver-1, batch 7"
+    (described,) = json.loads(kohort("groups", "describe", group, "-o", "json").out)
+    assert described["offsets"][0]["holder"]["batch"] == 7
+    assert described["offsets"][0]["client_id"] == "kohort-spark"
 
 
 def test_a_group_with_a_member(kohort: Kohort, group: str, member: GroupMember) -> None:

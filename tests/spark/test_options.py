@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kohort.client.sasl import Plain
-from kohort.spark.options import OptionError, parse
+from kohort.spark.options import ByTimestamp, OptionError, for_batch, for_stream, parse
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b"}
 
@@ -61,16 +61,33 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({"subscribe": "a"}, r"kafka\.bootstrap\.servers is missing"),
         ({"kafka.bootstrap.servers": "h:1"}, "exactly one of subscribe"),
         ({**BASE, "assign": '{"a":[0]}'}, "exactly one of subscribe"),
-        ({**BASE, "startingOffset": "earliest"}, "unknown option startingoffset"),
+        ({**BASE, "startingOffset": "earliest"}, "unknown option startingoffset; did you mean startingOffsets"),
         ({**BASE, "startingOffsets": "soon"}, "it takes earliest, latest, group or JSON"),
         ({**BASE, "startingOffsets": "group"}, "needs the option group.id"),
         ({**BASE, "endingOffsets": "earliest"}, "endingOffsets may not be earliest"),
         ({**BASE, "maxOffsetsPerTrigger": "0"}, "whole number from 1"),
         ({**BASE, "failOnDataLoss": "maybe"}, "true or false"),
+        ({**BASE, "kafka.fetch.max.wait": "1"}, r"no such setting; did you mean kafka\.fetch\.max\.wait\.ms\?"),
+        ({**BASE, "kafka.schema.registry.url": "x"}, "Kafka's consumer has no such setting$"),
+        ({**BASE, "kafka.auto.offset.reset": "latest"}, "is not supported: where a query starts is said by starting"),
+        ({**BASE, "kafka.enable.auto.commit": "true"}, "is not supported: only what Spark has finished"),
+        ({**BASE, "kafka.key.deserializer": "x"}, "is not supported: keys are bytes"),
         ({**BASE, "kafka.linger.ms": "1"}, "has no such setting"),
         ({**BASE, "kafka.security.protocol": "TLS"}, "security.protocol is 'TLS'"),
         ({**BASE, "kafka.sasl.mechanism": "PLAIN"}, "security.protocol is not"),
-        ({**BASE, "startingTimestamp": "1"}, "does not yet"),
+        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp is '-1'; it takes milliseconds"),
+        ({**BASE, "startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "startingOffsetsByTimestamp is"),
+        ({**BASE, "startingOffsetsByTimestampStrategy": "earliest"}, "it takes error or latest"),
+        ({**BASE, "startingOffsets": '{"a":{"0":1.5}}'}, "it takes earliest, latest, group or JSON"),
+        ({**BASE, "minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}, "minOffsetsPerTrigger is 11, above"),
+        (
+            {**BASE, "maxTriggerDelay": "15 minutes"},
+            "maxTriggerDelay is '15 minutes'; it takes a whole number and a unit",
+        ),
+        ({**BASE, "group.id": "a", "kafka.group.id": "b"}, "one of them is enough"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribe": ","}, "subscribe is ','"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": r"\p{L}+"}, "of Java's, .* are not"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "[a-z&&[^b]]"}, "of Java's, .* are not"),
         ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, "no regular expression"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "[1]"}, "assign is"),
     ],
@@ -78,6 +95,77 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
 def test_a_bad_option_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse(options)
+
+
+def test_a_time_for_all_comes_before_a_time_for_each_and_both_before_offsets() -> None:
+    each, offsets = '{"a":{"0":7}}', '{"a":{"0":1}}'
+    given = {**BASE, "startingOffsets": offsets, "endingOffsets": offsets}
+    assert parse(given).starting == {"a": {0: 1}}
+    given |= {"startingOffsetsByTimestamp": each, "endingOffsetsByTimestamp": each}
+    assert parse(given).starting == ByTimestamp({"a": {0: 7}}, "startingOffsetsByTimestamp")
+    assert parse(given).ending == ByTimestamp({"a": {0: 7}}, "endingOffsetsByTimestamp")
+    given |= {"startingTimestamp": "5", "endingTimestamp": "6"}
+    assert parse(given).starting == ByTimestamp(5, "startingTimestamp")
+    assert parse(given).ending == ByTimestamp(6, "endingTimestamp")
+
+
+def test_kafkas_group_id_names_the_group_and_leaves_the_start_as_it_is_in_sparks_source() -> None:
+    options = parse({**BASE, "kafka.group.id": "g"})
+    assert (options.group_id, options.starting_or("latest")) == ("g", "latest")
+    options = parse({**BASE, "kafka.group.id": "g", "startingOffsets": "Group-or-Latest"})
+    assert (options.starting, options.group_fallback) == ("group", "latest")
+
+
+def test_what_tunes_javas_client_is_taken() -> None:
+    options = parse(
+        {
+            **BASE,
+            "kafka.max.poll.records": "1",
+            "kafka.session.timeout.ms": "6000",
+            "kafka.request.timeout.ms": "7000",
+            "kafka.default.api.timeout.ms": "8000",
+            "groupIdPrefix": "mine",
+            "kafkaConsumer.pollTimeoutMs": "9000",
+            "fetchOffset.numRetries": "5",
+        }
+    )
+    assert (options.request_timeout_ms, options.api_timeout_ms, options.poll_timeout_ms) == (7000, 8000, 9000)
+    assert (options.offset_retries, options.offset_retry_ms) == (5, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("15m", 900_000), ("2min", 120_000), ("500", 500), ("500MS", 500), ("1h", 3_600_000), (" 3s ", 3_000), ("9us", 0)],
+)
+def test_durations_are_as_spark_writes_them(text: str, milliseconds: int) -> None:
+    assert parse({**BASE, "maxTriggerDelay": text}).max_trigger_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets may not be latest in a batch read"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "startingOffsets of a-0 may not be -1"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets of a-0 may not be -2"),
+        (
+            {"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'},
+            "startingOffsets of a-0 is 5, behind its endingOffsets, 4",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":4}}'},
+            "startingOffsetsByTimestamp of a-0 is 5, behind its endingOffsetsByTimestamp, 4",
+        ),
+    ],
+)
+def test_a_batch_read_must_have_something_to_read(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        for_batch({**BASE, **options})
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is for batch reads"):
+        for_stream({**BASE, name: "latest"})
 
 
 def test_security_in_kafkas_names() -> None:

@@ -71,11 +71,11 @@ def test_a_gap_at_the_end_of_the_log_ends_the_range(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_log_that_does_not_reach_the_end_is_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "STALLED_S", 0.0)
+    stalled = {"kafkaConsumer.pollTimeoutMs": "1"}
     log = Log([(4, batch(0, [0, 4]))], end=5)
     with pytest.raises(DataLoss, match=r"t-0: nothing to read at offset 5 .* the range goes to 9, the log to 5"):
-        values(monkeypatch, log, 0, 9)
-    assert values(monkeypatch, log, 0, 9, {"failOnDataLoss": "false"}) == [0, 4]
+        values(monkeypatch, log, 0, 9, stalled)
+    assert values(monkeypatch, log, 0, 9, stalled | {"failOnDataLoss": "false"}) == [0, 4]
 
 
 @pytest.mark.parametrize("damage", [20, 70])

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from kohort.client.cluster import Cluster
-from kohort.spark import source
+from kohort.client.errors import KafkaError
+from kohort.spark import commits, source
 from kohort.spark.options import OptionError, parse
 from kohort.spark.plan import START, DataLoss
 from kohort.spark.source import KohortStreamReader
@@ -25,7 +26,9 @@ def readers(server: KohortServer) -> Iterator[Any]:
     made: list[KohortStreamReader] = []
 
     def make(**options: str) -> KohortStreamReader:
-        given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t"}
+        given = {"kafka.bootstrap.servers": server.bootstrap_servers, "fetchOffset.retryIntervalMs": "0"}
+        if not {"subscribePattern", "assign"} & set(options):
+            given["subscribe"] = "t"
         given |= {name.replace("_", "."): value for name, value in options.items()}
         made.append(KohortStreamReader(parse(given)))
         return made[-1]
@@ -41,6 +44,12 @@ def fill(cluster: Cluster, records: int, partition: int = 0) -> None:
 
 def ranges(tasks: Any) -> list[tuple[int, int, int]]:
     return [(task.partition, task.start, task.end) for task in tasks]
+
+
+def plan(reader: KohortStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """The tasks of a batch, asked for as Spark does: the batch before is committed first."""
+    reader.commit(start)
+    return ranges(reader.partitions(start, end))
 
 
 def committed(cluster: Cluster) -> dict[int, int]:
@@ -65,7 +74,7 @@ def test_a_first_batch_is_repeated_as_it_was(readers: Any, cluster: Cluster) -> 
     assert again.reportLatestOffset() == {"t": {"0": 15}}
     following = again.latestOffset(end, ALL)
     assert following == {"t": {"0": 15}}
-    assert ranges(again.partitions(end, following)) == [(0, 10, 15)]
+    assert plan(again, end, following) == [(0, 10, 15)]
 
 
 def test_without_news_the_start_comes_back_word_for_word(readers: Any, cluster: Cluster) -> None:
@@ -119,7 +128,7 @@ def test_a_commit_that_fails_is_tried_again(
     """A group with a member takes no commits of others; the query goes on all the same."""
     from confluent_kafka import Consumer
 
-    monkeypatch.setattr(source, "COMMIT_RETRY_S", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_RETRY_S", 0.0)
     cluster.create_topic("t", 1)
     fill(cluster, 3)
     member = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})
@@ -165,8 +174,8 @@ def test_a_topic_created_anew_is_loss_and_then_read_from_its_beginning(
         readers().latestOffset(reached, ALL)
     reader = readers(failOnDataLoss="false")
     end = reader.latestOffset(reached, ReadMaxRows(3))
-    assert end == {"t": {"0": 3}}
-    assert ranges(reader.partitions(reached, end)) == [(0, 0, 3)]
+    assert end == {"t": {"0": 3}, START: {"t": {"0": 0}}}
+    assert plan(reader, reached, end) == [(0, 0, 3)]
     assert reader.latestOffset(end, ReadMaxRows(3)) == {"t": {"0": 4}}
     assert capsys.readouterr().err.count("data loss: t-0 ends") == 1
 
@@ -181,7 +190,7 @@ def test_a_deleted_topic_is_loss_and_then_left_out(readers: Any, cluster: Cluste
     reader = readers(subscribe="t,u", failOnDataLoss="false")
     end = reader.latestOffset(reached, ALL)
     assert end == {"u": {"0": 2}}
-    assert ranges(reader.partitions(reached, end)) == [(0, 1, 2)]
+    assert plan(reader, reached, end) == [(0, 1, 2)]
 
 
 def test_offsets_outside_of_the_log_are_loss(readers: Any, cluster: Cluster) -> None:
@@ -204,4 +213,149 @@ def test_new_partitions_count_from_their_beginning(readers: Any, cluster: Cluste
     reader = readers()
     end = reader.latestOffset({"t": {"0": 2}}, ALL)
     assert end == {"t": {"0": 2, "1": 3}}
-    assert ranges(reader.partitions({"t": {"0": 2}}, end)) == [(1, 0, 3)]
+    assert plan(reader, {"t": {"0": 2}}, end) == [(1, 0, 3)]
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever(
+    readers: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(source.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(source.time, "sleep", lambda seconds: None)
+    cluster.create_topic("t", 1)
+    fill(cluster, 2)
+    reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1m")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, limit)
+    assert first["t"] == {"0": 2}  # nothing has been delayed yet, and Spark's source does not begin with it
+    fill(cluster, 4)
+    assert reader.latestOffset(first, limit) is first
+    assert reader.latestOffset(first, ALL) == {"t": {"0": 6}}  # a once trigger takes what there is
+    reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(start, limit)
+    fill(cluster, 4)
+    assert (limit, first["t"]) == (ReadMaxRows(6), {"0": 6})
+    assert reader.latestOffset(first, limit) is first
+    fill(cluster, 1)
+    assert reader.latestOffset(first, limit) == {"t": {"0": 11}}
+    fill(cluster, 1)
+    late = {"t": {"0": 11}}
+    assert reader.latestOffset(late, limit) is late
+    now[0] += 15 * 60
+    assert reader.latestOffset(late, limit) == {"t": {"0": 12}}
+
+
+def test_a_run_that_ends_waits_for_nothing(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 3)
+    reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2")
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    assert reader.latestOffset(end, ReadMaxRows(2)) == {"t": {"0": 3}}
+
+
+def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 2)
+    for n in range(4):
+        cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
+    cluster.produce("t", 1, [NewRecord(b"k", b"v", 500)])
+    with pytest.raises(OptionError, match=r"startingTimestamp: no record is as young as that in t-1 \(.*=latest"):
+        readers(startingTimestamp="1500").initialOffset()
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert readers(startingTimestamp="1500", **latest).initialOffset() == {"t": {"0": 2, "1": 1}}
+    each = readers(startingTimestamp="0", startingOffsetsByTimestamp="{}", startingOffsets="latest")
+    assert each.initialOffset() == {"t": {"0": 0, "1": 0}}
+    each = readers(startingOffsetsByTimestamp='{"t":{"0":2001,"1":400}}', startingOffsets="latest")
+    assert each.initialOffset() == {"t": {"0": 3, "1": 0}}
+    with pytest.raises(OptionError, match=r"startingOffsetsByTimestamp must name every partition.*t-1"):
+        readers(startingOffsetsByTimestamp='{"t":{"0":2001}}').initialOffset()
+
+
+def test_where_the_group_says_nothing_the_option_does(readers: Any, cluster: Cluster) -> None:
+    cluster.create_topic("t", 2)
+    fill(cluster, 4)
+    fill(cluster, 3, partition=1)
+    cluster.commit("g", {("t", 0): 2})
+    assert readers(group_id="g", startingOffsets="group").initialOffset() == {"t": {"0": 2, "1": 0}}
+    assert readers(group_id="g", startingOffsets="group-or-latest").initialOffset() == {"t": {"0": 2, "1": 3}}
+    with pytest.raises(OptionError, match="the group g has no committed offset of t-1"):
+        readers(group_id="g", startingOffsets="group-or-fail").initialOffset()
+    assert readers(kafka_group_id="g").initialOffset() == {"t": {"0": 4, "1": 3}}
+
+
+def test_a_pattern_is_looked_for_anywhere_in_the_name(readers: Any, cluster: Cluster) -> None:
+    for topic in ("orders", "my-orders-2", "other"):
+        cluster.create_topic(topic, 1)
+    cluster.commit("g", {("orders", 0): 0})  # makes __consumer_offsets, which no pattern matches
+    assert sorted(readers(subscribePattern="order").initialOffset()) == ["my-orders-2", "orders"]
+    assert sorted(readers(subscribePattern="^o|^__").initialOffset()) == ["orders", "other"]
+    assert sorted(readers(subscribePattern=".*").initialOffset()) == ["my-orders-2", "orders", "other"]
+
+
+def test_a_topic_created_anew_is_known_by_its_id_when_it_has_as_much_as_before(
+    readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def anew() -> None:
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 1)
+        fill(cluster, 6)
+
+    cluster.create_topic("t", 1)
+    fill(cluster, 4)
+    careful, careless = readers(), readers(failOnDataLoss="false")
+    start = {"t": {"0": 2}}
+    assert careful.latestOffset(start, ALL) == careless.latestOffset(start, ALL) == {"t": {"0": 4}}
+    anew()
+    with pytest.raises(
+        DataLoss, match="t was deleted and created again; the query had reached offset 4 of partition 0"
+    ):
+        careful.latestOffset({"t": {"0": 4}}, ALL)
+    end = careless.latestOffset({"t": {"0": 4}}, ReadMaxRows(5))
+    assert end == {"t": {"0": 5}, START: {"t": {"0": 0}}}
+    # Also after a restart, which knows nothing of the first topic.
+    assert plan(readers(failOnDataLoss="false"), {"t": {"0": 4}}, end) == [(0, 0, 5)]
+    assert careless.latestOffset(end, ALL) == {"t": {"0": 6}}
+    assert capsys.readouterr().err.count("data loss: t was deleted and created again") == 1
+
+
+def test_a_new_partition_whose_beginning_is_gone_is_loss(readers: Any, cluster: Cluster) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    cluster.create_topic("t", 2)
+    fill(cluster, 3, partition=1)
+    admin = AdminClient({"bootstrap.servers": ",".join(node.address for node in cluster.nodes().values())})
+    next(iter(admin.delete_records([TopicPartition("t", 1, 2)]).values())).result(10)
+    with pytest.raises(DataLoss, match="t-1 is new to the query and begins at offset 2"):
+        readers().latestOffset({"t": {"0": 0}}, ALL)
+    reader = readers(failOnDataLoss="false")
+    end = reader.latestOffset({"t": {"0": 0}}, ALL)
+    assert plan(reader, {"t": {"0": 0}}, end) == [(1, 2, 3)]
+
+
+def test_asynchronous_progress_tracking_is_refused(readers: Any, cluster: Cluster) -> None:
+    """Spark then plans the tasks of a batch without having committed the batch before."""
+    cluster.create_topic("t", 1)
+    fill(cluster, 2)
+    reader = readers(startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert ranges(reader.partitions(start, end)) == [(0, 0, 2)]
+    fill(cluster, 2)
+    following = reader.latestOffset(end, ALL)
+    with pytest.raises(OptionError, match=r"asynchronous progress tracking .*asyncProgressTrackingEnabled.* not supp"):
+        reader.partitions(end, following)
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_and_not_waited_for_long(readers: Any) -> None:
+    import socket
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    reader = readers(kafka_bootstrap_servers=address, kafka_default_api_timeout_ms="300")
+    with pytest.raises(KafkaError, match=f"cannot reach the cluster: {address}: connection refused"):
+        reader.initialOffset()

@@ -1,13 +1,14 @@
 """`kohort groups`: list, describe, explain and hold groups, their settings, assignors tried; over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
-Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it.
+Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it. Where no member
+does, whoever committed last may have said who it is: the query of kohort's Spark source, in the offset's metadata.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ from kohort.cli.timeline import REBALANCING
 from kohort.client.cluster import Cluster
 from kohort.client.explanations import NoJournal
 from kohort.client.groups import DEAD, Committed, GroupDescription, GroupMember
+from kohort.client.holders import MARK, Holder, holder_of
 from kohort.client.metadata import Node, TopicPartition
 
 app = typer.Typer(
@@ -62,6 +64,10 @@ class PartitionLag:
     @property
     def lag(self) -> int | None:
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+    @property
+    def holder(self) -> Holder | None:
+        return None if self.member or self.committed is None else holder_of(self.committed.metadata)
 
 
 @app.command("list")
@@ -226,6 +232,8 @@ def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
     if lags:
         print_table(columns, [(group.group_id, *_lag_cells(row)) for row in lags])
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
+    for holder in sorted({str(row.holder) for row in lags if row.holder}):
+        typer.echo(f"{group.group_id}: held by {holder}")
 
 
 def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
@@ -235,10 +243,17 @@ def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
         row.committed.offset if row.committed else None,
         row.end,
         row.lag,
-        row.member.member_id if row.member else None,
-        row.member.host if row.member else None,
-        row.member.client_id if row.member else None,
+        *_who(row),
     )
+
+
+def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
+    """Consumer id, host and client id of whoever has the partition: a member, else who has said so."""
+    if row.member is not None:
+        return row.member.member_id, row.member.host, row.member.client_id
+    if row.holder is not None:
+        return row.holder.name or row.holder.query, row.holder.host, MARK
+    return None, None, None
 
 
 def _print_members(group: GroupDescription, *, verbose: bool) -> None:
@@ -327,6 +342,7 @@ def _document(
 
 
 def _offset_document(row: PartitionLag) -> dict[str, Any]:
+    consumer_id, host, client_id = _who(row)
     return {
         "topic": row.topic,
         "partition": row.partition,
@@ -334,7 +350,8 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
         "metadata": row.committed.metadata if row.committed else None,
         "log_end_offset": row.end,
         "lag": row.lag,
-        "consumer_id": row.member.member_id if row.member else None,
-        "host": row.member.host if row.member else None,
-        "client_id": row.member.client_id if row.member else None,
+        "consumer_id": consumer_id,
+        "host": host,
+        "client_id": client_id,
+        **({"holder": asdict(row.holder)} if row.holder else {}),
     }

@@ -23,6 +23,7 @@ all executors see:
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -33,11 +34,11 @@ from typing import Any
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.groups import Committed
+from kohort.client.holders import Holder
 from kohort.client.metadata import TopicPartition
 from kohort.client.security import Security
-from kohort.spark.checkpoint import finished
+from kohort.spark.checkpoint import finished, query_and_batch
 from kohort.spark.options import security_of
-from kohort.spark.source import COMMIT_METADATA
 
 POLL_S = 0.2
 RECONCILE_MS = 10_000
@@ -132,12 +133,18 @@ def ingest(
         follower.follow(query)
         # After a failure too: the batches before it are finished.
         positions = finished(checkpoint) or {}
-        committed = _reconcile(bootstrap_servers, group_id, positions, security_of(source)) if group_id else {}
+        committed = (
+            _reconcile(bootstrap_servers, group_id, positions, checkpoint, security_of(source)) if group_id else {}
+        )
     return IngestSummary(follower.rows, len(follower.batches), time.monotonic() - began, positions, committed)
 
 
 def _reconcile(
-    bootstrap_servers: str, group_id: str, positions: dict[TopicPartition, int], security: Security
+    bootstrap_servers: str,
+    group_id: str,
+    positions: dict[TopicPartition, int],
+    checkpoint: str | Path,
+    security: Security,
 ) -> dict[TopicPartition, int]:
     """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
 
@@ -146,8 +153,10 @@ def _reconcile(
     try:
         with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
             committed = cluster.committed(group_id)
+            query, batch = query_and_batch(checkpoint)
+            metadata = Holder(query=query, batch=batch, host=socket.gethostname()).metadata()
             behind = {
-                place: Committed(offset, -1, COMMIT_METADATA)
+                place: Committed(offset, -1, metadata)
                 for place, offset in positions.items()
                 if place not in committed or committed[place].offset < offset
             }

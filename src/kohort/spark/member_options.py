@@ -20,7 +20,9 @@ KAFKA = {
     "kafka.max.poll.interval.ms",
     "kafka.client.rack",
 }
-"""All of them: without groupMode=member they would do nothing."""
+"""All of them."""
+ONLY_MEMBERS = {"kafka.group.instance.id", "kafka.group.remote.assignor"}
+"""Refused without groupMode=member. The others are taken, for queries of Spark's Kafka source that set them."""
 
 
 class MemberOptionError(ValueError):
@@ -51,7 +53,7 @@ def member_options(given: Mapping[str, str]) -> MemberOptions | None:
     if mode not in ("committer", "member"):
         raise MemberOptionError(f"groupMode is {given['groupmode']!r}; it takes committer or member")
     if mode == "committer":
-        for name in sorted(KAFKA & set(given)):
+        for name in sorted(ONLY_MEMBERS & set(given)):
             raise MemberOptionError(f"option {name} needs groupMode=member")
         return None
     if not given.get("group.id") and not given.get("kafka.group.id"):

@@ -21,7 +21,8 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import check
 from kohort.client.groups import Committed
 from kohort.client.metadata import Topic, TopicPartition
-from kohort.spark.options import EARLIEST, LATEST, OptionError, Options, Where
+from kohort.spark import bounds
+from kohort.spark.options import OptionError, Options
 from kohort.wire.errors import ErrorCode
 
 Positions = dict[TopicPartition, int]
@@ -62,53 +63,74 @@ def batch_start(start: Mapping[str, Mapping[str, Any]], end: Mapping[str, Mappin
 
 
 def admit(start: Positions, end: Positions, limit: int) -> Positions:
-    """An end at most `limit` offsets behind `start` in all, each partition by its share of what is waiting."""
+    """An end at most `limit` offsets behind `start` in all, each partition by its share of what is waiting.
+
+    None that has something is left out, if the limit allows one offset for each.
+    """
     waiting = {place: max(offset - start.get(place, offset), 0) for place, offset in end.items()}
-    total = sum(waiting.values())
-    if total <= limit:
+    if sum(waiting.values()) <= limit:
         return end
-    admitted: Positions = {}
-    left = limit
-    for place in sorted(end):
-        share = min(waiting[place], limit * waiting[place] // total)
-        admitted[place] = share
-        left -= share
-    for place in sorted(end, key=lambda p: admitted[p] - waiting[p]):
+    some = [place for place in sorted(end) if waiting[place]]
+    each = 1 if limit >= len(some) else 0
+    rest, total = limit - each * len(some), sum(waiting[place] - each for place in some)
+    admitted = {place: each + rest * (waiting[place] - each) // total for place in some}
+    left = limit - sum(admitted.values())
+    for place in sorted(some, key=lambda p: admitted[p] - waiting[p]):
         # What rounding left over goes where most is waiting.
         more = min(left, waiting[place] - admitted[place])
         admitted[place] += more
         left -= more
-    return {place: start.get(place, end[place]) + admitted[place] for place in end}
+    return {place: start.get(place, offset) + admitted.get(place, 0) for place, offset in end.items()}
 
 
-def cut(ranges: Mapping[TopicPartition, tuple[int, int]], pieces: int | None) -> list[tuple[TopicPartition, int, int]]:
-    """Ranges of offsets for tasks: one a partition, large ones cut so that there are about `pieces` in all."""
-    total = sum(end - start for start, end in ranges.values())
+def cut(
+    ranges: Mapping[TopicPartition, tuple[int, int]], pieces: int | None = None, most: int | None = None
+) -> list[tuple[TopicPartition, int, int]]:
+    """Ranges of offsets for tasks: one a partition, cut where it has more than `most` offsets.
+
+    Large ones are cut further, so that there are about `pieces` tasks in all; rounding makes it a little more or less.
+    """
+    sizes = {place: end - start for place, (start, end) in sorted(ranges.items()) if end > start}
+    parts = {place: -(-size // most) if most else 1 for place, size in sizes.items()}
+    if pieces and pieces > sum(parts.values()):
+        total = sum(sizes.values())
+        large = {place: size for place, size in sizes.items() if round(size / total * pieces) > 1}
+        for_large = max(pieces - (len(sizes) - len(large)), 1)
+        for place, size in large.items():
+            parts[place] = max(parts[place], round(size / sum(large.values()) * for_large))
     tasks = []
-    for place in sorted(ranges):
-        start, end = ranges[place]
-        size = end - start
-        if size <= 0:
-            continue
-        parts = max(1, round(size / total * pieces)) if pieces and pieces > len(ranges) else 1
-        edges = [start + size * n // parts for n in range(parts + 1)]
+    for place, count in parts.items():
+        start, size = ranges[place][0], sizes[place]
+        edges = [start + size * n // count for n in range(count + 1)]
         tasks += [(place, first, last) for first, last in pairwise(edges) if last > first]
     return tasks
+
+
+def open_cluster(options: Options) -> Cluster:
+    """A client with the options' settings. It opens connections on first use."""
+    return Cluster(
+        options.bootstrap_servers,
+        options.client_id,
+        request_timeout_ms=options.request_timeout_ms,
+        api_timeout_ms=options.api_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        retry_backoff_ms=options.retry_backoff_ms,
+        retry_backoff_max_ms=options.retry_backoff_max_ms,
+        metadata_max_age_ms=options.metadata_max_age_ms,
+        security=options.security,
+    )
 
 
 class Planner:
     """Asks the cluster about partitions, their ends, and the group's offsets. One thread."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._cluster = Cluster(
-            options.bootstrap_servers,
-            options.client_id,
-            request_timeout_ms=options.request_timeout_ms,
-            security=options.security,
-        )
+        self.options = options
+        self._cluster = open_cluster(options)
         self._gone: set[str] = set()
         """Topics that were missing at the last look: it is not waited for them again."""
+        self._ids: dict[str, bytes] = {}
+        self._recreated: set[str] = set()
 
     def close(self) -> None:
         self._cluster.close()
@@ -117,7 +139,7 @@ class Planner:
 
     def partitions(self, reached: Collection[str] = ()) -> list[TopicPartition]:
         """What the query reads. Raises OptionError where a topic does not exist, unless the query had `reached` it."""
-        options = self._options
+        options = self.options
         if options.assigned:
             found = self._existing(options.assigned, reached)
             for name, topic in found.items():
@@ -128,8 +150,10 @@ class Planner:
                         )
             return sorted((name, partition) for name in found for partition in options.assigned[name])
         if options.pattern is not None:
-            pattern = re.compile(options.pattern)
-            found = {name: topic for name, topic in self._cluster.topics().items() if pattern.fullmatch(name)}
+            # Anywhere in the name, as Spark's source does since it asks the admin client.
+            pattern = re.compile(options.pattern, re.ASCII)
+            found = {name: topic for name, topic in self._cluster.topics().items() if pattern.search(name)}
+            self._note_ids(found)
             found.update(self._existing([name for name in reached if name not in found], reached))
         else:
             found = self._existing(options.topics, reached)
@@ -147,79 +171,68 @@ class Planner:
         self._gone = missing
         unknown = sorted(missing.difference(reached))
         if unknown:
-            raise OptionError(f"no such topic: {', '.join(unknown)} (on {self._options.bootstrap_servers})")
+            raise OptionError(f"no such topic: {', '.join(unknown)} (on {self.options.bootstrap_servers})")
         for name, topic in found.items():
             if name not in missing:
                 check(topic.error, f"topic {name}")
-        return {name: topic for name, topic in found.items() if name not in missing}
+        existing = {name: topic for name, topic in found.items() if name not in missing}
+        self._note_ids(existing)
+        return existing
+
+    def _note_ids(self, topics: Mapping[str, Topic]) -> None:
+        for name, topic in topics.items():
+            if topic.topic_id is not None and self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
+                self._ids[name] = topic.topic_id
+                self._recreated.add(name)
+
+    def take_recreated(self) -> set[str]:
+        """Topics that were deleted and created again between two looks; each is told once."""
+        recreated, self._recreated = self._recreated, set()
+        return recreated
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Positions:
-        return self._cluster.offsets(partitions, "latest", isolation=self._options.isolation)
+        return self._cluster.offsets(partitions, "latest", isolation=self.options.isolation)
+
+    def ends_behind(self, partitions: Iterable[TopicPartition], reached: Positions) -> Positions:
+        """The ends of the logs. One before what was `reached` is looked at again: a broker may have old metadata."""
+        wanted = list(partitions)
+        ends = self.ends(wanted)
+        for _ in range(self.options.offset_retries - 1):
+            if all(offset >= reached.get(place, offset) for place, offset in ends.items()):
+                break
+            time.sleep(self.options.offset_retry_ms / 1000)
+            ends = self.ends(wanted)
+        return ends
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> Positions:
         return self._cluster.offsets(partitions, "earliest")
 
+    def at_times(self, moments: Mapping[TopicPartition, int]) -> Positions:
+        """The first records at or after times in milliseconds; -1 where there is none."""
+        return self._cluster.offsets(moments, moments, isolation=self.options.isolation)
+
     # -- where to start and end
 
     def starting(self, default: Literal["earliest", "latest"]) -> Positions:
-        partitions = self.partitions()
-        where = self._options.starting_or(default)
-        if where == "group":
-            return self._group_positions(partitions)
-        return self._resolve("startingOffsets", where, partitions)
+        return bounds.starting(self, default, self.partitions())
 
     def ending(self, partitions: list[TopicPartition]) -> Positions:
-        return self._resolve("endingOffsets", self._options.ending, partitions)
-
-    def _resolve(self, name: str, where: Where, partitions: list[TopicPartition]) -> Positions:
-        if isinstance(where, str):
-            return self.beginnings(partitions) if where == "earliest" else self.ends(partitions)
-        given = {(topic, index): offset for topic, indexes in where.items() for index, offset in indexes.items()}
-        if set(given) != set(partitions):
-            differ = sorted(set(given) ^ set(partitions))
-            raise OptionError(
-                f"{name} must name every partition that is read and no other; they differ in "
-                + ", ".join(f"{topic}-{index}" for topic, index in differ)
-            )
-        if any(offset < (LATEST if name == "endingOffsets" else EARLIEST) for offset in given.values()):
-            marks = "-1 (latest)" if name == "endingOffsets" else "-1 (latest) or -2 (earliest)"
-            raise OptionError(f"{name} takes offsets from 0 on, or {marks}")
-        marked = {mark: [p for p, offset in given.items() if offset == mark] for mark in (LATEST, EARLIEST)}
-        positions = self._in_log(
-            {place: offset for place, offset in given.items() if offset >= 0}, f"{name} asks for offset"
-        )
-        positions.update(self.ends(marked[LATEST]))
-        positions.update(self.beginnings(marked[EARLIEST]))
-        return positions
-
-    def _group_positions(self, partitions: list[TopicPartition]) -> Positions:
-        """The group's committed offsets, else the earliest ones."""
-        committed = self._cluster.committed(self._options.group_id or "", partitions)
-        positions = {place: entry.offset for place, entry in committed.items()}
-        positions = self._in_log(positions, f"the group {self._options.group_id} has committed offset")
-        return positions | self.beginnings([place for place in partitions if place not in positions])
-
-    def _in_log(self, positions: Positions, whose: str) -> Positions:
-        """The positions, each inside its log; one that is not is data loss."""
-        beginnings, ends = self.beginnings(positions), self.ends(positions)
-        inside = {}
-        for (topic, partition), offset in positions.items():
-            first, last = beginnings[topic, partition], ends[topic, partition]
-            if not first <= offset <= last:
-                self.lost(f"{whose} {offset} of {topic}-{partition}, but its log holds {first} to {last}")
-            inside[topic, partition] = min(max(offset, first), last)
-        return inside
+        return bounds.ending(self, partitions)
 
     # -- the group
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """What the group has committed."""
+        return self._cluster.committed(self.options.group_id or "", partitions)
 
     def commit(self, positions: Mapping[TopicPartition, int], metadata: str) -> None:
         """Commit to the group. Raises KafkaError."""
         offsets = {place: Committed(offset, -1, metadata) for place, offset in positions.items()}
-        self._cluster.commit(self._options.group_id or "", offsets)
+        self._cluster.commit(self.options.group_id or "", offsets)
 
     def lost(self, what: str) -> None:
         """Data is gone: an error, or with failOnDataLoss=false a warning."""
-        lost(self._options, what)
+        lost(self.options, what)
 
 
 def lost(options: Options, what: str) -> None:

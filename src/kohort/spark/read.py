@@ -27,7 +27,7 @@ from kohort.client.leaders import FetchedPartition
 from kohort.client.records import data_batches, next_position
 from kohort.spark.arrow import HEADERS, MICROSECONDS, Columns, Filler, decoder, filler, timestamps
 from kohort.spark.options import Options
-from kohort.spark.plan import lost
+from kohort.spark.plan import lost, open_cluster
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
 from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
 from kohort.wire.compression import NONE, decompress
@@ -35,8 +35,6 @@ from kohort.wire.errors import ErrorCode, ProtocolError
 
 __all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
 
-STALLED_S = 60.0
-"""A partition whose log does not reach the end of the range for this long is given up."""
 GAP_S = 5.0
 """A partition whose log reaches it, but that yields nothing for this long, has nothing more in the range."""
 
@@ -88,12 +86,7 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
     columns = filler(wanted.end - wanted.start, options.include_headers and convert is None)
     shape = _Shape(wanted, convert)
     position = wanted.start
-    with Cluster(
-        options.bootstrap_servers,
-        options.client_id,
-        request_timeout_ms=options.request_timeout_ms,
-        security=options.security,
-    ) as cluster:
+    with open_cluster(options) as cluster:
         progressed = time.monotonic()
         while position < wanted.end:
             fetched = _fetch(options, cluster, wanted, position)
@@ -147,7 +140,7 @@ def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, positio
     log_end = fetched.last_stable_offset if committed else fetched.high_watermark
     if log_end >= wanted.end:
         return silent_s > GAP_S
-    if silent_s > STALLED_S:
+    if silent_s > options.poll_timeout_ms / 1000:
         lost(
             options,
             f"{_name(wanted)}: nothing to read at offset {position} for {silent_s:.0f} s; the range goes to "

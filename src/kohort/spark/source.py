@@ -10,17 +10,17 @@ nothing but the options.
 When to commit. Spark calls `commit(end)` only while it builds the next batch that is not empty, so the last batch of an
 availableNow run would never be committed. But `latestOffset(start, …)` is called after each batch, the last one
 included, and by then `start` stands in Spark's own commit log: so `start` is what is committed to the group, there.
-The group is never ahead of the checkpoint. A failed commit does not stop the query: the next one carries it too, and
-Spark's checkpoint, not the group, decides where the query goes on. A commit that will never be allowed does stop it.
+With asynchronous progress tracking it may not stand there yet, so such a query is refused. No source is told of it, but
+it shows: Spark then plans a batch's tasks without having called `commit` for the batch before.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -29,35 +29,27 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from kohort.client.errors import KafkaError
 from kohort.spark import sink_options
-from kohort.spark.options import OptionError, Options, parse
+from kohort.spark.commits import Commits
+from kohort.spark.identity import ReplyTo, tell
+from kohort.spark.options import OptionError, Options, for_batch, for_stream, parse
 from kohort.spark.plan import START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
 from kohort.spark.sink import KohortStreamWriter, KohortWriter
 from kohort.spark.sink_rows import check
-from kohort.wire.errors import ErrorCode
-
-COMMIT_METADATA = "kohort-spark"
 
 IDLE_S = 0.1
 """Spark asks for new offsets a hundred times a second when there are none; the cluster is asked this often."""
-COMMIT_RETRY_S = 1.0
-
-REFUSED = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.SASL_AUTHENTICATION_FAILED,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-    }
-)
-"""Answers to a commit that asking again does not change, and that a person must see."""
+TELLERS = 3
+"""Tasks of a batch that tell which query they belong to; one would do, if it always got through."""
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -82,17 +74,10 @@ class KohortDataSource(DataSource):
         return SCHEMA + HEADERS if options.include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse(self.options)
-        if options.member is not None:
-            raise OptionError("groupMode=member is for streaming reads; a batch read commits nothing")
-        if options.starting == "latest":
-            raise OptionError("startingOffsets may not be latest in a batch read: there would be nothing to read")
-        return KohortReader(options)
+        return KohortReader(for_batch(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = parse(self.options)
-        if options.ending != "latest":
-            raise OptionError("endingOffsets is for batch reads; a streaming read has no end")
+        options = for_stream(self.options)
         if options.member is not None:
             raise OptionError("groupMode=member: this version knows its options, and cannot do it yet")
         return KohortStreamReader(options)
@@ -115,12 +100,17 @@ class RangePartition(InputPartition):
         self.partition = partition
         self.start = start
         self.end = end
+        self.reply_to: ReplyTo | None = None
+        """Where the task tells which query and batch it belongs to."""
 
 
 def _read(options: Options, task: InputPartition) -> Iterator[Any]:
     from kohort.spark.read import Range, read_range  # pyarrow: in the workers only
 
     assert isinstance(task, RangePartition)
+    context = TaskContext.get()
+    if task.reply_to is not None and context is not None:
+        tell(task.reply_to, context.getLocalProperty)
     wanted = Range(task.topic, task.partition, task.start, task.end)
     if options.decode == "consumer_offsets":
         from kohort.spark.history.decode import decode
@@ -133,7 +123,7 @@ def _tasks(options: Options, start: Positions, end: Positions) -> list[RangePart
     ranges = {place: (start[place], offset) for place, offset in end.items()}
     return [
         RangePartition(topic, partition, first, last)
-        for (topic, partition), first, last in cut(ranges, options.min_partitions)
+        for (topic, partition), first, last in cut(ranges, options.min_partitions, options.max_records_per_partition)
     ]
 
 
@@ -162,14 +152,16 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._planner: Planner | None = None
+        self._commits = Commits(options, lambda: self.planner)
         self._initial: Positions | None = None
         self._target: Positions | None = None
         """Where an availableNow run ends: fixed when it begins."""
         self._latest: Positions = {}
         self._idle_since = 0.0
-        self._committed: Positions = {}
-        self._commit_at = 0.0
-        self._warned = ""
+        self._batch_at: float | None = None
+        """When the last batch was planned, on the monotonic clock."""
+        self._commit_due = False
+        """Whether Spark is going to call commit() before it plans the tasks of the new batch."""
 
     def __reduce__(self) -> Any:
         return KohortStreamReader, (self._options,)
@@ -178,6 +170,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def planner(self) -> Planner:
         if self._planner is None:
             self._planner = Planner(self._options)
+            self._commits.finish_when_ended()
         return self._planner
 
     # -- offsets
@@ -188,8 +181,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets_per_trigger
-        return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadMinRows(least) if least is not None else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self.planner.ends(self.planner.partitions())
@@ -198,20 +193,37 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = from_json(start)
         first = START not in start and reached == self._initial
         if not first:
-            self._commit(reached)
+            self._commits.commit(reached)
         ends = self._ends(reached)
-        self._note_lost(reached, ends)
-        begin = self._begin(reached, ends)
+        recreated = self.planner.take_recreated()
+        self._note_lost(reached, ends, recreated)
+        begin = self._begin(reached, ends, recreated)
+        self._note_late(reached, begin)
         self._latest = ends
+        if self._held_back(begin, ends, limit):
+            return start
         if isinstance(limit, ReadMaxRows):
             ends = admit(begin, ends, limit.max_rows)
-        if ends == reached:
+        if ends == reached and not recreated:
             return start  # word for word: anything else would be a new batch to Spark
         self._idle_since = 0.0
+        self._batch_at = time.monotonic()
+        self._commit_due = not first
         end = to_json(ends)
-        if first:
-            end[START] = to_json(reached)
+        if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
+            end[START] = to_json({place: begin[place] for place in ends})
+        self._commits.plan(end)
         return end
+
+    def _held_back(self, begin: Positions, ends: Positions, limit: ReadLimit) -> bool:
+        """Whether the batch waits for more records: minOffsetsPerTrigger, for at most maxTriggerDelay."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        delay_s = self._options.max_trigger_delay_ms / 1000
+        if self._batch_at is None or time.monotonic() - self._batch_at >= delay_s:
+            return False
+        return sum(max(offset - begin[place], 0) for place, offset in ends.items()) < least
 
     def reportLatestOffset(self) -> Json:
         if not self._latest:
@@ -225,28 +237,51 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(self._target)
         time.sleep(max(0.0, self._idle_since + IDLE_S - time.monotonic()))
         self._idle_since = time.monotonic()
-        return self.planner.ends(self.planner.partitions({topic for topic, _ in reached}))
+        return self.planner.ends_behind(self.planner.partitions({topic for topic, _ in reached}), reached)
 
-    def _begin(self, reached: Positions, until: Positions) -> Positions:
+    def _begin(self, reached: Positions, until: Positions, recreated: set[str]) -> Positions:
         """Where reading goes on: partitions that are new, or were created anew, at their beginning."""
-        anew = [place for place, offset in until.items() if offset < reached.get(place, offset + 1)]
+        anew = [
+            place for place, offset in until.items() if offset < reached.get(place, offset + 1) or place[0] in recreated
+        ]
         return reached | self.planner.beginnings(anew) if anew else reached
 
-    def _note_lost(self, reached: Positions, ends: Positions) -> None:
+    def _note_lost(self, reached: Positions, ends: Positions, recreated: set[str]) -> None:
         for topic, index in sorted(set(reached) - set(ends)):
             self.planner.lost(f"{topic}-{index} is gone; the query had reached its offset {reached[topic, index]}")
         for (topic, index), offset in ends.items():
-            if offset < reached.get((topic, index), 0):
+            before = reached.get((topic, index), 0)
+            if offset < before:
                 self.planner.lost(
-                    f"{topic}-{index} ends at offset {offset}, below {reached[topic, index]}, which the query has "
+                    f"{topic}-{index} ends at offset {offset}, below {before}, which the query has "
                     "reached: it was deleted and created again"
+                )
+            elif before and topic in recreated:
+                self.planner.lost(
+                    f"{topic} was deleted and created again; the query had reached offset {before} of partition {index}"
+                )
+
+    def _note_late(self, reached: Positions, begin: Positions) -> None:
+        for topic, index in sorted(set(begin) - set(reached)):
+            if begin[topic, index]:
+                self.planner.lost(
+                    f"{topic}-{index} is new to the query and begins at offset {begin[topic, index]}: the records "
+                    "before were deleted unread"
                 )
 
     # -- tasks
 
     def partitions(self, start: Json, end: Json) -> Any:
+        if self._commit_due and start != end:
+            raise OptionError(
+                "asynchronous progress tracking (asyncProgressTrackingEnabled) is not supported: the group's offsets "
+                "could get ahead of the checkpoint"
+            )
         until = from_json(end)
-        return _tasks(self._options, self._begin(batch_start(start, end), until), until)
+        tasks = _tasks(self._options, self._begin(batch_start(start, end), until, set()), until)
+        for task in tasks[:TELLERS]:
+            task.reply_to = self._commits.reply_to()
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
@@ -254,28 +289,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the group
 
     def commit(self, end: Json) -> None:
-        self._commit(from_json(end))
-
-    def _commit(self, positions: Positions) -> None:
-        """Commit a finished batch's end to the group, once. Raises KafkaError only where that will never work."""
-        if self._options.group_id is None or time.monotonic() < self._commit_at:
-            return
-        changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
-        if not changed:
-            return
-        try:
-            self.planner.commit(changed, COMMIT_METADATA)
-        except KafkaError as error:
-            if error.code in REFUSED:
-                raise
-            self._commit_at = time.monotonic() + COMMIT_RETRY_S
-            if str(error) != self._warned:
-                self._warned = str(error)
-                print(f"kohort: could not commit to the group {self._options.group_id}: {error}", file=sys.stderr)
-            return
-        self._committed.update(changed)
+        self._commit_due = False
+        self._commits.commit(from_json(end))
 
     def stop(self) -> None:
+        self._commits.finish()
+        self._commits.close()
         if self._planner is not None:
             self._planner.close()
             self._planner = None

@@ -1,0 +1,90 @@
+"""Who holds a group that has no members: what stands beside its committed offsets.
+
+A program that commits without being a member is invisible in the group's description. So kohort's Spark source writes
+who it is into the metadata of each offset it commits, as a small JSON object, and `kohort groups describe` shows it.
+Other programs' metadata is theirs and means nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+MARK = "kohort-spark"
+LONGEST_NAME = 200
+"""Characters of a name that are kept: brokers take 4,096 bytes of metadata (offset.metadata.max.bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A Spark query, and the last batch of it that is finished. What is not known is None.
+
+    `query` is the id that a query keeps over restarts, `run` the one of this start; `host` is the driver's and
+    `process` the query's planning process there.
+    """
+
+    query: str | None = None
+    name: str | None = None
+    run: str | None = None
+    batch: int | None = None
+    application: str | None = None
+    host: str | None = None
+    process: int | None = None
+
+    def metadata(self) -> str:
+        """As committed: JSON in one line, without what is not known."""
+        known = {
+            "by": MARK,
+            "query": self.query,
+            "name": self.name and self.name[:LONGEST_NAME],
+            "run": self.run,
+            "batch": self.batch,
+            "application": self.application and self.application[:LONGEST_NAME],
+            "host": self.host and self.host[:LONGEST_NAME],
+            "process": self.process,
+        }
+        return json.dumps({key: value for key, value in known.items() if value is not None}, separators=(",", ":"))
+
+    def same_run(self, other: Holder) -> bool:
+        """Whether both are one start of one query."""
+        if self.run and other.run:
+            return self.run == other.run
+        return (self.host, self.process) == (other.host, other.process)
+
+    def __str__(self) -> str:
+        called = " ".join(filter(None, (self.name, self.query and f"({self.query})" if self.name else self.query)))
+        parts = [
+            f"Spark query {called}" if called else "a Spark query",
+            f"of {self.application}" if self.application else "",
+            f"on {self.host}" if self.host else "",
+        ]
+        batch = f", batch {self.batch}" if self.batch is not None else ""
+        return " ".join(filter(None, parts)) + batch
+
+
+def holder_of(metadata: str) -> Holder | None:
+    """The holder that an offset's metadata names; None where it is not of kohort's Spark source."""
+    try:
+        found = json.loads(metadata)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.get("by") != MARK:
+        return None
+
+    def text(key: str) -> str | None:
+        value = found.get(key)
+        return value if isinstance(value, str) else None
+
+    def number(key: str) -> int | None:
+        value = found.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    return Holder(
+        text("query"),
+        text("name"),
+        text("run"),
+        number("batch"),
+        text("application"),
+        text("host"),
+        number("process"),
+    )

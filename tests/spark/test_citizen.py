@@ -1,0 +1,84 @@
+"""The source as a citizen of its group, in real queries: who committed what, and what a stop leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.client.cluster import Cluster
+from kohort.client.groups import Committed
+from kohort.client.holders import Holder, holder_of
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+PATIENCE_S = 60.0
+
+
+def start(spark: Any, server: KohortServer, checkpoint: Path, options: dict[str, str], **trigger: Any) -> Any:
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "startingOffsets": "earliest"}
+    frame = spark.readStream.format("kohort").options(**given, **options).load()
+    writer = frame.writeStream.format("noop").queryName("lake").option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger)
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def committed(cluster: Cluster) -> dict[int, Committed]:
+    return {partition: entry for (_, partition), entry in cluster.committed("g").items()}
+
+
+def holder(entry: Committed) -> Holder:
+    found = holder_of(entry.metadata)
+    assert found is not None
+    return found
+
+
+def test_commits_say_who_and_a_stop_between_two_triggers_is_committed_too(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 2)
+    cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 30)
+    query = start(spark, server, tmp_path, {"group.id": "g"}, availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert {partition: entry.offset for partition, entry in committed(cluster).items()} == {0: 30, 1: 0}
+    (report,) = query.recentProgress
+    assert report.sources[0].latestOffset == '{"t": {"0": 30, "1": 0}}'
+    first = holder(committed(cluster)[0])
+    assert (first.query, first.run, first.name, first.batch) == (query.id, query.runId, "lake", 0)
+    assert first.application == spark.sparkContext.appName
+    # A restart that finds nothing new leaves it as it is.
+    assert start(spark, server, tmp_path, {"group.id": "g"}, availableNow=True).start().awaitTermination(60)
+    assert holder(committed(cluster)[0]) == first
+    # Stopped long before the next trigger: only the checkpoint says that the batch is finished.
+    cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 7)
+    told = {"group.id": "g", "checkpointLocation": str(tmp_path)}
+    query = start(spark, server, tmp_path, told, processingTime="1 hour").start()
+    wait_for(lambda: query.recentProgress and query.recentProgress[-1].numInputRows)
+    assert committed(cluster)[1].offset == 0
+    query.stop()
+    wait_for(lambda: committed(cluster)[1].offset == 7)
+    second = holder(committed(cluster)[1])
+    assert (second.query, second.name, second.batch) == (query.id, "lake", 1)
+
+
+def test_asynchronous_progress_tracking_is_refused(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 1)
+    cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 5)
+    writer = start(spark, server, tmp_path, {"maxOffsetsPerTrigger": "2"}, processingTime="0 seconds")
+    query = writer.option("asyncProgressTrackingEnabled", "true").start()
+    with pytest.raises(Exception, match=r"asynchronous progress tracking \(asyncProgressTrackingEnabled\) is not"):
+        query.awaitTermination(60)
