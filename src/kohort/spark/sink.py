@@ -108,6 +108,7 @@ class _Sender:
         """Of no use any more; known by an error of the producer itself, which may come when no task runs."""
         settings: dict[str, Any] = {
             **dict(options.producer),
+            **options.security.librdkafka(),
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
             "error_cb": self._erred,

@@ -5,6 +5,8 @@ are translated here, so that a query moves over with the format's name alone. Wh
 default holds if the data or its place depends on it: which partition a key goes to, idempotence, how much may wait in
 memory, how long a record may take.
 
+Security settings are read as kohort's own client reads them (docs/security.md), in Java's names or librdkafka's.
+
 A setting that neither this page nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`;
 librdkafka, CONFIGURATION.md; Spark, `KafkaSourceProvider.kafkaParamsForProducer` and `KafkaWriter`.
 """
@@ -15,7 +17,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kohort.spark.options import OptionError
+from kohort.client.security import Security
+from kohort.spark.options import SECURITY, OptionError, security_of
 
 KAFKA = "kafka."
 OWN = {"topic", "includeheaders", "checkpointlocation", "queryname"}
@@ -73,7 +76,8 @@ class SinkOptions:
     topic: str | None
     """The topic of every row; None: the column `topic` says it."""
     producer: tuple[tuple[str, str], ...] = field(repr=False)
-    """librdkafka's settings, in the order of their names. Not shown: they may hold a password."""
+    """librdkafka's settings but for those of `security`, in the order of their names. Not shown: a setting may hold a secret."""
+    security: Security = field(default_factory=Security)
     max_block_ms: int = MAX_BLOCK_MS
     """How long a row may wait for room in the queue."""
 
@@ -90,9 +94,13 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     topic = given["topic"].strip() if "topic" in given else None
     if topic == "":
         raise OptionError("option topic is empty; it takes the name of a topic")
-    settings = {name[len(KAFKA) :]: value.strip() for name, value in given.items() if name.startswith(KAFKA)}
+    settings = {
+        name[len(KAFKA) :]: value.strip()
+        for name, value in given.items()
+        if name.startswith(KAFKA) and not name.startswith(SECURITY)
+    }
     max_block_ms = _whole("max.block.ms", settings.pop("max.block.ms", str(MAX_BLOCK_MS)))
-    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), max_block_ms)
+    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security_of(given), max_block_ms)
 
 
 def _producer(settings: Mapping[str, str]) -> dict[str, str]:
@@ -142,12 +150,8 @@ def _whole(name: str, value: str) -> int:
 
 
 def _try(producer: Mapping[str, str]) -> None:
-    """Let librdkafka look at the settings, without a broker, and without files that only the executors may have."""
-    local = {
-        name: value
-        for name, value in producer.items()
-        if name != "bootstrap.servers" and not name.startswith(("ssl.", "sasl.", "security."))
-    }
+    """Let librdkafka look at the settings, without a broker."""
+    local = {name: value for name, value in producer.items() if name != "bootstrap.servers"}
     if reason := _reason(local):
         for name, value in local.items():
             if alone := _reason({name: value}):
