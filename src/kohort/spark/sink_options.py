@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kohort.client.security import Security
-from kohort.spark.options import SECURITY, OptionError, security_of
+from kohort.spark.option_names import SECURITY
+from kohort.spark.options import OptionError, security_of
 
 KAFKA = "kafka."
 OWN = {"topic", "includeheaders", "checkpointlocation", "queryname"}
@@ -76,7 +77,7 @@ class SinkOptions:
     topic: str | None
     """The topic of every row; None: the column `topic` says it."""
     producer: tuple[tuple[str, str], ...] = field(repr=False)
-    """librdkafka's settings but for those of `security`, in the order of their names. Not shown: a setting may hold a secret."""
+    """librdkafka's settings but for those of `security`, in the order of their names."""
     security: Security = field(default_factory=Security)
     max_block_ms: int = MAX_BLOCK_MS
     """How long a row may wait for room in the queue."""
@@ -94,11 +95,8 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     topic = given["topic"].strip() if "topic" in given else None
     if topic == "":
         raise OptionError("option topic is empty; it takes the name of a topic")
-    settings = {
-        name[len(KAFKA) :]: value.strip()
-        for name, value in given.items()
-        if name.startswith(KAFKA) and not name.startswith(SECURITY)
-    }
+    settings = {name[len(KAFKA) :]: value.strip() for name, value in given.items() if name.startswith(KAFKA)}
+    settings = {name: value for name, value in settings.items() if not name.startswith(SECURITY)}
     max_block_ms = _whole("max.block.ms", settings.pop("max.block.ms", str(MAX_BLOCK_MS)))
     return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security_of(given), max_block_ms)
 
