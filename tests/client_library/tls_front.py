@@ -1,0 +1,70 @@
+"""TLS in front of a server that has none: what comes in by TLS goes on in plain text, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Self
+
+from own_certificates import Issued, written
+
+CHUNK = 64 * 1024
+
+
+class TlsFront:
+    """A context manager. Its port is known before it starts, for the server's advertised listener."""
+
+    def __init__(self, issued: Issued, folder: Path) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(
+            written(folder, "front.pem", issued.certificate_pem), written(folder, "front.key", issued.key_pem)
+        )
+        self.connections = 0
+
+    def to(self, address: str) -> Self:
+        self._host, _, self._port = address.rpartition(":")
+        return self
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        starting = asyncio.start_server(self._serve, sock=self._listener, ssl=self._context)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        inner_reader, inner_writer = await asyncio.open_connection(self._host, int(self._port))
+        try:
+            await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+        finally:
+            writer.close()
+            inner_writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
