@@ -12,7 +12,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
+
+from own_certificates import Issued, written
 
 from kohort.wire.codec import decode, encode_response, is_flexible
 from kohort.wire.framing import body_offset, read_request_header
@@ -158,3 +161,12 @@ def topic(name: str, partitions: int = 1, leader: int = 1) -> MetadataResponseTo
             for index in range(partitions)
         ),
     )
+
+
+def server_context(issued: Issued, folder: Path) -> ssl.SSLContext:
+    """For `tls`: the broker shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(
+        written(folder, "broker.pem", issued.certificate_pem), written(folder, "broker.key", issued.key_pem)
+    )
+    return context

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from own_certificates import Issued, authority, issue, written
 from sasl_broker import SaslBroker
-from scripted_broker import CLOSE, SILENCE, ScriptedBroker
+from scripted_broker import CLOSE, SILENCE, ScriptedBroker, server_context
 
 from kohort.client import AuthenticationFailed, Security
 from kohort.client.async_connection import AsyncConnection
@@ -74,10 +74,7 @@ def broker(
 ) -> Iterator[ScriptedBroker]:
     tls = None
     if issued is not None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(
-            written(tmp_path, "broker.pem", issued.certificate_pem), written(tmp_path, "broker.key", issued.key_pem)
-        )
+        tls = server_context(issued, tmp_path)
         if wants_certificate:
             tls.verify_mode = ssl.CERT_REQUIRED
             tls.load_verify_locations(cadata=CA.certificate_pem)

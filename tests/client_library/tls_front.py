@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 import threading
 from pathlib import Path
 from typing import Self
 
-from own_certificates import Issued, written
+from own_certificates import Issued
+from scripted_broker import server_context
 
 CHUNK = 64 * 1024
 
@@ -21,10 +21,7 @@ class TlsFront:
     def __init__(self, issued: Issued, folder: Path) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(
-            written(folder, "front.pem", issued.certificate_pem), written(folder, "front.key", issued.key_pem)
-        )
+        self._context = server_context(issued, folder)
         self.connections = 0
 
     def to(self, address: str) -> Self:
