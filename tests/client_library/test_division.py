@@ -94,8 +94,12 @@ def test_holdings_keep_their_token_and_give_up_first() -> None:
     assert holdings.released("x")
     assert not holdings.released("x")
     assert holdings.assigned(6, ["x", "y", "z"]) == Change({"x": 6}, [])
+    assert holdings.claims() == {"x": 6, "y": 3, "z": 4}
     assert sorted(holdings.lost()) == ["x", "y", "z"]
-    assert holdings.claims() == {}
+    # The group took the claims of what is lost now into account: what it has kept for this worker is nobody's.
+    assert holdings.assigned(7, ["y", "z"]) == Change({"y": 7, "z": 7}, [], again=True)
+    assert holdings.claims() == {"y": 7, "z": 7}
+    assert holdings.assigned(8, ["y"]) == Change({}, ["z"])
 
 
 @settings(max_examples=150, deadline=None)

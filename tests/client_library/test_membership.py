@@ -301,6 +301,20 @@ def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
     assert isinstance(driver.take(Ask)[0], HeartbeatRequest)
 
 
+def test_a_lease_ends_with_the_rebalance_timeout() -> None:
+    """Heartbeats keep a session alive while the group rebalances, but not the place of who does not join again."""
+    driver = Driver(session_timeout_ms=10_000, rebalance_timeout_ms=20_000)
+    driver.stable()  # undisturbed until instant 0, for all it knows
+    for news in ([LetGo], [], [], [], []):
+        driver.until_due()
+        driver.take(Ask)
+        driver.answer(HeartbeatResponse(error_code=27))
+        driver.take(*news)
+    assert driver.now == 15_000
+    assert driver.member.owns(24_999)
+    assert driver.member.lease_left(driver.now) == 5_000
+
+
 @pytest.mark.parametrize(("error", "member_id"), [(22, "a"), (25, "")])
 def test_a_member_that_does_not_rejoin_by_itself_waits_outside(error: int, member_id: str) -> None:
     driver = Driver(rejoins=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from planting import Bug
 
 MEMBER, ROUNDS = "client/membership.py", "client/rounds.py"
+ELECTION, DIVISION, HOLDINGS = "client/election.py", "client/division.py", "client/holdings.py"
+DIVISION_TEST = "tests/client_library/test_division.py::"
 STICKY = "client/assignors/sticky.py"
 MEMBER_TEST, ROUNDS_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_rounds.py::"
 STICKY_TEST = "tests/client_library/test_assignors.py::"
@@ -71,5 +73,35 @@ LIBRARY_BUGS = (
         "members are relieved directly or not at all",
         ((STICKY, "                    queue.append(taker)\n", "                    pass\n"),),
         (STICKY_TEST + "test_a_member_is_relieved_over_others",),
+    ),
+    Bug(
+        "heartbeats renew the lease of who does not join again, for ever",
+        ((MEMBER, "        if rebalancing:\n", "        if False:\n"),),
+        (MEMBER_TEST + "test_a_lease_ends_with_the_rebalance_timeout", "simulator of sharer"),
+    ),
+    Bug(
+        "a candidate that leads is not elected again",
+        ((ELECTION, "max(claims, key=claims.__getitem__)", "min(claims)"),),
+        ("simulator of candidate",),
+    ),
+    Bug(
+        "what is being given up is not claimed",
+        ((HOLDINGS, "claims = self.held | self.ending", "claims = dict(self.held)"),),
+        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first", "simulator of sharer"),
+    ),
+    Bug(
+        "an item goes to its next worker before the former has given it up",
+        ((DIVISION, "        if holders.get(item, target[item]) == target[item]:\n", "        if True:\n"),),
+        (DIVISION_TEST + "test_an_item_that_moves_is_nobodys_until_it_is_given_up", "simulator of sharer"),
+    ),
+    Bug(
+        "what was claimed and is lost meanwhile stays with nobody",
+        ((HOLDINGS, "again=bool(gone)", "again=False"),),
+        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first",),
+    ),
+    Bug(
+        "an item that comes back keeps its old token",
+        ((HOLDINGS, "self.ending.pop(item, None) is not None", "item in self.ending"),),
+        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first",),
     ),
 )

@@ -45,7 +45,10 @@ for seed in range(1_000):
 """
 
 SEEN_AS = {
-    "a generation is used again after the group was deleted": (("generations only rise",), ("member", "admin")),
+    "a generation is used again after the group was deleted": (
+        ("generations only rise", "a generation begins when a join completes"),
+        ("member", "admin"),
+    ),
     "a commit of an older generation is accepted": (
         ("old generations are refused", "members commit, nobody else"),
         ("member", "liar"),

@@ -122,7 +122,12 @@ class Election(Coordinator, Generic[AnyToken]):
         self._given: Term[AnyToken] | None = None
         """The last one that the application was given."""
         self._change = asyncio.Event()
-        self._lease = LeaseWatch(lambda: self.lease_left_ms, self._end)
+        self._lease = LeaseWatch(
+            lambda: self.lease_left_ms,
+            lambda: not self.rejoin_needed,
+            self._end,
+            lambda: self.request_rejoin("the leader's lease was over"),
+        )
         self._task: asyncio.Task[None] | None = None
 
     # -- for the application
@@ -170,10 +175,7 @@ class Election(Coordinator, Generic[AnyToken]):
         return {PROTOCOL: claim.to_bytes(8, "big", signed=True)}
 
     def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
-        """To who claims the latest term, else to the first: all are told who."""
-        claims = {member.member_id: int.from_bytes(member.metadata[:8], "big", signed=True) for member in members}
-        elected = max(claims, key=claims.__getitem__)
-        return dict.fromkeys(claims, elected.encode())
+        return elect({member.member_id: member.metadata for member in members})
 
     async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
         self.leader_id = assignment.decode()
@@ -222,6 +224,13 @@ class Election(Coordinator, Generic[AnyToken]):
         if term is not None:
             term._over.set()
         self._change.set()
+
+
+def elect(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
+    """To who claims the latest term, else to the first: all are told who."""
+    claims = {member_id: int.from_bytes(claim[:8], "big", signed=True) for member_id, claim in metadata.items()}
+    elected = max(claims, key=claims.__getitem__)
+    return dict.fromkeys(claims, elected.encode())
 
 
 @overload

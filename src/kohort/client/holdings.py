@@ -4,6 +4,7 @@
     change = holdings.assigned(generation, items)
         change.begun      {item: token}: its own from now on
         change.ended      stop working on these; `released` when that has happened
+        change.again      another round is due: what was claimed for this one has been let go of meanwhile
     holdings.released(item)                      # True: another round is due, so that somebody else gets it
     holdings.lost()                              # the lease is over: all of it is somebody else's by now
 
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 class Change:
     begun: dict[str, int]
     ended: list[str]
+    again: bool = False
 
 
 class Holdings:
@@ -31,9 +33,13 @@ class Holdings:
         """Item to token: what this worker may work on."""
         self.ending: dict[str, int] = {}
         """What it has to give up and has not yet."""
+        self._claimed: frozenset[str] = frozenset()
+        """What the group was told last."""
 
     def claims(self) -> dict[str, int]:
-        return self.held | self.ending
+        claims = self.held | self.ending
+        self._claimed = frozenset(claims)
+        return claims
 
     def assigned(self, generation: int, items: Iterable[str]) -> Change:
         """A round is over. What is being given up stays so, even if it was given back: the next round gives it away."""
@@ -43,7 +49,8 @@ class Holdings:
             self.ending[item] = self.held.pop(item)
         begun = dict.fromkeys(sorted(given - self.held.keys() - self.ending.keys()), generation)
         self.held |= begun
-        return Change(begun, ended)
+        gone = self._claimed - self.held.keys() - self.ending.keys()
+        return Change(begun, ended, again=bool(gone))
 
     def released(self, item: str) -> bool:
         """Nobody works on it here any more. Whether the group should hear of it."""

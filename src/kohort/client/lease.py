@@ -1,20 +1,39 @@
-"""Tells when a coordinator's lease is over: heartbeats renew it, and a timer looks when it would end."""
+"""Tells when a coordinator's lease is over: heartbeats renew it, and a timer looks when it would end.
+
+A lease that is over may begin again without a new round: an answer came at the very last moment, and the group still
+counts this member in. What it had was let go of by then, so that it has to ask for another round; `kept` tells so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+LOOK_AGAIN_S = 0.2
+
 
 class LeaseWatch:
-    """Calls `over`, once, when `left_ms` says 0. Belongs to the running event loop."""
+    """Belongs to the running event loop.
 
-    def __init__(self, left_ms: Callable[[], int], over: Callable[[], None]) -> None:
+    `left_ms` says how long the lease lasts still. `over` is called when it is over; `kept` after that, when the lease
+    lasts again and `settled` says that no new round is under way.
+    """
+
+    def __init__(
+        self,
+        left_ms: Callable[[], int],
+        settled: Callable[[], bool],
+        over: Callable[[], None],
+        kept: Callable[[], None],
+    ) -> None:
         self._left_ms = left_ms
+        self._settled = settled
         self._over = over
+        self._kept = kept
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
+        """From now on; at each round."""
         self.end()
         self._look()
 
@@ -26,7 +45,18 @@ class LeaseWatch:
     def _look(self) -> None:
         left = self._left_ms()
         if left > 0:
-            self._timer = asyncio.get_running_loop().call_later(left / 1000, self._look)
+            self._later(left / 1000, self._look)
         else:
-            self._timer = None
             self._over()
+            self._later(LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if self._left_ms() > 0 and self._settled():
+            self._timer = None
+            self._kept()
+        else:
+            self._later(LOOK_AGAIN_S, self._look_again)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.end()
+        self._timer = asyncio.get_running_loop().call_later(seconds, action)

@@ -252,6 +252,8 @@ class Membership:
         self._heartbeat_at: Millis | None = None
         self._session_ends_at: Millis | None = None
         self._lease_ends_at: Millis = 0
+        self._undisturbed_at: Millis = 0
+        """When the last request was sent whose answer told of no rebalance: if there is one, it began later."""
 
     # -- what the application does
 
@@ -340,7 +342,7 @@ class Membership:
                 self._alive(now)
                 self._own_granted()
             case HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS):
-                self._alive(now)
+                self._alive(now, rebalancing=True)
                 self._rebalance(now)
             case LeaveGroupResponse():
                 self._end(ErrorCode.NONE)
@@ -381,7 +383,9 @@ class Membership:
     def lease_left(self, now: Millis) -> Millis:
         """For how long the coordinator keeps this member's place at least: a session from the last accepted request.
 
-        Also while the group rebalances, provided that the rebalance time-out is at least twice the session."""
+        Also while the group rebalances; a member that does not join again is then removed when the rebalance time-out
+        is over, and what is left ends with that. It goes on over a rebalance where the time-out is at least twice the
+        session."""
         return max(self._lease_ends_at - now, 0)
 
     def take(self) -> list[Action]:
@@ -435,10 +439,18 @@ class Membership:
             leads, protocol = self._leads, self._protocol or ""
             self._actions.append(Assigned(self.generation_id, self.member_id, leads, protocol, self._owned))
 
-    def _alive(self, now: Millis) -> None:
-        """A request was accepted: the coordinator counts the session from a moment after it was sent."""
+    def _alive(self, now: Millis, *, rebalancing: bool = False) -> None:
+        """A request was accepted: the coordinator counts the session from a moment after it was sent.
+
+        While the group rebalances, a member that does not join again is removed whatever its session.
+        """
         self._failures = 0
         self._session_ends_at = self._lease_ends_at = self._sent_at + self.settings.session_timeout_ms
+        if rebalancing:
+            removed_at = self._undisturbed_at + self.settings.rebalance_timeout_ms
+            self._lease_ends_at = min(self._lease_ends_at, removed_at)
+        else:
+            self._undisturbed_at = self._sent_at
         interval = self.settings.heartbeat_interval_ms
         held = now - self._sent_at > interval // 2
         self._heartbeat_at = now if held else self._sent_at + interval

@@ -115,7 +115,12 @@ class Sharding(Coordinator):
         self._divided: dict[str, float] | None = None
         """What this worker divided as the leader; None while it is not."""
         self._listed: dict[str, float] | None = None
-        self._lease = LeaseWatch(lambda: self.lease_left_ms, self._lapse)
+        self._lease = LeaseWatch(
+            lambda: self.lease_left_ms,
+            lambda: not self.rejoin_needed,
+            self._lose,
+            lambda: self.request_rejoin("the worker's lease was over"),
+        )
         self._work: Work | None = None
         self._failure: asyncio.Future[None] | None = None
 
@@ -212,6 +217,8 @@ class Sharding(Coordinator):
             self._cancel(item)
         for item, token in change.begun.items():
             self._begin(Shard(self, item, of_generation(token, self.lasting_generations)))
+        if change.again:
+            self._released.set()
         self._lease.begin()
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:
@@ -254,11 +261,6 @@ class Sharding(Coordinator):
             self._tasks[item].cancel()
         elif self._holdings.released(item):
             self._released.set()
-
-    def _lapse(self) -> None:
-        """The lease is over. What is lost can be had anew, if the group still counts this worker in."""
-        self._lose()
-        self._released.set()
 
     def _lose(self) -> None:
         self._lease.end()

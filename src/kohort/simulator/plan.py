@@ -112,6 +112,9 @@ class Plan:
 def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
     random, random_of_mixed = Random(f"{seed}/plan"), Random(f"{seed}/mixed")
     cast = _mixed(random_of_mixed) if random_of_mixed.random() < 0.2 else _cast(random)
+    random_of_sharing = Random(f"{seed}/sharing")
+    if random_of_sharing.random() < 0.15:
+        cast = _partakers(random_of_sharing)
     plan = Plan(
         seed,
         random.choice((1, 2, 3)),
@@ -166,7 +169,7 @@ def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
     config.update(_consumer_config(random))
     stayers: dict[str, int] = {}
     for actor in cast:
-        if actor.kind in ("member", "consumer"):
+        if actor.kind in ("member", "consumer", "candidate", "sharer"):
             stayers[actor.options["group"]] = stayers.get(actor.options["group"], 0) + 1
     if random.random() < 0.15:
         config["group_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
@@ -189,8 +192,11 @@ def _consumer_config(random: Random) -> dict[str, Any]:
     }
 
 
-GROUPS = ("alpha", "beta")
+ELECTION, SHARDS = "zeta", "eta"
+"""Groups of the client library: candidates for leadership, workers that share items."""
+GROUPS = ("alpha", "beta", ELECTION, SHARDS)
 """Classic groups."""
+CANDIDATES, SHARERS = (("candidate", ELECTION),), (("sharer", SHARDS),)
 CONSUMER_GROUPS = ("gamma", "delta")
 """Of the consumer protocol (KIP-848)."""
 MIXED = "epsilon"
@@ -228,6 +234,26 @@ def _mixed(random: Random) -> tuple[Cast, ...]:
         cast.append(Cast("storm", f"storm-{MIXED}", {"group": MIXED, "size": _size(random, 4), "wave_ms": 4_000}))
     if random.random() < 0.5:
         cast.append(Cast("admin", "admin", {"groups": (MIXED,), "pace_ms": random.choice((700, 3_000))}))
+    return tuple(cast)
+
+
+def _partakers(random: Random) -> tuple[Cast, ...]:
+    """Candidates, sharers, or both."""
+    cast = []
+    for kind, group in random.choice((CANDIDATES, SHARERS, CANDIDATES + SHARERS)):
+        session = random.choice((6_000, 10_000))
+        for index in range(2 + _size(random, 5)):
+            options = {
+                "group": group,
+                "session_ms": session,
+                "patience_ms": random.choice((3_000, 12_000)),
+                "held": random.random() < 0.5,
+                "slow": random.random() < 0.2,
+                "life": random.choices(("stays", "restarts", "leaves", "dies"), (5, 5, 1, 1))[0],
+            }
+            cast.append(Cast(kind, f"{kind}{index}", options))
+    if random.random() < 0.3:
+        cast.append(Cast("admin", "admin", {"groups": (ELECTION, SHARDS), "pace_ms": 2_000}))
     return tuple(cast)
 
 

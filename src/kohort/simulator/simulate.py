@@ -11,15 +11,19 @@ from typing import Any
 from kohort.broker.broker import Broker
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
+from kohort.simulator.candidate import Candidate
 from kohort.simulator.checkers import running
 from kohort.simulator.consumer import Consumer
+from kohort.simulator.holders import Holders
 from kohort.simulator.impostor import Impostor
 from kohort.simulator.member import Member, Owners
 from kohort.simulator.operator import Operator
+from kohort.simulator.partaker import Partaker
 from kohort.simulator.participant import Participant
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.process import Process
 from kohort.simulator.reader import Reader
+from kohort.simulator.sharer import ITEMS, Sharer
 from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.world import Millis, Violation, World
 
@@ -78,7 +82,9 @@ class Simulation:
         self.process = Process(self.world, plan)
         self.process.checkers.subscribed = frozenset(TOPICS)
         self.owners = Owners()
-        self.members: list[Member | Consumer] = []
+        self.holders = Holders()
+        self.holders.requests_come_twice = plan.faults.duplicate > 0
+        self.members: list[Member | Consumer | Partaker] = []
         self.others: list[Paced | Storm] = []
         self._storms: list[Storm] = []
         self._groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or [
@@ -116,6 +122,10 @@ class Simulation:
                 self.members.append(Member(*common, self.owners, options))
             case "consumer":
                 self.members.append(Consumer(*common, options))
+            case "candidate":
+                self.members.append(Candidate(*common, self.holders, options))
+            case "sharer":
+                self.members.append(Sharer(*common, self.holders, options))
             case "storm":
                 storm = Storm(*common, self.owners, options)
                 self._storms.append(storm)
@@ -145,7 +155,7 @@ class Simulation:
             case _:
                 raise ValueError(cast.kind)
 
-    def _everybody(self) -> list[Member | Consumer]:
+    def _everybody(self) -> list[Member | Consumer | Partaker]:
         return [*self.members, *(member for storm in self._storms for member in storm.members)]
 
     def _classic(self) -> list[Member]:
@@ -264,7 +274,7 @@ class Simulation:
             return self._unsettled(broker, MIXED)
         return self._unstable_classic(broker, MIXED)
 
-    def _present(self, group: str) -> list[Member | Consumer]:
+    def _present(self, group: str) -> list[Member | Consumer | Partaker]:
         return [member for member in self.members if member.group == group and stays(member)]
 
     def _unsettled(self, broker: Broker, group: str) -> str:
@@ -284,10 +294,23 @@ class Simulation:
             return f"{group}: {', '.join(absent)} not stable, the group is {held and held.phase.value}"
         if present and (held is None or held.phase.value != "Stable"):
             return f"{group}: {held and held.phase.value}"
-        ids = sorted(m.membership.member_id for m in present if isinstance(m, Member))
+        ids = sorted(m.membership.member_id for m in present if not isinstance(m, Consumer))
         if held is not None and sorted(held.members) != ids:
             return f"{group}: has {sorted(held.members)}, alive are {ids}"
-        return ""
+        return _unheld(group, [m for m in present if isinstance(m, Partaker)])
+
+
+def _unheld(group: str, present: list[Partaker]) -> str:
+    """Why a group of the client library is not as it should be when the faults are over; "" when it is."""
+    leaders = [member.name for member in present if isinstance(member, Candidate) and member.leads]
+    if len(leaders) != 1 and any(isinstance(member, Candidate) for member in present):
+        return f"{group}: {leaders or 'nobody'} leads"
+    shares = [member.holdings for member in present if isinstance(member, Sharer)]
+    if shares:
+        counts = [len(share.held) for share in shares]
+        if sorted(item for share in shares for item in share.claims()) != ITEMS or max(counts) - min(counts) > 1:
+            return f"{group}: {[share.claims() for share in shares]} of {len(ITEMS)} items"
+    return ""
 
 
 def stays(member: Participant) -> bool:
