@@ -56,8 +56,8 @@ class PacedMembership(Membership):
         self._paced_at: Millis | None = None
         """When the last heartbeat was sent."""
 
-    def _alive(self, now: Millis) -> None:
-        super()._alive(now)
+    def _alive(self, now: Millis, *, rebalancing: bool = False) -> None:
+        super()._alive(now, rebalancing=rebalancing)
         late = self._random.randint(0, self._client.late_ms) + self._scatter_ms
         self._scatter_ms = 0
         self._heartbeat_at = self._sent_at + self.settings.heartbeat_interval_ms + late
