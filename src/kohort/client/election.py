@@ -9,9 +9,10 @@ who leads already, if that one still does, else to one of them. So candidates co
 
 A term ends when this process leaves, when the group gives leadership to another, and when its *lease* is over: the
 session, counted from when the last accepted heartbeat was sent. The coordinator counts from later, so by the clock the
-term is over here before anybody else can be elected. While the group rebalances no heartbeat renews the lease; a
-rebalance that takes longer costs the term. The time-out for a rebalance is twice the session: a candidate that does not
-come back is removed only when its lease is over.
+term is over here before anybody else can be elected. Who waits for the others in a
+rebalance sends no heartbeats, so that one that takes longer than the session costs the term. Who does not come back to
+it is removed when its time-out is over, and the lease ends with that, whatever the heartbeats. The time-out is twice
+the session.
 
 A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
 is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
