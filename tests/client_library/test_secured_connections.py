@@ -1,4 +1,4 @@
-"""TLS and SASL on the wire, blocking and asyncio, against a broker of the tests that may also be a false one."""
+"""TLS and SASL on the wire, blocking, asyncio and uvloop, against a broker of the tests, which may be a false one."""
 
 from __future__ import annotations
 
@@ -50,19 +50,25 @@ def ask_blocking(broker: ScriptedBroker, properties: dict[str, str], **options: 
         connection.close()
 
 
+async def asked(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
+    connection = await AsyncConnection.open(broker.host, broker.port, security=Security.of(properties), **options)
+    try:
+        return await asyncio.wait_for(connection.ask(ListGroupsRequest(), ListGroupsResponse), 10)
+    finally:
+        connection.close()
+
+
 def ask_asyncio(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
-    async def run() -> ListGroupsResponse:
-        security = Security.of(properties)
-        connection = await AsyncConnection.open(broker.host, broker.port, security=security, **options)
-        try:
-            return await asyncio.wait_for(connection.ask(ListGroupsRequest(), ListGroupsResponse), 10)
-        finally:
-            connection.close()
-
-    return asyncio.run(run())
+    return asyncio.run(asked(broker, properties, **options))
 
 
-@pytest.fixture(params=[ask_blocking, ask_asyncio], ids=["blocking", "asyncio"])
+def ask_uvloop(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
+    uvloop = pytest.importorskip("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(asked(broker, properties, **options))
+
+
+@pytest.fixture(params=[ask_blocking, ask_asyncio, ask_uvloop], ids=["blocking", "asyncio", "uvloop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
     found: Ask = request.param
     return found

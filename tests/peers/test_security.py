@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from own_certificates import authority, issue
+from own_certificates import authority, issue, written
 from secured_kafka import BRIEF, BRIEF_S, CA, SECURED, TRUSTING, WAYS, SecuredKafka, secured_kafka
 
 from kohort.client import AuthenticationFailed, BlockingCoordinator, Coordinator, KafkaError, Security, lead
@@ -193,3 +197,26 @@ def test_a_blocking_client_outlives_its_authentication(kafka: SecuredKafka) -> N
         while time.monotonic() < ended:
             cluster.topics()
         assert cluster.connection(node_id) is connection
+
+
+# -- commands and Spark
+
+
+def test_commands_and_a_pipeline(kafka: SecuredKafka, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    properties = WAYS["SCRAM-SHA-512"] | {"ssl.truststore.location": written(tmp_path, "ca.pem", CA.certificate_pem)}
+    del properties["ssl.truststore.certificates"]
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+    def kohort(*words: str, stdin: str = "") -> str:
+        command = [sys.executable, "-m", "kohort", *words, "-b", kafka.secured, "--command-config", str(config)]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kohort("topics", "create", "flights", "--partitions", "2")
+    kohort("produce", "flights", stdin="".join(f"flight {n}\n" for n in range(100)))
+    assert kohort("consume", "flights", "--from-beginning", "--exit-at-end").count("flight ") == 100
+    kohort("pipeline", "ingest", "-t", "flights", "--to", str(tmp_path / "lake"), "-g", "lake", "-o", "json")
+    described = kohort("groups", "describe", "lake", "-o", "json")
+    assert sum(row["committed"] for row in json.loads(described)["partitions"]) == 100

@@ -15,7 +15,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Generator
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from kohort.client.connection import DEFAULT_MAX_RESPONSE_BYTES, reason
 from kohort.client.errors import AuthenticationFailed, BadAnswer, ConnectionFailed, KafkaError
@@ -194,8 +194,7 @@ class AsyncConnection(asyncio.Protocol):
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError) and not isinstance(exc, ssl.SSLEOFError):
