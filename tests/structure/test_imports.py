@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +13,8 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src"
 
-# Package (or module): what of kohort it may import besides itself; "a.b" allows that part of package a alone.
+# Package (or module): what of kohort it may import besides itself; "a.b" allows that part of package a alone. A module
+# of a package, "package.module", has this besides what its package has.
 MAY_IMPORT: dict[str, set[str]] = {
     "config": set(),
     "wire": set(),
@@ -30,6 +34,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire"},
     "simulator": {"wire", "config", "coordinator", "storage", "broker", "client"},
     "spark": {"wire", "client"},
+    "spark.simulate": {"simulator.sizing"},
+    "spark.simulate_report": {"simulator.sizing"},
     "demo": {"wire", "client", "spark", "cli"},
     "cli": {
         "config",
@@ -82,11 +88,12 @@ def test_every_package_has_a_place() -> None:
 def test_imports_point_down() -> None:
     wrong = []
     for package, path in modules():
+        allowed = MAY_IMPORT.get(package, set()) | MAY_IMPORT.get(f"{package}.{path.stem}", set())
         for line, name in imports(path):
             parts = name.split(".")
             if parts[0] != "kohort" or len(parts) == 1 or parts[1].startswith("__"):
                 continue
-            if parts[1] != package and not {parts[1], ".".join(parts[1:3])} & MAY_IMPORT.get(package, set()):
+            if parts[1] != package and not {parts[1], ".".join(parts[1:3])} & allowed:
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {package} may not import {name}")
     assert not wrong, "\n".join(wrong)
 
@@ -111,3 +118,14 @@ def test_the_source_registers_without_the_server_side() -> None:
     for path in sorted((SRC / "pyspark_kohort").rglob("*.py")):
         for line, name in imports(path):
             assert not name.startswith("kohort.") or name.startswith("kohort.spark"), f"{path}:{line}: {name}"
+
+
+def test_only_the_simulation_pipeline_loads_the_simulator() -> None:
+    """The source and the sink serve users of any cluster, in every executor."""
+    program = (
+        "import sys, kohort.spark.source, kohort.spark.session, kohort.spark.ingest, pyspark_kohort\n"
+        "print([name for name in sys.modules if name.startswith(('kohort.simulator', 'kohort.broker'))])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -10,6 +10,7 @@ import typer
 
 from kohort.cli.connect import EXIT_CODES
 from kohort.cli.pipeline_ingest import ingest_command
+from kohort.cli.pipeline_simulate import simulate_command
 
 app = typer.Typer(
     name="pipeline",
@@ -40,3 +41,4 @@ def job() -> None:
 
 
 app.command("ingest")(ingest_command)
+app.command("simulate")(simulate_command)

@@ -1,0 +1,111 @@
+"""What the runs of one point have in common: means over the seeds, and how far apart they were.
+
+Times become seconds here, for people; the rows of runs keep milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.simulator.sizing.point import FIELDS, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one point. Means over its runs, but for what says otherwise."""
+
+    point: Point
+    label: str
+    runs: int
+    paused_s: float
+    """Partition-seconds in which nobody worked on a partition."""
+    paused_low_s: float
+    paused_high_s: float
+    """Of the runs, the least and the most."""
+    longest_pause_s: float
+    """Of one partition in any run."""
+    partitions_paused: float
+    twice_s: float
+    repeated_s: float
+    """Partition-seconds of work that was done a second time."""
+    moves: float
+    needed_moves: float
+    resumed: float
+    disturbances: float
+    stable_s: float
+    """From a disturbance to its last change."""
+    stable_max_s: float
+    """Of any disturbance in any run."""
+    rebalances: float
+    requests: float
+    heartbeats: float
+    records: float
+    record_bytes: float
+    cpu_ms: float
+    """Processor time of the coordinator, real."""
+    measured_s: float
+    """Virtual."""
+    settled: bool
+    """Every run ended with every partition at work."""
+
+    @property
+    def unnecessary_moves(self) -> float:
+        return max(0.0, self.moves - self.needed_moves)
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.measured_s
+
+    @property
+    def cpu_share(self) -> float:
+        """Of one core, while it was measured."""
+        return self.cpu_ms / 1000 / self.measured_s
+
+
+def costs(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cost], list[str]]:
+    """One for each point, in the order of the rows; and why runs have no figures, each reason once."""
+    runs: dict[Point, list[Mapping[str, Any]]] = {}
+    errors: dict[str, None] = {}
+    for row in rows:
+        if row["error"] is not None:
+            errors[row["error"]] = None
+            continue
+        runs.setdefault(Point(**{name: row[name] for name in FIELDS}), []).append(row)
+    return [_cost(point, found) for point, found in runs.items()], list(errors)
+
+
+def _cost(point: Point, runs: list[Mapping[str, Any]]) -> Cost:
+    def mean(name: str) -> float:
+        return float(sum(run[name] for run in runs)) / len(runs)
+
+    def seconds(name: str) -> list[float]:
+        return [run[name] / 1000 for run in runs]
+
+    return Cost(
+        point=point,
+        label=point.label(),
+        runs=len(runs),
+        paused_s=mean("paused_ms") / 1000,
+        paused_low_s=min(seconds("paused_ms")),
+        paused_high_s=max(seconds("paused_ms")),
+        longest_pause_s=max(seconds("longest_pause_ms")),
+        partitions_paused=mean("partitions_paused"),
+        twice_s=mean("twice_ms") / 1000,
+        repeated_s=mean("repeated_ms") / 1000,
+        moves=mean("moves"),
+        needed_moves=mean("needed_moves"),
+        resumed=mean("resumed"),
+        disturbances=mean("disturbances"),
+        stable_s=mean("stable_ms") / 1000,
+        stable_max_s=max(seconds("stable_max_ms")),
+        rebalances=mean("rebalances"),
+        requests=mean("requests"),
+        heartbeats=mean("heartbeats"),
+        records=mean("records"),
+        record_bytes=mean("record_bytes"),
+        cpu_ms=mean("cpu_ms"),
+        measured_s=mean("measured_ms") / 1000,
+        settled=all(run["settled"] for run in runs),
+    )
