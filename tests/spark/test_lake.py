@@ -1,0 +1,125 @@
+"""The lake's protocol without Spark: a crash before and after every change of the file system, then a restart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_place import Crash, Fate, LocalPlace
+
+from kohort.spark.lake import HIDDEN, Lake, LakeError, data_files
+
+BATCHES = 3
+ROWS, DEAD = 4, 2
+
+
+def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], Callable[[str], int]]:
+    """What Spark would do: a file for each of two directories, a line a row; and a marker that is no data."""
+
+    def write(address: str, names: list[str]) -> None:
+        for number, name in enumerate(names):
+            (LocalPlace(Path(address), fate) / f"topic=t/date={number % 2}" / f"part-{number}-u.c000.snappy.parquet"
+             ).write_text(name)  # fmt: skip
+        (LocalPlace(Path(address), fate) / "_SUCCESS").write_text("")
+
+    def rows(address: str) -> tuple[int, int]:
+        write(address, [f"row {batch} {n}" for n in range(ROWS)])
+        return ROWS, DEAD
+
+    def dead(address: str) -> int:
+        write(address, [f"dead {batch} {n}" for n in range(DEAD)])
+        return DEAD
+
+    return rows, dead
+
+
+class Run:
+    """Batches in order, each finished in a checkpoint of our own; a new run repeats the one that is not."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.finished = 0
+
+    def go(self, fate: Fate) -> None:
+        output = LocalPlace(self.root / "lake", fate)
+        lake = Lake(output, output / "_dead_letters", "writer-1")
+        lake.recover()
+        while self.finished < BATCHES:
+            written = lake.write(self.finished, *writers(fate, self.finished))
+            assert (written.rows, written.dead_letters, written.files) == (ROWS, DEAD, ROWS + DEAD)
+            fate.change()  # Spark writes its commit log
+            self.finished += 1
+
+    def die(self, fate: Fate) -> None:
+        with contextlib.suppress(Crash):
+            self.go(fate)
+
+    def seen(self, table: str) -> Counter[str]:
+        directory = self.root / table
+        found = data_files([f.path for f in LocalPlace(directory).files()])
+        return Counter((directory / name).read_text() for name in found)
+
+
+def expected(kind: str, count: int) -> Counter[str]:
+    return Counter(f"{kind} {batch} {n}" for batch in range(BATCHES) for n in range(count))
+
+
+def changes(tmp_path: Path) -> int:
+    fate = Fate()
+    Run(tmp_path / "whole").go(fate)
+    return fate.changes
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_each_batch_is_there_once_after_a_crash_at_any_change(tmp_path: Path, made: bool) -> None:
+    total = changes(tmp_path)
+    assert total > 50
+    for n in range(total):
+        run = Run(tmp_path / f"{n}")
+        run.die(Fate(n, made))
+        for kind in (run.seen("lake"), run.seen("lake/_dead_letters")):
+            assert set(kind.values()) <= {1}, f"a crash at change {n} shows a row twice"
+        run.go(Fate())
+        assert run.seen("lake") == expected("row", ROWS), n
+        assert run.seen("lake/_dead_letters") == expected("dead", DEAD), n
+
+
+def test_two_crashes_one_in_the_recovery(tmp_path: Path) -> None:
+    total = changes(tmp_path)
+    for n in range(0, total, 7):
+        for m in range(12):
+            run = Run(tmp_path / f"{n}-{m}")
+            for fate in (Fate(n), Fate(m, made=True)):
+                run.die(fate)
+            run.go(Fate())
+            assert run.seen("lake") == expected("row", ROWS), (n, m)
+
+
+def test_nothing_is_left_on_the_stage_and_two_writers_share_a_lake(tmp_path: Path) -> None:
+    for writer in ("a", "b"):
+        output = LocalPlace(tmp_path)
+        Lake(output, output / "dead", writer * 8).write(0, *writers(Fate(), 0))
+    assert sorted(LocalPlace(tmp_path / HIDDEN).names()) == ["a" * 8, "b" * 8]
+    assert LocalPlace(tmp_path / HIDDEN / ("a" * 8)).names() == ["batches"]
+    assert len(list((tmp_path / "topic=t").rglob("*.snappy.parquet"))) == 2 * ROWS
+
+
+def test_dead_letters_that_are_not_those_that_were_counted_are_written_anew(tmp_path: Path) -> None:
+    output = LocalPlace(tmp_path)
+    rows, dead = writers(Fate(), 0)
+    counts = iter([1, DEAD])
+    Lake(output, output / "dead", "w").write(0, rows, lambda address: (dead(address), next(counts))[1])
+    assert len(list((tmp_path / "topic=t").rglob("*.parquet"))) == ROWS
+    with pytest.raises(LakeError, match="2 records did not parse, but 1 when they were read again"):
+        Lake(output, output / "dead", "w").write(1, rows, lambda address: 1)
+
+
+def test_a_checkpoint_that_went_back_is_refused(tmp_path: Path) -> None:
+    output = LocalPlace(tmp_path)
+    lake = Lake(output, output / "dead", "w")
+    lake.write(5, *writers(Fate(), 5))
+    with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
+        lake.write(4, *writers(Fate(), 4))
