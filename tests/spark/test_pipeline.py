@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli import pipeline, pipeline_ingest
+from kohort.cli import pipeline, pipeline_compact, pipeline_ingest
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -42,7 +43,20 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
     cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 40)
     lake = tmp_path / "lake"
     command = [sys.executable, "-c", "from kohort.cli.main import main; main()", "pipeline", "ingest"]
-    command += ["-b", server.bootstrap_servers, "--to", str(lake), "-t", "t", "--group", "lake", "--continuous", "0.2"]
+    command += [
+        "-b",
+        server.bootstrap_servers,
+        "--to",
+        str(lake),
+        "-t",
+        "t",
+        "--group",
+        "lake",
+        "--continuous",
+        "0.2",
+        "--progress",
+        "lines",
+    ]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=no_java)
     try:
         assert running.stderr is not None
@@ -77,7 +91,8 @@ class Shared:
 @pytest.fixture
 def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(pipeline_ingest, "spark_session", lambda *_: Shared(spark))
+    for module in (pipeline_ingest, pipeline_compact):
+        monkeypatch.setattr(module, "spark_session", lambda *_, **__: Shared(spark))
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])
@@ -107,3 +122,26 @@ def test_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> No
     result = run("-t", "t,absent", "--to", str(tmp_path / "lake"))
     assert (result.exit_code, result.stderr.splitlines()[-1].split(":")[-1]) == (1, " absent")
     assert run("-t", "t", "--to", str(tmp_path / "lake"), "--partition-by", "colour").exit_code == 2
+
+
+def test_small_files_are_merged_by_a_command_and_by_the_run(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    cluster.produce("t", 0, [NewRecord(b"k", b'{"n": 1}' if n % 5 else b"bad", 0) for n in range(30)])
+    lake = tmp_path / "lake"
+    arguments = ["-t", "t", "--to", str(lake), "--schema", "json", "--max-offsets-per-trigger", "10"]
+    assert "6 dead letters" in run(*arguments).stdout
+    day, dead = "topic=t/date=1970-01-01", "_dead_letters/topic=t/date=1970-01-01"
+    assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [3, 3]
+    result = CliRunner().invoke(pipeline.app, ["compact", str(lake), "-o", "json"])
+    told = json.loads(result.stdout)
+    assert (told["directories"], told["files_before"], told["files_after"]) == (2, 6, 2)
+    assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [1, 1]
+    assert CliRunner().invoke(pipeline.app, ["compact", str(lake)]).stdout == "nothing to compact\n"
+    cluster.produce("t", 0, [NewRecord(b"k", b'{"n": 2, "m": 3}', 0)])
+    assert "compacted 1 directory: 2 files" in run(*arguments, "--refresh-schema", "--compact").stdout
+    [file] = (lake / day).glob("*.parquet")
+    rows = sorted(pq.read_table(file).to_pylist(), key=lambda row: row["offset"])
+    assert [row["offset"] for row in rows] == [n for n in range(30) if n % 5] + [30]
+    assert [(row["n"], row["m"]) for row in rows[-2:]] == [(1, None), (2, 3)]
+    missing = CliRunner().invoke(pipeline.app, ["compact", str(tmp_path / "none")])
+    assert (missing.exit_code, "there is no lake at" in missing.stderr) == (1, True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from kohort.cli.connect import EXIT_CODES
+from kohort.cli.pipeline_compact import compact_command
 from kohort.cli.pipeline_ingest import ingest_command
 from kohort.cli.pipeline_simulate import simulate_command
 
@@ -42,3 +43,4 @@ def job() -> None:
 
 app.command("ingest")(ingest_command)
 app.command("simulate")(simulate_command)
+app.command("compact")(compact_command)

@@ -1,14 +1,12 @@
-"""From topics to partitioned Parquet, exactly once, in a consumer group.
+"""From topics to a lake, exactly once, in a consumer group.
 
-Spark's file sink and its checkpoint make the rows exactly-once over restarts; the group follows the checkpoint and
-never leads it. When a run ends, the group is brought up to the last finished batch of the checkpoint, so that any
-Kafka tool sees lag 0 where there is none.
+A streaming query writes batch after batch into a sink (`kohort.spark.tables`), which takes each batch once although
+Spark repeats the last one after a crash; what the records become is a shape (`kohort.spark.shape`). The group follows
+the checkpoint and never leads it. When a run ends, the group is brought up to the last finished batch of the
+checkpoint, so that any Kafka tool sees lag 0 where there is none.
 
-Which files count is in the sink's own log, `_spark_metadata`, which Spark's readers follow. A run that is killed in the
-middle of a batch leaves files that are not in it; a reader that takes every file in the directory would see them.
-
-On a cluster, `ingest` is called by a job of a few lines, with the session that spark-submit made and with places that
-all executors see:
+On a cluster, spark-submit runs the command itself (`kohort pipeline job`), or a job of a few lines calls `ingest` with
+the session that spark-submit made and with places that all executors see:
 
     from pyspark.sql import SparkSession
     from kohort.spark.ingest import ingest
@@ -22,11 +20,12 @@ all executors see:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,20 +36,39 @@ from kohort.client.groups import Committed
 from kohort.client.holders import Holder
 from kohort.client.metadata import TopicPartition
 from kohort.client.security import Security
-from kohort.spark.checkpoint import finished, query_and_batch
+from kohort.spark import compaction, ingest_settings
+from kohort.spark.checkpoint_files import finished, last_finished, last_planned, query_id
+from kohort.spark.compaction import Compacted
+from kohort.spark.ingest_settings import Kept
+from kohort.spark.json_schema import Type, extended, infer, nullable
+from kohort.spark.lake import Written
 from kohort.spark.options import security_of
+from kohort.spark.places import Place
+from kohort.spark.sample import sample
+from kohort.spark.shape import JsonSettings, JsonShape, RawShape, Typing
+from kohort.spark.tables import Sink, TableFormat, check_format, parquet_places, sink
 
 POLL_S = 0.2
 RECONCILE_MS = 10_000
+COMPACT_EVERY_S = 600.0
+"""How often a run that goes on compacts."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
+    """After a batch. Rows, dead letters, files and bytes are those of this run so far."""
+
     batch: int
     rows: int
-    """Rows of this run so far."""
     lag: int
     """Offsets between the last batch's end and the ends of the logs, as they were then."""
+    dead_letters: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """Since the query was started."""
+    rows_per_second: float = 0.0
+    """Of the last batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,30 @@ class IngestSummary:
     """Where the query has got to, after its checkpoint."""
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     """The group's committed offsets; empty without a group, or when it could not be asked."""
+    dead_letters: int = 0
+    files: int = 0
+    bytes: int = 0
+    """Written by this run; 0 for Delta and Iceberg, which keep their own count."""
+    compacted: Compacted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The values are JSON objects, and their fields become columns (docs/ingest.md).
+
+    `schema` is a Spark schema, as DDL (`id BIGINT, at TIMESTAMP`) or in JSON; without one it is inferred from
+    `sample_size` records when the checkpoint has none yet, and with `refresh` extended by the fields that are new.
+    `typing` strict makes a dead letter of a value with a field that does not fit; permissive makes the field null and
+    keeps the whole value in `_raw`. `keep_rest` has fields that are not in the schema in `_rest`, as JSON; `keep_value`
+    keeps the value's bytes too.
+    """
+
+    schema: str | None = None
+    typing: Typing = "strict"
+    keep_rest: bool = True
+    keep_value: bool = False
+    sample_size: int = 10_000
+    refresh: bool = False
 
 
 class IngestFailed(RuntimeError):
@@ -78,20 +120,25 @@ def ingest(
     group_id: str | None = None,
     max_offsets_per_trigger: int | None = None,
     available_now: bool = True,
-    interval_s: float = 10.0,
+    interval_s: float = 1.0,
     partition_by: Sequence[str] = ("topic", "date"),
+    values: Json | None = None,
+    table_format: TableFormat = "parquet",
+    dead_letters: str | Path | None = None,
+    compact_to: int | None = None,
     options: dict[str, str] | None = None,
     on_progress: Callable[[IngestProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> IngestSummary:
-    """Read topics into Parquet files under `output`, partitioned by `partition_by` (of topic, date, hour, partition).
+    """Write topics to a lake with columns of the record, and of its value if that is said to be JSON.
 
-    Starts at the checkpoint; without one at the group's committed offsets, else at the earliest. Ends when everything
-    that was there at the start is written (`available_now`), or when `stop` says so, looking every `interval_s`
-    seconds for more. `output` and `checkpoint` are paths or addresses that Spark knows; `checkpoint` is
-    `output`/_checkpoint when left out. `options` go to the source as they are. Raises IngestFailed.
+    Starts where the checkpoint ends; without one, at the group's committed offsets, else at the earliest. Ends when
+    everything that was there at the start is written (`available_now`), or when `stop` says so, looking every
+    `interval_s` seconds for more. `output`, `checkpoint` and `dead_letters` are paths or addresses that Spark knows
+    (with Iceberg, `output` and `dead_letters` are names of tables); left out, they are `output`/_checkpoint and
+    `output`/_dead_letters. With `compact_to`, small files are merged into files of about so many bytes at the end, and
+    every ten minutes of a run that goes on. `options` go to the source as they are. Raises IngestFailed.
     """
-    checkpoint = checkpoint or f"{output}/_checkpoint"
     source = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "subscribe": ",".join(topics),
@@ -99,26 +146,27 @@ def ingest(
         **({"maxOffsetsPerTrigger": str(max_offsets_per_trigger)} if max_offsets_per_trigger else {}),
         **(options or {}),
     }
-    rows = (
-        spark.readStream.format("kohort")
-        .options(**source)
-        .load()
-        .selectExpr("*", "to_date(timestamp) AS date", "hour(timestamp) AS hour")
-    )
-    rows = rows.drop(*({"date", "hour"} - set(partition_by)))
-    writer = (
-        rows.writeStream.format("parquet")
-        .partitionBy(*partition_by)
-        .option("path", str(output))
-        .option("checkpointLocation", str(checkpoint))
-    )
-    writer = (
-        writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{interval_s} seconds")
-    )
     began = time.monotonic()
-    follower = _Follower(on_progress)
     try:
-        query = writer.start()
+        check_format(spark, table_format)
+        where = _checkpoint(spark, checkpoint, output, table_format)
+        kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
+        headers = source.get("includeHeaders", "false").lower() == "true"
+
+        dead = str(dead_letters) if dead_letters is not None else None
+        compacting = _Compacting(spark, str(output), table_format, dead, compact_to)
+
+        def make_sink(writer: str) -> Sink:
+            return sink(spark, table_format, str(output), dead, writer, partition_by)
+
+        batches = _Batches(where, make_sink, kept, headers)
+        batches.recover()
+        compacting.recover()
+        frame = spark.readStream.format("kohort").options(**source).load()
+        writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", str(where))
+        once = {"availableNow": True} if available_now else {"processingTime": f"{interval_s} seconds"}
+        follower = _Follower(batches, on_progress, began)
+        query = writer.trigger(**once).start()
     except Exception as error:
         raise IngestFailed(_cause(error)) from error
     try:
@@ -126,24 +174,114 @@ def ingest(
             follower.follow(query)
             if stop():
                 break
+            compacting.now_and_then(stop)
     except Exception as error:
-        raise IngestFailed(_cause(error)) from error
+        raise IngestFailed(_cause(batches.failure or error)) from error
     finally:
         query.stop()
         follower.follow(query)
         # After a failure too: the batches before it are finished.
-        positions = finished(checkpoint) or {}
-        committed = (
-            _reconcile(bootstrap_servers, group_id, positions, checkpoint, security_of(source)) if group_id else {}
-        )
-    return IngestSummary(follower.rows, len(follower.batches), time.monotonic() - began, positions, committed)
+        positions = finished(where) or {}
+        committed = _reconcile(bootstrap_servers, group_id, positions, where, security_of(source)) if group_id else {}
+    compacted = None if stop() else compacting.now(stop)
+    return dataclasses.replace(follower.summary(last_finished(where), positions, committed), compacted=compacted)
+
+
+def _checkpoint(spark: Any, checkpoint: str | Path | None, output: str | Path, table_format: TableFormat) -> Place:
+    if checkpoint is None:
+        if table_format == "iceberg":
+            raise ValueError("an Iceberg table has no directory for the checkpoint: it must be given")
+        return Place(spark, output) / "_checkpoint"
+    return Place(spark, checkpoint)
+
+
+def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | None:
+    with Cluster(source["kafka.bootstrap.servers"], "kohort-ingest", security=security_of(source)) as cluster:
+        return infer(sample(cluster, topics, size))
+
+
+def _settings(
+    checkpoint: Place, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
+) -> Kept:
+    """How values are read, from now on and in a batch that is to be repeated."""
+    kept = ingest_settings.load(checkpoint, partition_by)
+    settings = _wanted(values, kept.latest, found) if values is not None else None
+    planned = last_planned(checkpoint)
+    then = kept.then(settings, 0 if planned is None else planned + 1)
+    if then is not kept:
+        ingest_settings.save(checkpoint, then)
+    return then
+
+
+def _wanted(values: Json, known: JsonSettings | None, found: Callable[[int], Type | None]) -> JsonSettings:
+    schema: Type | None
+    if values.schema is not None:
+        schema = parse_schema(values.schema)
+    elif known is None or values.refresh:
+        schema = found(values.sample_size)
+        if known is not None:
+            schema = extended(known.schema, schema) if schema is not None else known.schema
+    else:
+        schema = known.schema
+    if schema is None:
+        raise ValueError("there is no JSON object in the topics to infer a schema from; give one")
+    return JsonSettings(schema, values.typing, values.keep_rest, values.keep_value)
+
+
+def parse_schema(text: str) -> Type:
+    """A Spark schema's JSON form, from itself or from DDL. Needs a running session. Raises ValueError."""
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
+        if not isinstance(schema, StructType) or not schema.fields:
+            raise ValueError("it has no fields")
+        return nullable(schema.jsonValue())
+    except Exception as error:
+        raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {_cause(error)}") from None
+
+
+class _Batches:
+    """What Spark calls with each batch: reads the batch's settings, writes it, and keeps what it came to."""
+
+    def __init__(self, checkpoint: Place, make_sink: Callable[[str], Sink], kept: Kept, headers: bool) -> None:
+        self.written: dict[int, Written] = {}
+        self.failure: Exception | None = None
+        """Why the last batch could not be written; Spark would say it in its own words and many lines."""
+        self._checkpoint = checkpoint
+        self._make_sink = make_sink
+        self._kept = kept
+        self._headers = headers
+        self._sink: Sink | None = None
+
+    def recover(self) -> None:
+        writer = query_id(self._checkpoint)
+        self._make_sink(writer or "new").recover()  # of a new query: only sees whether the output can be its own
+
+    def write(self, frame: Any, batch: int) -> None:
+        # Spark's old form of a timestamp would overflow in other readers.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        try:
+            if self._sink is None:
+                self._sink = self._make_sink(query_id(self._checkpoint) or "new")
+            settings = self._kept.of(batch)
+            partition_by = self._kept.partition_by
+            shape = (
+                JsonShape(settings, partition_by, headers=self._headers)
+                if settings is not None
+                else RawShape(partition_by)
+            )
+            self.written[batch] = self._sink.write(batch, frame, shape)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def _reconcile(
     bootstrap_servers: str,
     group_id: str,
     positions: dict[TopicPartition, int],
-    checkpoint: str | Path,
+    checkpoint: Place,
     security: Security,
 ) -> dict[TopicPartition, int]:
     """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
@@ -153,10 +291,9 @@ def _reconcile(
     try:
         with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
             committed = cluster.committed(group_id)
-            query, batch = query_and_batch(checkpoint)
-            metadata = Holder(query=query, batch=batch, host=socket.gethostname()).metadata()
+            holder = Holder(query=query_id(checkpoint), batch=last_finished(checkpoint), host=socket.gethostname())
             behind = {
-                place: Committed(offset, -1, metadata)
+                place: Committed(offset, -1, holder.metadata())
                 for place, offset in positions.items()
                 if place not in committed or committed[place].offset < offset
             }
@@ -168,22 +305,97 @@ def _reconcile(
         return {}
 
 
-class _Follower:
-    """Adds up a query's progress reports, each batch once."""
+class _Compacting:
+    """Compaction beside a run. It is no part of the promise: where it fails, the next one goes on."""
 
-    def __init__(self, on_progress: Callable[[IngestProgress], None] | None) -> None:
-        self.rows = 0
-        self.batches: set[int] = set()
+    def __init__(
+        self, spark: Any, output: str, table_format: TableFormat, dead_letters: str | None, target: int | None
+    ) -> None:
+        self._spark = spark
+        self._output = output
+        self._format: TableFormat = table_format
+        self._dead_letters = dead_letters
+        self._target = target
+        self._due = time.monotonic() + COMPACT_EVERY_S
+        self._done = Compacted()
+
+    def recover(self) -> None:
+        """Bring an interrupted one to an end: rows that came meanwhile may still be aside."""
+        if self._format == "parquet":
+            for table in parquet_places(self._spark, self._output, self._dead_letters):
+                compaction.recover(table)
+
+    def now_and_then(self, stop: Callable[[], bool]) -> None:
+        if time.monotonic() >= self._due:
+            self.now(stop)
+            self._due = time.monotonic() + COMPACT_EVERY_S
+
+    def now(self, stop: Callable[[], bool]) -> Compacted | None:
+        """What has been compacted in this run; None if that was not asked for."""
+        if self._target is None:
+            return None
+        try:
+            self._done += compaction.compact(
+                self._spark,
+                self._output,
+                table_format=self._format,
+                dead_letters=self._dead_letters,
+                target_bytes=self._target,
+                stop=stop,
+            )
+        except Exception as error:
+            print(f"kohort: the rows are written, but not compacted: {_cause(error)}", file=sys.stderr)
+        return self._done
+
+
+class _Follower:
+    """Adds up the batches as the query reports them, each once."""
+
+    def __init__(self, batches: _Batches, on_progress: Callable[[IngestProgress], None] | None, began: float) -> None:
+        self._batches = batches
         self._on_progress = on_progress
+        self._began = began
+        self._seen: dict[int, Written] = {}
 
     def follow(self, query: Any) -> None:
         for report in query.recentProgress:
-            if report.batchId in self.batches or not report.numInputRows:
+            written = self._batches.written.get(report.batchId)
+            if written is None or report.batchId in self._seen:
                 continue
-            self.batches.add(report.batchId)
-            self.rows += report.numInputRows
+            if written.rows is None:  # one action, so Spark has counted each record once
+                written = dataclasses.replace(written, rows=report.numInputRows)
+            self._seen[report.batchId] = written
             if self._on_progress is not None:
-                self._on_progress(IngestProgress(report.batchId, self.rows, _lag(report)))
+                took = report.durationMs.get("triggerExecution", 0) / 1000
+                rows, dead_letters, files, size = self._sums(self._seen.values())
+                self._on_progress(
+                    IngestProgress(
+                        report.batchId,
+                        rows,
+                        _lag(report),
+                        dead_letters,
+                        files,
+                        size,
+                        time.monotonic() - self._began,
+                        ((written.rows or 0) + written.dead_letters) / took if took else 0.0,
+                    )
+                )
+
+    def summary(
+        self, last: int | None, positions: dict[TopicPartition, int], committed: dict[TopicPartition, int]
+    ) -> IngestSummary:
+        """Of the batches up to the last one that is finished in the checkpoint."""
+        all_written = self._batches.written | self._seen
+        done = [written for batch, written in all_written.items() if last is not None and batch <= last]
+        rows, dead_letters, files, size = self._sums(done)
+        seconds = time.monotonic() - self._began
+        return IngestSummary(rows, len(done), seconds, positions, committed, dead_letters, files, size)
+
+    @staticmethod
+    def _sums(written: Iterable[Written]) -> tuple[int, int, int, int]:
+        parts = [(w.rows or 0, w.dead_letters, w.files or 0, w.bytes or 0) for w in written]
+        rows, dead_letters, files, size = (sum(column) for column in zip(*parts, strict=True)) if parts else (0,) * 4
+        return rows, dead_letters, files, size
 
 
 def _lag(report: Any) -> int:

@@ -1,0 +1,89 @@
+"""What the commands about a lake have in common: the table's format, the session's jars, sizes, an interrupt."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.ingest_progress import amount
+from kohort.cli.output import plural
+from kohort.spark.compaction import Compacted
+from kohort.spark.tables import SETTINGS, TableFormat
+
+DEFAULT_TARGET = "128MB"
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+TableFormats = Annotated[
+    TableFormat, typer.Option("--format", help="Parquet files, or a table whose jars the session has.")
+]
+Packages = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP:NAME:VERSION,...", help="Maven packages for the local session, such as Delta's."),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the local Spark session.")
+]
+
+
+def session_settings(table_format: TableFormat, packages: str | None, conf: Sequence[str] | None) -> dict[str, str]:
+    """What a local session is started with."""
+    brought = {"spark.jars.packages": packages} if packages else {}
+    return SETTINGS.get(table_format, {}) | brought | pairs("--conf", conf)
+
+
+def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    """NAME=VALUE of a flag that may be given more than once."""
+    found = {}
+    for pair in given or []:
+        left, equals, right = pair.partition("=")
+        if not equals or not left:
+            raise typer.BadParameter(f"{pair!r}: {flag} takes NAME=VALUE")
+        found[left] = right
+    return found
+
+
+def parse_size(flag: str, text: str) -> int:
+    """Bytes of `128MB`, `64MiB` or a plain number."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in UNITS or float(match[1]) * UNITS[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r}: {flag} takes a size like 128MB or 1GiB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def parse_seconds(flag: str, text: str) -> float:
+    """Seconds of `90s`, `15m`, `2h`, `1d` or a plain number."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text.lower())
+    if match is None:
+        raise typer.BadParameter(f"{text!r}: {flag} takes a time like 90s, 15m, 2h or 1d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def compacted_line(done: Compacted) -> str:
+    if not done.directories:
+        return "nothing to compact"
+    where = "1 directory" if done.directories == 1 else f"{done.directories} directories"
+    return (
+        f"compacted {where}: {plural(done.files_before, 'file')} of {amount(done.bytes_before)} became "
+        f"{plural(done.files_after, 'file')} of {amount(done.bytes_after)}"
+    )
+
+
+class Interrupt:
+    """The first Ctrl-C stops the query: a batch under way is given up, and the next run repeats it."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGINT, self._ask)
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def was(self) -> bool:
+        return self._asked

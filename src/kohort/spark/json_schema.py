@@ -1,0 +1,186 @@
+"""A schema out of a sample of JSON values, and names for its columns. Pure: no Spark, no IO.
+
+What is inferred is what every value of the sample fits, and never loses anything: an integer beyond 64 bits, an array
+of unlike things, an object here and a number there become strings, which hold the JSON as it was written. A field that
+was null or empty wherever it was seen is a string too. Types are those of Spark's JSON form of a schema:
+"long", "double", "boolean", "string", {"type": "array", …}, {"type": "struct", …}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_FIELDS = 1000
+"""An object with more different names than this is no record with fields but a map, and becomes a string; at the top
+level the first ones become columns and the rest stays in `_rest`."""
+
+LONG = 2**63
+EXACT = 2**53
+"""Integers up to here are exact as doubles."""
+
+Type = Any
+"""A type's JSON form: a name, or an object for arrays and structs."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has been seen at one place of the values."""
+
+    kinds: set[str]
+    fields: dict[str, _Seen]
+    elements: _Seen | None = None
+    inexact: bool = False
+    """Whether there was an integer that a double does not hold."""
+
+    @classmethod
+    def nothing(cls) -> _Seen:
+        return cls(set(), {})
+
+    def see(self, value: Any) -> None:
+        match value:
+            case None:
+                pass
+            case bool():
+                self.kinds.add("boolean")
+            case int():
+                self.kinds.add("long" if -LONG <= value < LONG else "string")
+                self.inexact |= abs(value) > EXACT
+            case float():
+                self.kinds.add("double" if math.isfinite(value) else "string")
+            case str():
+                self.kinds.add("string")
+            case list():
+                self.kinds.add("array")
+                self.elements = self.elements or _Seen.nothing()
+                for element in value:
+                    self.elements.see(element)
+            case dict():
+                self.kinds.add("struct")
+                for name, inner in value.items():
+                    if len(self.fields) <= MOST_FIELDS or name in self.fields:
+                        self.fields.setdefault(name, _Seen.nothing()).see(inner)
+
+    def type(self) -> Type:
+        if self.kinds == {"long", "double"} and not self.inexact:
+            return "double"
+        if len(self.kinds) != 1:
+            return "string"
+        [kind] = self.kinds
+        if kind == "array":
+            assert self.elements is not None
+            return {"type": "array", "elementType": self.elements.type(), "containsNull": True}
+        if kind == "struct":
+            return self.struct() if 0 < len(self.fields) <= MOST_FIELDS else "string"
+        return kind
+
+    def struct(self) -> Type:
+        return {"type": "struct", "fields": [_field(name, seen.type()) for name, seen in self.fields.items()]}
+
+
+def _field(name: str, kind: Type) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def infer(values: Iterable[bytes | None]) -> Type | None:
+    """The struct of the JSON objects among the values, its fields in the order they were first seen.
+
+    What is no JSON object is passed over, as it will be a dead letter; None if nothing is one.
+    """
+    seen = _Seen.nothing()
+    for value in values:
+        try:
+            parsed = json.loads(value.decode()) if value is not None else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(parsed, dict):
+            seen.see(parsed)
+    if not seen.fields:
+        return None
+    struct = seen.struct()
+    struct["fields"] = struct["fields"][:MOST_FIELDS]
+    return struct
+
+
+def extended(known: Type, found: Type) -> Type:
+    """A struct with the fields of `found` that `known` lacks behind its own, at every depth. No type changes: the
+    files that are written keep their meaning."""
+    if not (_is(known, "struct") and _is(found, "struct")):
+        if _is(known, "array") and _is(found, "array"):
+            return {**known, "elementType": extended(known["elementType"], found["elementType"])}
+        return known
+    further = {field["name"]: field for field in found["fields"]}
+    fields = [
+        {**field, "type": extended(field["type"], further[field["name"]]["type"])}
+        if field["name"] in further
+        else field
+        for field in known["fields"]
+    ]
+    names = {field["name"] for field in known["fields"]}
+    return {**known, "fields": fields + [field for field in found["fields"] if field["name"] not in names]}
+
+
+def _is(kind: Type, name: str) -> bool:
+    return isinstance(kind, dict) and kind.get("type") == name
+
+
+def column_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """A column's name for each field: its own, `value_NAME` where a column of the record has it, and with a number
+    behind it where two differ in upper and lower case alone, which Spark and many catalogs do not tell apart."""
+    used = {name.lower() for name in taken}
+    columns = []
+    for name in names:
+        plain = name or "_"
+        wanted = f"value_{plain}" if plain.lower() in used and plain.lower() in {t.lower() for t in taken} else plain
+        chosen, number = wanted, 2
+        while chosen.lower() in used:
+            chosen, number = f"{wanted}_{number}", number + 1
+        used.add(chosen.lower())
+        columns.append(chosen)
+    return columns
+
+
+def renamed(kind: Type, taken: Collection[str] = ()) -> Type:
+    """The same type with names that may stand in a table, at every depth; fields keep their places."""
+    if _is(kind, "struct"):
+        names = column_names([field["name"] for field in kind["fields"]], taken)
+        return {
+            **kind,
+            "fields": [
+                {**field, "name": name, "type": renamed(field["type"])}
+                for field, name in zip(kind["fields"], names, strict=True)
+            ],
+        }
+    if _is(kind, "array"):
+        return {**kind, "elementType": renamed(kind["elementType"])}
+    if _is(kind, "map"):
+        return {**kind, "valueType": renamed(kind["valueType"])}
+    return kind
+
+
+def nullable(kind: Type) -> Type:
+    """The same type with nothing required: a field may be missing in any value."""
+    if _is(kind, "struct"):
+        return {
+            **kind,
+            "fields": [{**field, "type": nullable(field["type"]), "nullable": True} for field in kind["fields"]],
+        }
+    if _is(kind, "array"):
+        return {**kind, "elementType": nullable(kind["elementType"]), "containsNull": True}
+    if _is(kind, "map"):
+        return {**kind, "valueType": nullable(kind["valueType"]), "valueContainsNull": True}
+    return kind
+
+
+def describe(kind: Type) -> str:
+    """A type as people write it: `bigint`, `array<string>`, `struct<a: double>`."""
+    if _is(kind, "struct"):
+        return "struct<" + ", ".join(f"{f['name']}: {describe(f['type'])}" for f in kind["fields"]) + ">"
+    if _is(kind, "array"):
+        return f"array<{describe(kind['elementType'])}>"
+    if _is(kind, "map"):
+        return f"map<{describe(kind['keyType'])}, {describe(kind['valueType'])}>"
+    return {"long": "bigint", "integer": "int"}.get(kind, kind) if isinstance(kind, str) else str(kind)

@@ -1,0 +1,128 @@
+"""The ingest's lake, as plain Parquet readers see it: JSON columns, dead letters, schemas over restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from kohort.client.cluster import Cluster
+from kohort.spark.ingest import IngestFailed, Json, ingest
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+WHEN = 1_700_000_000_000
+
+GOOD = [
+    b'{"id": 1, "name": "a", "at": {"x": 1.5}}',
+    b'{"id": 2, "key": "k", "Name": "b", "name": "c"}',
+    b'{"id": 3, "tags": ["t"]}',
+]
+BAD = {
+    b"not json": "not JSON",
+    b'{"id": "one"}': "does not fit the schema: id (bigint)",
+    b'{"id": 1} {"id": 2}': "not JSON",
+    b'{"id": 1}}': "not JSON",
+    b'[{"id": 1}]': "not a JSON object but an array",
+    b"12": "not a JSON object but a value",
+    b"null": "not a JSON object but null",
+    b" ": "empty",
+    b"": "empty",
+    b'{"name": "\xff"}': "not UTF-8",
+    b'{"id": 123456789012345678901234567890}': "does not fit the schema: id (bigint)",
+    b'{"at": {"x": 1e999}}': "does not fit the schema: at (struct<x: double>)",
+    b'{"at": {"x": "y"}}': "does not fit the schema: a nested field",
+    b"{'id': 1}": "not JSON",
+}
+
+
+def fill(cluster: Cluster, values: list[bytes | None], topic: str = "t") -> None:
+    cluster.produce(topic, 0, [NewRecord(b"k", value, WHEN) for value in values])
+
+
+def table(directory: Path) -> Any:
+    return ds.dataset(directory, partitioning="hive").to_table().sort_by("offset")
+
+
+@pytest.fixture
+def run(spark: Any, server: KohortServer, tmp_path: Path) -> Any:
+    def invoke(**arguments: Any) -> Any:
+        arguments = {"topics": ["t"], "output": tmp_path / "lake", **arguments}
+        return ingest(spark, bootstrap_servers=server.bootstrap_servers, **arguments)
+
+    return invoke
+
+
+def test_json_becomes_columns_and_what_does_not_parse_a_dead_letter(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, [*GOOD, None, *BAD])
+    given = "id BIGINT NOT NULL, name STRING, key STRING, Name STRING, at STRUCT<x: DOUBLE>, tags ARRAY<STRING>"
+    done = run(values=Json(schema=given))
+    assert (done.rows, done.dead_letters, done.batches) == (4, len(BAD), 1)
+    rows = table(tmp_path / "lake").to_pylist()
+    assert [row["id"] for row in rows] == [1, 2, 3, None]
+    assert [row["_tombstone"] for row in rows] == [False, False, False, True]
+    assert (rows[0]["at"], rows[2]["tags"]) == ({"x": 1.5}, ["t"])
+    assert {name: rows[1][name] for name in ("key", "value_key", "name", "Name_2")} == {
+        "key": b"k", "value_key": "k", "name": "c", "Name_2": "b",
+    }  # fmt: skip
+    dead = table(tmp_path / "lake" / "_dead_letters").to_pylist()
+    assert {row["value"]: row["reason"] for row in dead} == BAD
+    assert [row["offset"] for row in dead] == list(range(4, 4 + len(BAD)))
+    assert {(row["topic"], row["partition"], row["key"]) for row in dead} == {("t", 0, b"k")}
+
+
+def test_an_inferred_schema_is_kept_new_fields_go_to_the_rest_and_a_refresh_adds_columns(
+    run: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, [b'{"id": 1, "big": 99999999999999999999}', b"broken"])
+    assert run(values=Json()).dead_letters == 1
+    fill(cluster, [b'{"id": 2, "new": {"deep": [1, 2.50]}, "id": 3}', b'{"id": "two"}'])
+    second = run(values=Json(typing="permissive"))
+    assert (second.rows, second.dead_letters) == (2, 0)
+    fill(cluster, [b'{"id": 4, "new": {"deep": [1, 2.50]}}'])
+    run(values=Json(refresh=True, keep_value=True))
+    lake = ds.dataset(tmp_path / "lake", partitioning="hive")
+    schema = ds.dataset(sorted(lake.files)[-1]).schema
+    rows = ds.dataset(lake.files, schema=schema.append(lake_field("_raw"))).to_table().sort_by("offset").to_pylist()
+    assert [row["id"] for row in rows] == [1, 3, None, 4]
+    assert [row["big"] for row in rows] == ["99999999999999999999", None, None, None]
+    assert [row["_rest"] and json.loads(row["_rest"]) for row in rows] == [
+        None,
+        {"new": {"deep": [1, 2.5]}},
+        None,
+        None,
+    ]
+    assert [row["_raw"] for row in rows] == [None, None, '{"id": "two"}', None]
+    assert rows[3]["new"] == {"deep": [1.0, 2.5]}
+    assert rows[3]["value"] == b'{"id": 4, "new": {"deep": [1, 2.50]}}'
+
+
+def lake_field(name: str) -> Any:
+    import pyarrow as pa
+
+    return pa.field(name, pa.string())
+
+
+def test_what_cannot_be_is_said_before_anything_is_written(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    with pytest.raises(IngestFailed, match="no JSON object in the topics to infer a schema from"):
+        run(values=Json())
+    with pytest.raises(IngestFailed, match="neither Spark's DDL nor its JSON"):
+        run(values=Json(schema="id BIGNUM"))
+    with pytest.raises(IngestFailed, match=r"has no delta: .* spark-submit --packages io.delta:delta-spark"):
+        run(table_format="delta")
+    fill(cluster, [b"{}"])
+    run()
+    with pytest.raises(IngestFailed, match="partitioned by topic, date and this run asks for date"):
+        run(partition_by=["date"])
+    (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(IngestFailed, match="was written by Spark's file sink"):
+        run(output=tmp_path / "old")
+    assert not list((tmp_path / "old").glob("_k*"))

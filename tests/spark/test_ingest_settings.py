@@ -1,0 +1,45 @@
+"""What stays beside a checkpoint, and what is read from it, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from local_place import LocalPlace
+
+from kohort.spark.checkpoint_files import finished, last_finished, last_planned, query_id
+from kohort.spark.ingest_settings import Kept, SettingsDiffer, load, save
+from kohort.spark.shape import JsonSettings
+
+FIRST = JsonSettings({"type": "struct", "fields": []})
+SECOND = JsonSettings({"type": "struct", "fields": []}, "permissive", keep_rest=False)
+
+
+def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
+    checkpoint = LocalPlace(tmp_path)
+    assert (finished(checkpoint), last_planned(checkpoint), query_id(checkpoint)) == (None, None, None)
+    for batch, offset in ((0, 5), (1, 9), (2, 12)):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{offset}}}}}')
+    (tmp_path / "commits").mkdir()
+    for batch in (0, 1):
+        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    (tmp_path / "commits" / ".1.crc").write_text("")
+    (tmp_path / "metadata").write_text('{"id":"7"}')
+    assert finished(checkpoint) == {("t", 0): 9}
+    assert (last_finished(checkpoint), last_planned(checkpoint), query_id(checkpoint)) == (1, 2, "7")
+
+
+def test_a_planned_batch_keeps_the_settings_that_it_was_planned_with(tmp_path: Path) -> None:
+    checkpoint = LocalPlace(tmp_path)
+    kept = load(checkpoint, ["topic"]).then(FIRST, 0)
+    assert kept.then(FIRST, 7) is kept
+    changed = kept.then(SECOND, 4).then(None, 9)
+    save(checkpoint, changed)
+    again = load(checkpoint, ["topic"])
+    assert again == changed
+    assert [again.of(batch) for batch in (0, 3, 4, 8, 9, 100)] == [FIRST, FIRST, SECOND, SECOND, None, None]
+    # A change that no batch was planned with is no version of its own.
+    assert changed.then(FIRST, 4) == Kept(("topic",), ((0, FIRST), (4, FIRST)))
+    with pytest.raises(SettingsDiffer, match="partitioned by topic and this run asks for topic, date"):
+        load(checkpoint, ["topic", "date"])
