@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from kohort.coordinator import records as schema
 from kohort.coordinator.events import Record
-from kohort.spark.history import columns, decode, kernels
+from kohort.spark.arrow import DECODER_VARIABLE
+from kohort.spark.history import columns, decode, kernels, ways
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, encode_subscription, rack_in, subscription_of
 from kohort.wire.errors import ProtocolError
@@ -427,20 +429,12 @@ def normal(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
+@pytest.fixture(params=["numba", "python"])
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Both ways in one process: the interpreted one takes the functions out of numba's."""
-    if request.param == "compiled":
-        assert kernels.COMPILED, "numba comes with the extra `spark`"
+    """Both ways; numba comes with the extra `spark`."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv(DECODER_VARIABLE, request.param)
         yield request.param
-        return
-    changed = pytest.MonkeyPatch()
-    for name, value in vars(kernels).items():
-        if hasattr(value, "py_func"):
-            changed.setattr(kernels, name, value.py_func)
-    changed.setattr(kernels, "COMPILED", False)
-    yield request.param
-    changed.undo()
 
 
 def check(records: list[Record]) -> None:
@@ -456,7 +450,7 @@ def check(records: list[Record]) -> None:
             assert normal(row) == want
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=st.lists(offsets | others | foreign | damaged(), max_size=8))
 def test_every_record_is_read_as_the_schema_tables_read_it(way: str, records: list[Record]) -> None:
     check(records)
@@ -504,3 +498,16 @@ def test_text_that_is_none_is_shown_with_marks(way: str) -> None:
     key = b"\0\3\0\2\xff\xfe"
     batch = decode.decode(pa.array([key], pa.binary()), pa.array([None], pa.binary()))
     assert batch.column("group").to_pylist() == ["��"]
+
+
+def test_numba_is_loaded_when_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DECODER_VARIABLE, raising=False)
+    monkeypatch.setattr(ways, "_asked", 0)
+    assert not ways.way(ways.WORTH_IT - 1).compiled
+    assert ways.way(1).compiled
+    monkeypatch.setitem(sys.modules, "numba", None)
+    ways.compiled.cache_clear()
+    assert not ways.way(1).compiled
+    monkeypatch.setenv(DECODER_VARIABLE, "numba")
+    with pytest.raises(ImportError):
+        ways.way(1)

@@ -10,6 +10,7 @@ import typer
 
 from kohort.cli.connect import EXIT_CODES
 from kohort.cli.pipeline_compact import compact_command
+from kohort.cli.pipeline_history import history_command
 from kohort.cli.pipeline_ingest import ingest_command
 from kohort.cli.pipeline_simulate import simulate_command
 
@@ -44,3 +45,4 @@ def job() -> None:
 app.command("ingest")(ingest_command)
 app.command("simulate")(simulate_command)
 app.command("compact")(compact_command)
+app.command("history")(history_command)

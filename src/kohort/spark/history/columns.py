@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kohort.spark.history import kernels
 from kohort.spark.history.kernels import MALFORMED, NOTHING, READ, UNKNOWN_VERSION
+from kohort.spark.history.ways import Way
 
 Numbers = np.ndarray[Any, Any]
 
@@ -22,24 +23,25 @@ class Bytes(NamedTuple):
     data: Numbers
     starts: Numbers
     ends: Numbers
+    way: Way
 
-    @property
-    def readable(self) -> Any:
-        """`data` as the kernels read it fastest."""
-        return self.data if kernels.COMPILED else self.data.tobytes()
+    def some(self, rows: Numbers) -> Bytes:
+        """Some of the items."""
+        return self._replace(starts=self.starts[rows], ends=self.ends[rows])
 
-    @property
-    def edges(self) -> tuple[Any, Any]:
-        """`starts` and `ends`, likewise."""
-        return (self.starts, self.ends) if kernels.COMPILED else (self.starts.tolist(), self.ends.tolist())
+    def readable(self) -> tuple[Any, Any, Any]:
+        """`data`, `starts` and `ends` as the kernels read them fastest."""
+        if self.way.compiled:
+            return self.data, self.starts, self.ends
+        return self.data.tobytes(), self.starts.tolist(), self.ends.tolist()
 
 
-def bytes_of(column: pa.Array) -> Bytes:
+def bytes_of(column: pa.Array, way: Way) -> Bytes:
     """The places of a column of `binary`; nulls are empty."""
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
     held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return Bytes(held, edges[:-1], edges[1:])
+    return Bytes(held, edges[:-1], edges[1:], way)
 
 
 def validity(valid: Numbers) -> tuple[pa.Buffer | None, int]:
@@ -74,8 +76,8 @@ def places(source: Bytes, begins: Numbers, sizes: Numbers, kind: pa.DataType) ->
         raise ValueError(f"{edges[-1]} bytes in one column; decode fewer records at once")
     held = np.empty(int(edges[-1]), np.uint8)
     if len(held):
-        if kernels.COMPILED:
-            kernels.gather(source.data, begins, sizes, held)
+        if source.way.compiled:
+            source.way.gather(source.data, begins, sizes, held)
         else:
             held = source.data[np.repeat(begins - edges[:-1], lengths) + np.arange(edges[-1])]
     bitmap, nulls = validity(sizes >= 0)
@@ -132,8 +134,7 @@ def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers,
     rest = rows[known & ~fits]
     if len(rest):
         arrays = kinds[rest], statuses[rest], versions[rest], out[rest]
-        theirs = Bytes(source.data, source.starts[rest], source.ends[rest])
-        kernels.commits(theirs.readable, *theirs.edges, *arrays)
+        kernels.commits(*source.some(rest).readable(), *arrays)
         statuses[rest], versions[rest], out[rest] = arrays[1:]
 
 

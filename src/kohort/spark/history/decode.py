@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets` as typed columns, whatever the cluster that wrote them.
 
 `decode` takes the keys and values of log records and gives a row of SCHEMA for each of them, in their order. Keys
-repeat, so each distinct one is read once; values are read by compiled loops (`kernels.py`), offset commits with numpy
-where there is no numba. Nothing is dropped and nothing raises: a record that is of an unknown type or version, or
-broken, has its row and a `status` that says so.
+repeat, so each distinct one is read once; values are read by compiled loops (`kernels.py`, `ways.py`); where they are
+not compiled, offset commits are read with numpy, a column at a time. Nothing is dropped and nothing raises: a record
+that is of an unknown type or version, or broken, has its row and a `status` that says so.
 
 Which columns are filled depends on the record type, `kind`:
 
@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from kohort.spark.history import columns, kernels
 from kohort.spark.history.columns import TIME, Bytes, Numbers, bytes_of, lists, numbers, places, times
 from kohort.spark.history.kernels import NOTHING, READ, TOMBSTONE, UNSET
+from kohort.spark.history.ways import Way, way
 
 STATUS = ("read", "tombstone", "recognised", "unknown type", "unknown version", "malformed")
 """What became of a record: its columns are filled; it deletes what its key names; its type is known and its value not
@@ -132,9 +133,10 @@ def decode(keys: pa.Array, values: pa.Array, *, dictionaries: bool = False) -> p
     With `dictionaries` the columns group, commit_topic, member_id and metadata are dictionaries of strings: less to
     hold, and faster to write.
     """
-    named = _read_keys(_plain(keys))
+    chosen = way(len(keys))
+    named = _read_keys(_plain(keys), chosen)
     values = _plain(values)
-    source = bytes_of(values)
+    source = bytes_of(values, chosen)
     count = len(values)
     kinds, statuses = named.kinds, named.statuses.astype(np.int64)
     if values.null_count:
@@ -142,8 +144,8 @@ def decode(keys: pa.Array, values: pa.Array, *, dictionaries: bool = False) -> p
         statuses[missing & (statuses == READ)] = TOMBSTONE
     versions = np.full(count, NOTHING, np.int64)
     commits = np.full((count, 7), NOTHING, np.int64)
-    if kernels.COMPILED:
-        kernels.commits(source.data, source.starts, source.ends, kinds, statuses, versions, commits)
+    if chosen.compiled:
+        chosen.commits(source.data, source.starts, source.ends, kinds, statuses, versions, commits)
     else:
         columns.commits(source, kinds, statuses, versions, commits)
     others = np.flatnonzero(kinds > 1)
@@ -194,13 +196,13 @@ def _plain(column: pa.Array) -> pa.Array:
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
-def _read_keys(keys: pa.Array) -> _Keys:
+def _read_keys(keys: pa.Array, chosen: Way) -> _Keys:
     encoded = (keys.fill_null(b"") if keys.null_count else keys).dictionary_encode()
-    source = bytes_of(encoded.dictionary)
+    source = bytes_of(encoded.dictionary, chosen)
     count = len(encoded.dictionary)
     kinds = np.zeros(count, np.int64)
     found = np.full((count, 6), NOTHING, np.int64)
-    kernels.keys(source.readable, *source.edges, kinds, found)
+    chosen.keys(*source.readable(), kinds, found)
     rows = encoded.indices.to_numpy(zero_copy_only=False)
     return _Keys(
         kinds=kinds[rows],
@@ -244,16 +246,16 @@ class _Groups:
         self._source = source
         self._others = others
         self._count = len(kinds)
-        theirs = Bytes(source.data, source.starts[others], source.ends[others])
+        theirs = source.some(others)
         size = int((theirs.ends - theirs.starts).sum())
         room = [len(others) + size // 64 + 1, len(others) + size // 64 + 1, len(others) + size // 16 + 1]
-        data, edges = theirs.readable, theirs.edges
+        readable = theirs.readable()
         while True:
             self.records = np.full((len(others), kernels.RECORD_WIDTH), NOTHING, np.int64)
             widths = (kernels.MEMBER_WIDTH, kernels.TOPIC_WIDTH, kernels.PARTITION_WIDTH)
             held = [np.full((rows, width), NOTHING, np.int64) for rows, width in zip(room, widths, strict=True)]
             now, seen = statuses[others], versions[others]
-            needed = kernels.walk(data, *edges, kinds[others], now, seen, self.records, *held)
+            needed = source.way.walk(*readable, kinds[others], now, seen, self.records, *held)
             if all(have >= need for have, need in zip(room, needed, strict=True)):
                 break
             room = [max(have, int(need)) for have, need in zip(room, needed, strict=True)]

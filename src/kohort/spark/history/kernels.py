@@ -2,8 +2,8 @@
 
 A place is where bytes begin and how many there are; strings are made of places later, a column at a time. `walk` reads
 the records of groups, `commits` the values of offset commits, `keys` the keys. They are written so that numba compiles
-them and so that they run as they are where there is no numba: then `data` is a `bytes`, whose items Python reads faster
-than numpy's. What is read is never trusted: a position of BAD means that something did not fit, and the whole record is
+them (`ways.py`) and so that they run as they are: then `data` is a `bytes`, whose items Python reads faster than
+numpy's. What is read is never trusted: a position of BAD means that something did not fit, and the whole record is
 called malformed.
 
 The layouts are Kafka's (group-coordinator/src/main/resources/common/message), and those of what consumers put inside
@@ -11,28 +11,11 @@ The layouts are Kafka's (group-coordinator/src/main/resources/common/message), a
 than they say, and tagged fields stand at the end of every structure.
 """
 
-# mypy: allow-untyped-defs
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-try:
-    from numba import njit
-except ImportError:  # the slow way, which the tests compare with the fast one
-    COMPILED = False
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        return function
-
-else:
-    COMPILED = True
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        return njit(cache=True, nogil=True)(function)
-
 
 BAD = -1
 
@@ -79,26 +62,22 @@ UNSET = -(2**63)
 """A number that is not there."""
 
 
-@compiled
-def int16(data, at):
+def int16(data: Any, at: Any) -> Any:
     value = data[at] * 256 + data[at + 1]
     return value - 65536 if value >= 32768 else value
 
 
-@compiled
-def int32(data, at):
+def int32(data: Any, at: Any) -> Any:
     value = ((data[at] * 256 + data[at + 1]) * 256 + data[at + 2]) * 256 + data[at + 3]
     return value - 4294967296 if value >= 2147483648 else value
 
 
-@compiled
-def int64(data, at):
+def int64(data: Any, at: Any) -> Any:
     low = int32(data, at + 4)
     return int32(data, at) * 4294967296 + (low + 4294967296 if low < 0 else low)
 
 
-@compiled
-def uvarint(data, at, end):
+def uvarint(data: Any, at: Any, end: Any) -> Any:
     """A number below 2^31 in at most five bytes, and the position behind it."""
     value = 0
     shift = 0
@@ -112,8 +91,7 @@ def uvarint(data, at, end):
     return 0, BAD
 
 
-@compiled
-def length(data, at, end, flexible, wide):
+def length(data: Any, at: Any, end: Any, flexible: Any, wide: Any) -> Any:
     """How many follow, NOTHING for a null, and the position behind it. `wide`: four bytes where not flexible."""
     if at == BAD:
         return 0, BAD
@@ -126,8 +104,7 @@ def length(data, at, end, flexible, wide):
     return value, (BAD if value < NOTHING else at + (4 if wide else 2))
 
 
-@compiled
-def span(data, at, end, flexible, wide, nullable):
+def span(data: Any, at: Any, end: Any, flexible: Any, wide: Any, nullable: Any) -> Any:
     """Where a string (or, `wide`, bytes) begins, how long it is, and the position behind it."""
     count, at = length(data, at, end, flexible, wide)
     if at == BAD or count > end - at or (count < 0 and not nullable):
@@ -135,14 +112,12 @@ def span(data, at, end, flexible, wide, nullable):
     return at, count, at + max(count, 0)
 
 
-@compiled
-def fixed(at, end, size):
+def fixed(at: Any, end: Any, size: Any) -> Any:
     """The position behind so many bytes, if they are there."""
     return at + size if at != BAD and at + size <= end else BAD
 
 
-@compiled
-def tags(data, at, end, flexible):
+def tags(data: Any, at: Any, end: Any, flexible: Any) -> Any:
     """The position behind the tagged fields, and where field 0 stands among them: begin, size or NOTHING."""
     if at == BAD or not flexible:
         return at, 0, NOTHING
@@ -162,8 +137,7 @@ def tags(data, at, end, flexible):
     return at, begin, size
 
 
-@compiled
-def keys(data, starts, ends, kinds, places):
+def keys(data: Any, starts: Any, ends: Any, kinds: Any, places: Any) -> Any:
     """Of each key its type, and what it names: group, topic or member or expression, partition; a row of `places` each.
 
     Returns nothing; a key that does not fit has the type and a negative last number in its row.
@@ -195,8 +169,7 @@ def keys(data, starts, ends, kinds, places):
             out[5] = MALFORMED
 
 
-@compiled
-def commits(data, starts, ends, kinds, statuses, versions, numbers):
+def commits(data: Any, starts: Any, ends: Any, kinds: Any, statuses: Any, versions: Any, numbers: Any) -> Any:
     """The values of offset commits; a row of `numbers`: offset, leader epoch, commit and expiry time, metadata, id."""
     for row in range(len(starts)):
         if kinds[row] < 0 or kinds[row] > 1 or statuses[row] != READ:
@@ -233,8 +206,18 @@ def commits(data, starts, ends, kinds, statuses, versions, numbers):
         out[6] = tag_at if tag_size == 16 else NOTHING
 
 
-@compiled
-def walk(data, starts, ends, kinds, statuses, versions, records, members, topics, partitions):
+def walk(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    kinds: Any,
+    statuses: Any,
+    versions: Any,
+    records: Any,
+    members: Any,
+    topics: Any,
+    partitions: Any,
+) -> Any:
     """The values of what is no commit. Returns how many members, topics and partitions there are.
 
     Where one of the arrays is too small, nothing is written to it from there on, and the counts say how large it must
@@ -280,14 +263,12 @@ def walk(data, starts, ends, kinds, statuses, versions, records, members, topics
     return counts
 
 
-@compiled
-def _clear(records, row):
+def _clear(records: Any, row: Any) -> Any:
     records[row, :PROTOCOL_TYPE] = UNSET
     records[row, PROTOCOL_TYPE:] = NOTHING
 
 
-@compiled
-def _scalars(data, at, end, kind, row, records):
+def _scalars(data: Any, at: Any, end: Any, kind: Any, row: Any, records: Any) -> Any:
     """A consumer group's epoch (3), its target's epoch (6), and kohort's generation."""
     begin = at
     at = fixed(at, end, 4)
@@ -302,8 +283,7 @@ def _scalars(data, at, end, kind, row, records):
     return at
 
 
-@compiled
-def _new_member(members, counts, row):
+def _new_member(members: Any, counts: Any, row: Any) -> Any:
     """The row of a new member; the last one, over and over, when there is no room."""
     at = counts[0]
     counts[0] += 1
@@ -315,8 +295,18 @@ def _new_member(members, counts, row):
     return at
 
 
-@compiled
-def _classic_group(data, at, end, version, row, records, members, topics, partitions, counts):
+def _classic_group(
+    data: Any,
+    at: Any,
+    end: Any,
+    version: Any,
+    row: Any,
+    records: Any,
+    members: Any,
+    topics: Any,
+    partitions: Any,
+    counts: Any,
+) -> Any:
     flexible = version >= 4
     type_at, type_size, at = span(data, at, end, flexible, False, False)
     records[row, PROTOCOL_TYPE], records[row, PROTOCOL_TYPE + 1] = type_at, type_size
@@ -347,8 +337,18 @@ def _classic_group(data, at, end, version, row, records, members, topics, partit
     return at
 
 
-@compiled
-def _classic_member(data, at, end, version, row, consumer, members, topics, partitions, counts):
+def _classic_member(
+    data: Any,
+    at: Any,
+    end: Any,
+    version: Any,
+    row: Any,
+    consumer: Any,
+    members: Any,
+    topics: Any,
+    partitions: Any,
+    counts: Any,
+) -> Any:
     flexible = version >= 4
     number = counts[0]
     out = members[_new_member(members, counts, row)]
@@ -376,8 +376,7 @@ def _classic_member(data, at, end, version, row, consumer, members, topics, part
     return at
 
 
-@compiled
-def _subscription(data, at, end, number, out, topics, counts):
+def _subscription(data: Any, at: Any, end: Any, number: Any, out: Any, topics: Any, counts: Any) -> Any:
     """What a consumer asks for. Clients make it up: where it does not fit, nothing is known."""
     if end - at < 2 or int16(data, at) < 0:
         return
@@ -406,8 +405,7 @@ def _subscription(data, at, end, number, out, topics, counts):
         out[HAS_TOPICS] = 1
 
 
-@compiled
-def _strings(data, at, end, flexible, number, topics, counts):
+def _strings(data: Any, at: Any, end: Any, flexible: Any, number: Any, topics: Any, counts: Any) -> Any:
     """The topics of member `number`, an array of strings."""
     count, at = length(data, at, end, flexible, True)
     if at == BAD or count < 0:
@@ -423,8 +421,7 @@ def _strings(data, at, end, flexible, number, topics, counts):
     return at
 
 
-@compiled
-def _assignment(data, at, end, number, out, partitions, counts):
+def _assignment(data: Any, at: Any, end: Any, number: Any, out: Any, partitions: Any, counts: Any) -> Any:
     """What the leader gave a consumer. An empty one is of a member that has nothing."""
     if end == at:
         out[HAS_PARTITIONS] = 1
@@ -451,8 +448,17 @@ def _assignment(data, at, end, number, out, partitions, counts):
         out[HAS_PARTITIONS] = 1
 
 
-@compiled
-def _partition(partitions, counts, number, revoking, begin, size, topic_id, partition, epoch):
+def _partition(
+    partitions: Any,
+    counts: Any,
+    number: Any,
+    revoking: Any,
+    begin: Any,
+    size: Any,
+    topic_id: Any,
+    partition: Any,
+    epoch: Any,
+) -> Any:
     at = counts[2]
     counts[2] += 1
     if at < len(partitions):
@@ -465,8 +471,7 @@ def _partition(partitions, counts, number, revoking, begin, size, topic_id, part
         partitions[at, PARTITION_EPOCH] = epoch
 
 
-@compiled
-def _member(data, at, end, row, members, topics, counts):
+def _member(data: Any, at: Any, end: Any, row: Any, members: Any, topics: Any, counts: Any) -> Any:
     """A member of a consumer group (5)."""
     number = counts[0]
     out = members[_new_member(members, counts, row)]
@@ -489,8 +494,7 @@ def _member(data, at, end, row, members, topics, counts):
     return at
 
 
-@compiled
-def _owned(data, at, end, number, revoking, partitions, counts):
+def _owned(data: Any, at: Any, end: Any, number: Any, revoking: Any, partitions: Any, counts: Any) -> Any:
     """Topics by id with their partitions, as consumer groups keep them."""
     count, at = length(data, at, end, True, True)
     if at == BAD or count < 0:
@@ -517,8 +521,7 @@ def _owned(data, at, end, number, revoking, partitions, counts):
     return at
 
 
-@compiled
-def _target(data, at, end, row, members, partitions, counts):
+def _target(data: Any, at: Any, end: Any, row: Any, members: Any, partitions: Any, counts: Any) -> Any:
     """What a member shall have (7)."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_PARTITIONS] = 1
@@ -527,8 +530,7 @@ def _target(data, at, end, row, members, partitions, counts):
     return at
 
 
-@compiled
-def _current(data, at, end, row, records, members, partitions, counts):
+def _current(data: Any, at: Any, end: Any, row: Any, records: Any, members: Any, partitions: Any, counts: Any) -> Any:
     """What a member has, and what it is giving up (8)."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_PARTITIONS] = 1
@@ -546,8 +548,7 @@ def _current(data, at, end, row, records, members, partitions, counts):
     return at
 
 
-@compiled
-def _expression(data, at, end, row, records, members, topics, counts):
+def _expression(data: Any, at: Any, end: Any, row: Any, records: Any, members: Any, topics: Any, counts: Any) -> Any:
     """The topics that an expression matched (16); they stand with a member that has no name."""
     number = counts[0]
     members[_new_member(members, counts, row), HAS_TOPICS] = 1
@@ -563,8 +564,7 @@ def _expression(data, at, end, row, records, members, topics, counts):
     return at
 
 
-@compiled
-def gather(data, begins, sizes, out):
+def gather(data: Any, begins: Any, sizes: Any, out: Any) -> Any:
     """The bytes of all places, one behind the other."""
     at = 0
     for row in range(len(begins)):

@@ -1,0 +1,82 @@
+"""What a history asks a running cluster for besides the log: topic ids, and where the topics' logs ended when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.spark.history.columns import Numbers
+from kohort.spark.history.ends import Ends, TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class NoOffsetsTopic(RuntimeError):
+    """The cluster has no `__consumer_offsets`, or does not show it."""
+
+
+def check_topic(cluster: Cluster) -> None:
+    """Raises NoOffsetsTopic."""
+    found = cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC]
+    if found.error:
+        raise NoOffsetsTopic(
+            f"the cluster has no topic {OFFSETS_TOPIC} ({found.error.name}): no group has ever been in it, or this "
+            "principal may not describe it"
+        )
+
+
+def topic_names(cluster: Cluster) -> dict[bytes, str]:
+    """Names by topic id."""
+    return {topic.topic_id: name for name, topic in cluster.topics().items() if topic.topic_id is not None}
+
+
+def ends_over_time(
+    cluster: Cluster, wanted: Iterable[TopicPartition], times: Numbers, warn: Callable[[str], None] = lambda _: None
+) -> Ends:
+    """Where the logs ended at instants (ms, ascending), the last of which is now.
+
+    Partitions that are gone are left out, and instants from before the oldest record that a log still has.
+    """
+    asked = _existing(cluster, wanted)
+    rows = np.full((len(asked), len(times)), -1)
+    try:
+        earliest = cluster.offsets(asked, "earliest")
+        latest = cluster.offsets(asked, "latest")
+        for column, at in enumerate(times[:-1].tolist()):
+            found = cluster.offsets(asked, int(at))
+            rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in asked]
+        rows[:, -1] = [latest[place] for place in asked]
+    except ServerError as error:
+        warn(f"the ends of the logs are not known: {error}")
+        return Ends({})
+    series = {}
+    for row, place in zip(rows, asked, strict=True):
+        first = int(np.searchsorted(row, earliest[place], side="right")) - 1 if earliest[place] > 0 else 0
+        known = slice(max(first, 0), None)
+        series[place] = (times[known], np.maximum.accumulate(row[known]))
+    return Ends(series)
+
+
+def _existing(cluster: Cluster, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+    wanted = sorted(set(wanted))
+    topics = cluster.topics({topic for topic, _ in wanted}) if wanted else {}
+    return [
+        (topic, partition)
+        for topic, partition in wanted
+        if not topics[topic].error and 0 <= partition < len(topics[topic].partitions)
+    ]
+
+
+def merged(older: Ends, newer: Ends) -> Ends:
+    """The newer ends, and of the older ones what is from before them: what a topic's retention has taken meanwhile."""
+    series = dict(older.series)
+    for place, (at, end) in newer.series.items():
+        if place in series:
+            old_at, old_end = series[place]
+            kept = old_at < at[0]
+            at, end = np.concatenate([old_at[kept], at]), np.concatenate([old_end[kept], end])
+        series[place] = (at, end)
+    return Ends(series)

@@ -1,0 +1,327 @@
+"""The tables and findings of made-up logs whose troubles are known: each is found, and healthy groups give none."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from bench._offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
+
+from kohort.coordinator import records
+from kohort.spark.history.analysis import TABLES, Context, analyse
+from kohort.spark.history.decode import decode
+from kohort.spark.history.ends import Ends
+from kohort.spark.history.findings import Finding, count, duration, findings_table
+from kohort.spark.history.incidents import DAY
+from kohort.wire.schemas.group_records import ConsumerGroupMetadataValue
+
+Told = tuple[dict[str, pa.Table], list[Finding]]
+
+
+def rows_of(log: Log) -> pa.Table:
+    """The log as the source yields it with decode=consumer_offsets."""
+    table = log.table()
+    decoded = decode(table.column("key").combine_chunks(), table.column("value").combine_chunks())
+    place = {"log_partition": "partition", "log_offset": "offset", "log_time": "timestamp"}
+    return pa.table(
+        {
+            **{name: decoded.column(name) for name in decoded.schema.names},
+            **{name: table.column(held) for name, held in place.items()},
+        }
+    )
+
+
+def told(log: Log, *, ends: bool = True, now: float | None = None, rows: pa.Table | None = None) -> Told:
+    rows = rows_of(log) if rows is None else rows
+    is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
+    stop = int(now if now is not None else log.stop)
+    context = Context(
+        edges=np.append(np.arange(START, stop, MINUTE), stop),
+        now=stop,
+        ends=Ends.of(log.ends()) if ends else Ends({}),
+        topic_names={topic.topic_id: topic.name for topic in log.topics.values()},
+    )
+    tables, findings = analyse(rows.filter(is_commit), rows.filter(pc.invert(is_commit)), context)
+    assert list(tables) == list(TABLES)
+    for table in tables.values():
+        table.validate(full=True)
+    return tables, findings
+
+
+def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+    return sorted((one.group, one.kind) for one in findings)
+
+
+def only(table: pa.Table, **where: Any) -> list[dict[str, Any]]:
+    return [row for row in table.to_pylist() if all(row[name] == value for name, value in where.items())]
+
+
+def at(row: dict[str, Any], name: str) -> int | None:
+    return None if row[name] is None else round(row[name].timestamp() * 1000)
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Log:
+    """Three groups that do their work, one of them slowly but steadily, and one without members that only commits."""
+    log = Log(60)
+    orders, clicks = log.topic("orders", 6, 50.0), log.topic("clicks", 4, 200.0)
+    log.healthy("billing", orders)
+    log.modern("search", clicks, behind=20 * SECOND)
+    log.healthy("audit", clicks, 2, behind=90 * SECOND)
+    for partition in range(6):
+        log.consume("spark-job", orders, partition, START + MINUTE, log.stop, every=30 * SECOND)
+    return log
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_healthy_groups_give_no_finding(healthy: Log, ends: bool) -> None:
+    tables, findings = told(healthy, ends=ends)
+    assert findings == []
+    for name in ("storms", "rewinds", "sawteeth", "zombies", "expiring"):
+        assert tables[name].num_rows == 0, name
+    groups = {row["group"]: row for row in tables["groups"].to_pylist()}
+    assert {name: (row["protocol"], row["members"], row["rebalances"]) for name, row in groups.items()} == {
+        "audit": ("classic", 2, 2),
+        "billing": ("classic", 3, 3),
+        "search": ("consumer", 4, 2),
+        "spark-job": ("none", 0, 0),
+    }
+    assert (groups["audit"]["lag"] is not None) == ends
+
+
+def test_commits_are_all_there_in_order(healthy: Log) -> None:
+    commits = told(healthy)[0]["commits"]
+    assert commits.num_rows == sum(len(times) for _, times, _ in healthy.commits)
+    mine = only(commits, group="billing", topic="orders", partition=3)
+    offsets = [row["offset"] for row in mine]
+    assert [row["previous"] for row in mine] == [None, *offsets[:-1]]
+    assert [row["step"] for row in mine][:2] == ["first", "forward"]
+    assert [row["log_offset"] for row in mine] == sorted(row["log_offset"] for row in mine)
+
+
+def test_a_partition_has_one_owner_at_a_time(healthy: Log) -> None:
+    owned = told(healthy)[0]["ownership"]
+    final = {"billing": shares([f"billing-client-{n}-1{n}" for n in range(3)], 6), "search": {}}
+    final["search"] = shares([f"search-{n}" for n in range(4)], 4)
+    for group, members in final.items():
+        for partition in {p for held in members.values() for p in held}:
+            spans = sorted(only(owned, group=group, partition=partition), key=lambda row: row["since"])
+            assert all(a["until"] is not None and a["until"] <= b["since"] for a, b in itertools.pairwise(spans))
+            assert spans[-1]["until"] is None
+            assert partition in members[spans[-1]["member_id"]]
+            assert [row["moved_from"] for row in spans] == [None, *(row["member_id"] for row in spans[:-1])]
+    assert {row["topic"] for row in only(owned, group="search")} == {"clicks"}
+
+
+def test_members_and_rebalances_have_their_times(healthy: Log) -> None:
+    tables, _ = told(healthy)
+    joined = [at(row, "since") for row in only(tables["members"], group="billing")]
+    assert joined == [START + 2 * SECOND + n * 20 * SECOND for n in range(3)]
+    [second] = only(tables["rebalances"], group="search", epoch=2)
+    middle = (START + healthy.stop) // 2
+    # Four members came to the epoch, the last of them 500 + 3 * 200 ms after it was raised.
+    assert (at(second, "started"), second["length_ms"]) == (middle, 1100)
+    assert (second["members_before"], second["members_after"], second["joined"]) == (3, 4, ["search-3"])
+    moved = [row for row in only(tables["ownership"], group="search") if row["moved_from"] is not None]
+    assert second["moved"] == len(moved) > 0
+    [grown] = only(tables["rebalances"], group="billing", epoch=3)
+    assert (grown["length_ms"], grown["joined"], grown["moved"]) == (400, ["billing-client-2-12"], 3)
+    assert 0 < grown["pause_ms"] < 10_000
+
+
+def test_lag_and_rates_are_what_a_loop_would_say(healthy: Log) -> None:
+    tables, _ = told(healthy)
+    mine = only(tables["commits"], group="audit", partition=1)
+    topic = healthy.topics["clicks"]
+    for row in only(tables["lag"], group="audit", partition=1)[::7]:
+        instant = at(row, "at") or 0
+        committed = [one["offset"] for one in mine if (at(one, "at") or 0) <= instant][-1]
+        assert row["committed"] == committed
+        assert abs(row["end"] - int(topic.end(instant))) <= 1
+        assert row["lag"] == row["end"] - committed
+    read = sum(row["records"] for row in only(tables["rates"], group="audit", partition=1))
+    assert read == mine[-1]["offset"] - mine[0]["offset"]
+    assert sum(row["commits"] for row in only(tables["rates"], group="audit", partition=1)) == len(mine)
+
+
+def test_order_and_repetition_of_records_do_not_matter(healthy: Log) -> None:
+    rows = rows_of(healthy)
+    mixed = pa.concat_tables([rows, rows.slice(0, 500)])
+    mixed = mixed.take(pa.array(np.random.default_rng(3).permutation(mixed.num_rows)))
+    plain, again = told(healthy)[0], told(healthy, rows=mixed)[0]
+    for name in set(TABLES) - {"records"}:
+        assert again[name].to_pylist() == plain[name].to_pylist(), name
+
+
+def test_a_storm() -> None:
+    log = Log(60)
+    log.storm("shipping", log.topic("orders", 6, 50.0), START + 20 * MINUTE, 30)
+    tables, findings = told(log)
+    assert kinds(findings) == [("shipping", "storm")]
+    [storm] = tables["storms"].to_pylist()
+    assert (storm["rebalances"], storm["newcomers"], storm["members"]) == (31, 1, 3)
+    assert (at(storm, "since"), at(storm, "until")) == (
+        START + 20 * MINUTE - 400,
+        START + 20 * MINUTE + 30 * 15 * SECOND,
+    )
+    assert storm["moved"] == sum(row["moved"] for row in tables["rebalances"].to_pylist())
+    assert "the same member came and went" in findings[0].details
+
+
+def test_a_group_that_grows_is_no_storm() -> None:
+    log = Log(30)
+    log.healthy("wide", log.topic("orders", 30, 5.0), 20)
+    tables, findings = told(log)
+    assert (tables["rebalances"].num_rows, findings) == (20, [])
+
+
+def test_a_zombie_is_named() -> None:
+    log = Log(60)
+    member, partition = log.zombie("invoices", log.topic("orders", 6, 50.0), START + 30 * MINUTE)
+    tables, findings = told(log)
+    assert kinds(findings) == [("invoices", "zombie")]
+    assert member in findings[0].headline
+    [zombie] = tables["zombies"].to_pylist()
+    assert (zombie["member_id"], zombie["partition"], zombie["commits"]) == (member, partition, 8)
+    assert zombie["kind"] == "former owner commits"
+    assert at(zombie, "since") == START + 30 * MINUTE + 7 * SECOND
+
+
+def test_a_sawtooth() -> None:
+    log = Log(60)
+    log.sawtooth("sink", log.topic("orders", 6, 50.0), 2, START + 20 * MINUTE)
+    tables, findings = told(log)
+    assert kinds(findings) == [("sink", "sawtooth")]
+    [saw] = tables["sawteeth"].to_pylist()
+    assert (saw["partition"], saw["teeth"]) == (2, 10)
+    assert tables["zombies"].num_rows == tables["rewinds"].num_rows == 0
+
+
+def test_a_reset_and_a_rewind() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 3, 50.0)
+    owned = log.healthy_until("reset", topic, START + 30 * MINUTE)
+    log.leave("reset", topic, START + 30 * MINUTE, 5)
+    for partition in range(3):
+        log.old_commit("reset", "orders", partition, START + 31 * MINUTE, 100_000)
+    log.generation(START + 32 * MINUTE, "reset", 6, topic, owned)
+    for partition in range(3):
+        at_ = START + 32 * MINUTE + np.arange(300) * 5 * SECOND
+        log.commit("reset", "orders", partition, at_, 100_000 + np.arange(300) * 1000)
+    log.healthy_until("rewind", topic, START + 30 * MINUTE)
+    for partition in range(3):
+        at_ = START + 30 * MINUTE + np.arange(360) * 5 * SECOND
+        log.commit("rewind", "orders", partition, at_, 110_000 + np.arange(360) * 500)
+    tables, findings = told(log, ends=False)
+    assert kinds(findings) == [("reset", "reset"), ("rewind", "rewind")]
+    for group, to in (("reset", 100_000), ("rewind", 110_000)):
+        steps = only(tables["rewinds"], group=group)
+        assert [(row["partition"], row["to"], row["cause"]) for row in steps] == [(n, to, group) for n in range(3)]
+        assert all(row["back"] == row["from"] - row["to"] > 50_000 for row in steps)
+
+
+def test_falling_behind_and_a_group_that_nobody_is_in() -> None:
+    log = Log(90)
+    topic = log.topic("orders", 6, 50.0)
+    log.healthy("warehouse", topic, speed=0.6)
+    log.healthy_until("gone", topic, START + 30 * MINUTE)
+    log.leave("gone", topic, START + 30 * MINUTE)
+    _, findings = told(log)
+    assert kinds(findings) == [("gone", "deserted"), ("warehouse", "falling behind")]
+    assert told(log, ends=False)[1] == []
+
+
+def test_a_member_that_holds_and_does_not_read() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 6, 50.0)
+    owned = log.healthy_until("stuck", topic, START + 20 * MINUTE)
+    asleep, *others = owned
+    log.working("stuck", topic, {member: owned[member] for member in others}, START + 20 * MINUTE, log.stop)
+    tables, findings = told(log)
+    assert ("stuck", "standstill") in kinds(findings)
+    assert {(row["member_id"], row["partition"]) for row in tables["zombies"].to_pylist()} == {
+        (asleep, partition) for partition in owned[asleep]
+    }
+    # Nothing to read is no standstill.
+    quiet = Log(60)
+    topic = quiet.topic("orders", 6, 0.0)
+    owned = quiet.healthy_until("idle", topic, START + 20 * MINUTE)
+    assert told(quiet)[1] == []
+
+
+def test_commits_of_a_group_that_has_nobody() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 6, 50.0)
+    owned = log.healthy_until("left", topic, START + 20 * MINUTE)
+    log.leave("left", topic, START + 20 * MINUTE)
+    first = owned[next(iter(owned))][0]
+    log.consume("left", topic, first, START + 25 * MINUTE, log.stop)
+    tables, findings = told(log, ends=False)
+    assert kinds(findings) == [("left", "zombie")]
+    [zombie] = tables["zombies"].to_pylist()
+    assert (zombie["partition"], zombie["kind"]) == (first, "commits without being a member")
+
+
+def test_offsets_that_expire() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 3, 50.0)
+    log.healthy("alive", topic)
+    log.healthy_until("gone", topic, START + 10 * MINUTE)
+    log.leave("gone", topic, START + 20 * MINUTE)
+    log.forget("gone", "orders", 2, START + 21 * MINUTE)
+    log.old_commit("simple", "orders", 0, START + 10 * MINUTE, 7)
+    log.old_commit("stated", "orders", 1, START + 10 * MINUTE, 7, expires=START + 2 * HOUR)
+    soon = START + 6 * DAY
+    tables, findings = told(log, ends=False, now=soon)
+    assert kinds(findings) == [("gone", "expiring"), ("simple", "expiring"), ("stated", "expiring")]
+    expected = {
+        ("gone", 0): START + 20 * MINUTE + 7 * DAY,
+        ("gone", 1): START + 20 * MINUTE + 7 * DAY,
+        ("simple", 0): START + 10 * MINUTE + 7 * DAY,
+        ("stated", 1): START + 2 * HOUR,
+    }
+    found = {(row["group"], row["partition"]): at(row, "expires") for row in tables["expiring"].to_pylist()}
+    assert found == expected
+    assert kinds(told(log, ends=False, now=START + 2 * DAY)[1]) == [("stated", "expiring")]
+
+
+def test_what_is_not_understood_is_counted() -> None:
+    log = Log(1)
+    log.note(START, records.consumer_group_record("g", ConsumerGroupMetadataValue(epoch=3)))
+    for key, value in [
+        (b"\0\x0a\0\1s\0\1m", b"\0\0anything"),
+        (b"\0\x13\0\1s\0\1m", b"\0\1anything"),
+        (b"\0\x63what", b"ever"),
+        (b"\0\3\0\1g", b"\0\x09"),
+        (b"\0\3\0\1g", None),
+        (b"\0\1\0", b""),
+    ]:
+        log.others.append((START, key, value))
+    counted = {(row["kind"], row["status"]): row["records"] for row in told(log, ends=False)[0]["records"].to_pylist()}
+    assert counted == {
+        (3, "read"): 1,
+        (10, "recognised"): 1,
+        (19, "recognised"): 1,
+        (99, "unknown type"): 1,
+        (3, "unknown version"): 1,
+        (3, "tombstone"): 1,
+        (1, "malformed"): 1,
+    }
+
+
+def test_an_empty_log_has_empty_tables() -> None:
+    tables, findings = told(Log(1), ends=False)
+    assert findings == []
+    assert {table.num_rows for table in tables.values()} == {0}
+    assert findings_table([]).num_rows == 0
+
+
+def test_words() -> None:
+    assert [duration(ms) for ms in (40, 1000, 12_500, 420_000, 3 * HOUR, 2 * DAY)] == [
+        "40 ms", "1 s", "12 s", "7 min", "3 h", "2 days",
+    ]  # fmt: skip
+    assert (count(1, "partition"), count(1200, "partition")) == ("1 partition", "1,200 partitions")

@@ -1,0 +1,210 @@
+"""`kohort pipeline history` as a user runs it: from a running server, live; from dumps; again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from bench._offsets_log import MINUTE, START, Log
+from confluent_kafka import Consumer
+from typer.testing import CliRunner, Result
+
+from kohort.cli import pipeline, pipeline_history
+from kohort.client.cluster import Cluster
+from kohort.client.groups import Committed
+from kohort.spark.history import history
+from kohort.spark.history.dumps import DumpError, inputs, take
+from kohort.spark.history.run import HistoryFailed
+from kohort.spark.history.store import Store
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord, encode_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+class Shared:
+    """The session of all tests, which a command may not stop."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(pipeline_history, "spark_session", lambda *_: Shared(spark))
+    return lambda *arguments: CliRunner().invoke(pipeline.app, ["history", *map(str, arguments)])
+
+
+def rows(output: Path, name: str) -> list[dict[str, Any]]:
+    table = Store(str(output)).table(name)
+    assert table is not None
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def test_live_from_a_server_and_on_from_there(
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, spark: Any
+) -> None:
+    cluster.create_topic("t", 2)
+    cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 30)
+    for group, protocol in (("workers", "classic"), ("modern", "consumer")):
+        settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": group, "group.protocol": protocol}
+        consumer = Consumer({**settings, "enable.auto.commit": False})
+        try:
+            consumer.subscribe(["t"])
+            while len(consumer.assignment()) < 2:
+                consumer.poll(0.1)
+        finally:
+            consumer.close()
+    cluster.commit("plain", {("t", 0): Committed(10)})
+    output = tmp_path / "out"
+    first: Result = run("-b", server.bootstrap_servers, "--to", output, "-o", "json")
+    assert first.exit_code == 0, first.output
+    summary = json.loads(first.stdout)
+    assert (summary["groups"], summary["in_trouble"]) == (3, 0)
+    [commit] = rows(output, "commits")
+    assert (commit["group"], commit["topic"], commit["partition"], commit["offset"]) == ("plain", "t", 0, 10)
+    assert [(row["end"], row["lag"]) for row in rows(output, "lag") if row["at"] >= commit["at"]][-1] == (30, 20)
+    members = {row["group"]: row for row in rows(output, "members")}
+    assert {group: row["protocol"] for group, row in members.items()} == {"workers": "classic", "modern": "consumer"}
+    owned = rows(output, "ownership")
+    assert sorted((row["group"], row["topic"], row["partition"]) for row in owned) == [
+        (group, "t", partition) for group in ("modern", "workers") for partition in (0, 1)
+    ]
+    for row in owned:
+        assert row["member_id"] == members[row["group"]]["member_id"]
+        assert row["since"] < row["until"] <= members[row["group"]]["until"]
+    cluster.commit("plain", {("t", 0): Committed(30)})
+    second: Result = run("-b", server.bootstrap_servers, "--to", output)
+    assert second.exit_code == 0, second.output
+    assert "3 groups, 0 in trouble" in second.stdout
+    assert [row["offset"] for row in rows(output, "commits")] == [10, 30]
+    # What was read, was read once.
+    assert spark.read.parquet(str(output / "records" / "live")).where("kind = 1").count() == 2
+    page = (output / "report.html").read_text(encoding="utf-8")
+    assert "plain" in page
+    assert not re.search(r"<script|<link|src=", page)
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions in Parquet, and the ends of the topics."""
+    folder = tmp_path_factory.mktemp("dump")
+    ends = []
+    for partition in range(2):
+        log = Log(60, seed=partition + 1, partition=partition)
+        orders = log.topic(f"orders-{partition}", 6, 50.0)
+        log.healthy(f"billing-{partition}", orders)
+        log.storm(f"shipping-{partition}", orders, START + 20 * MINUTE, 20)
+        pq.write_table(log.table(), folder / f"part-{partition}.parquet")
+        ends.append(log.ends())
+    pq.write_table(pa.concat_tables(ends), folder.parent / "ends.parquet")
+    return folder
+
+
+def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_path: Path, spark: Any) -> None:
+    output = tmp_path / "out"
+    first: Result = run("--files", dump, "--ends", dump.parent / "ends.parquet", "--to", output)
+    assert first.exit_code == 0, first.output
+    assert "4 groups, 2 in trouble" in first.stdout
+    assert "shipping-0 rebalanced 21 times" in first.stdout
+    assert {row["group"] for row in rows(output, "storms")} == {"shipping-0", "shipping-1"}
+    assert {row["group"] for row in rows(output, "lag")} == {
+        f"{name}-{n}" for name in ("billing", "shipping") for n in (0, 1)
+    }
+    assert "shipping-0 rebalanced" in (output / "report.html").read_text(encoding="utf-8")
+    written = {path: path.stat().st_mtime_ns for path in (output / "records").rglob("*.parquet")}
+    before = rows(output, "commits")
+    again = history(spark, output=output, files=[str(dump)])
+    assert {path: path.stat().st_mtime_ns for path in (output / "records").rglob("*.parquet")} == written
+    assert rows(output, "commits") == before
+    assert again.rows["lag"] > 0, "the ends of the first run are kept"
+    # The same records in one more file: they are counted once.
+    whole = pq.read_table(dump / "part-0.parquet").slice(0, 1000)
+    pq.write_table(whole, tmp_path / "more.parquet")
+    history(spark, output=output, files=[str(tmp_path / "more.parquet")])
+    assert len(rows(output, "commits")) == len(before)
+
+
+def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any) -> None:
+    pq.write_table(pa.table({"key": [b""]}), tmp_path / "other.parquet")
+    for place, message in [
+        (tmp_path / "absent", "no such file or directory"),
+        (tmp_path / "other.parquet", "lacks value, partition, offset, timestamp"),
+    ]:
+        result: Result = run("--files", place, "--to", tmp_path / "out")
+        assert (result.exit_code, message in result.stderr) == (1, True), result.output
+    assert run("--ends", "x", "--to", tmp_path / "out").exit_code != 0
+    with pytest.raises(HistoryFailed, match="one of the two"):
+        history(spark, output=tmp_path / "out")
+    with pytest.raises(HistoryFailed, match="isolation is 'none'"):
+        history(spark, output=tmp_path / "out", files=["x"], isolation="none")
+
+
+# -- segments, without Spark
+
+
+def commit(offset: int) -> NewRecord:
+    key = b"\0\1\0\1g\0\1t\0\0\0\0"
+    return NewRecord(
+        key, b"\0\3" + offset.to_bytes(8, "big") + b"\0\0\0\1\0\0" + (START + offset).to_bytes(8, "big"), START
+    )
+
+
+def marker(at: int, producer: int, *, aborts: bool) -> bytes:
+    record = NewRecord(b"\0\0\0" + (b"\0" if aborts else b"\1"), b"\0\0\0\0\0\0", START)
+    return encode_batch([record], base_offset=at, producer_id=producer, is_control=True, is_transactional=True)
+
+
+def in_transaction(at: int, producer: int) -> bytes:
+    return encode_batch([commit(at)], base_offset=at, producer_id=producer, producer_epoch=0, is_transactional=True)
+
+
+def test_segments_honour_transactions(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-7"
+    folder.mkdir()
+    first = (
+        encode_batch([commit(0), commit(1)], base_offset=0, compression=4)
+        + in_transaction(2, 11)
+        + in_transaction(3, 12)
+    )
+    # The transactions end in the next segment; the third one never does. Behind it a broker's file has zeros.
+    second = marker(4, 11, aborts=True) + marker(5, 12, aborts=False) + in_transaction(6, 13) + bytes(4096)
+    (folder / "00000000000000000000.log").write_bytes(first)
+    (folder / "00000000000000000004.log").write_bytes(second)
+    [found] = inputs([str(tmp_path)])
+    assert (found.partition, len(found.files)) == (7, 2)
+    for isolation, offsets, left in (
+        ("read_committed", [0, 1, 3], (1, 1)),
+        ("read_uncommitted", [0, 1, 2, 3, 6], (0, 0)),
+    ):
+        store = Store(str(tmp_path / isolation))
+        taken = take(store, found, isolation)
+        assert (taken.records, (taken.aborted, taken.open)) == (len(offsets), left)
+        [file] = store.files("records/files/of=commits/in=7")
+        read = pq.read_table(file, partitioning=None)
+        assert read.column("commit_offset").to_pylist() == offsets
+        assert read.column("log_offset").to_pylist() == offsets
+        assert set(read.column("log_partition").to_pylist()) == {7}
+
+
+def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    data = bytearray(encode_batch([commit(0)]) + encode_batch([commit(1)], base_offset=1))
+    data[-1] ^= 1
+    (folder / "0.log").write_bytes(bytes(data))
+    with pytest.raises(DumpError, match=r"0\.log: at byte \d+: the checksum does not match"):
+        take(Store(str(tmp_path / "out")), inputs([str(tmp_path)])[0], "read_committed")
+    assert not list((tmp_path / "out").rglob("*.partial"))
