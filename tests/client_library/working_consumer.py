@@ -7,9 +7,8 @@ from typing import Any
 
 from kohort.client import GroupConsumer, NotOwned
 from kohort.client.metadata import TopicPartition
-from kohort.client.records import data_batches
+from kohort.client.records import records
 from kohort.client.tenure import Partitions
-from kohort.wire.batches import decode_columns
 
 
 class Working(GroupConsumer):
@@ -59,12 +58,9 @@ class Working(GroupConsumer):
             place = (one.topic, one.partition)
             if place not in self.positions:
                 continue
-            for header, batch in data_batches(one, self.positions[place]):
-                columns = decode_columns(batch, header)
-                first = self.positions[place]
-                rows = zip(columns.offsets, columns.values, strict=True)
-                self.values += [value or b"" for offset, value in rows if offset >= first]
-                self.positions[place] = columns.offsets[-1] + 1
+            for record in records(one, self.positions[place]):
+                self.values.append(record.value or b"")
+                self.positions[place] = record.offset + 1
 
 
 async def until(condition: Any, what: str = "", seconds: float = 20) -> None:

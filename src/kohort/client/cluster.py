@@ -274,6 +274,14 @@ class Cluster:
         refused = groups.commit_as(self._router, group_id, _committed(offsets), committer)
         return {place: error_code(code) for place, code in refused.items()}
 
+    def leave_as(self, group_id: str, member: Committer, *, classic: bool) -> None:
+        """Make a member leave its group, for instance one that died without a word: its session need not end first.
+
+        A static member of KIP-848's protocol keeps its place for whoever comes back; one of the `classic` protocol
+        stays as it is. Nothing happens where there is no such member.
+        """
+        groups.leave_as(self._router, group_id, member, classic=classic)
+
 
 def _committed(offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, Committed]:
     return {place: offset if isinstance(offset, Committed) else Committed(offset) for place, offset in offsets.items()}

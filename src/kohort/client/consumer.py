@@ -338,11 +338,13 @@ class GroupConsumer:
                 await self._join(await self._protocol())
             while not self._closed:
                 await self._carry_out(self._step())
+        except asyncio.CancelledError:
+            self._let_go()  # the loop ends: without a word
+            raise
         except Exception as error:
             if not (self._closed and isinstance(error, KafkaError)):
                 self._failure = error
-        finally:
-            await self._end()
+        await self._end()
 
     async def _join(self, protocol: str) -> None:
         make = consumer_tenure if protocol == "consumer" else classic_tenure
@@ -462,11 +464,20 @@ class GroupConsumer:
             self._failure = error
         finally:
             self._closed = True
-            await self._leave_group()
-            if self._watcher is not None:
-                self._watcher.cancel()
-            self._asking.close()
-            self._fetching.close()
+            try:
+                await self._leave_group()
+            finally:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Of the connections and threads."""
+        self._closed = True
+        if self._member is not None:
+            self._member.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        self._asking.close()
+        self._fetching.close()
 
     async def _leave_group(self) -> None:
         tenure, member = self._tenure, self._member
@@ -485,8 +496,6 @@ class GroupConsumer:
                         await self._changed()
         except TimeoutError:
             pass  # its session will end
-        finally:
-            member.close()
 
     # -- inside: topics
 

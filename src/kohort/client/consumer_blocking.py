@@ -274,9 +274,10 @@ def _run(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
     try:
         loop.run_forever()
     finally:
-        for task in asyncio.all_tasks(loop):
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.close()
 
 

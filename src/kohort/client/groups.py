@@ -22,8 +22,10 @@ from kohort.wire.schemas.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedAssignment,
 )
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -41,6 +43,8 @@ from kohort.wire.schemas.offset_fetch import (
 
 DEAD = "Dead"
 NO_GENERATION = -1
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+"""Epochs of KIP-848's heartbeats."""
 MEMBER_PROTOCOLS = {0: "classic", 1: "consumer"}
 
 
@@ -329,6 +333,33 @@ def commit_as(
         return {place: code for place, code in rows.items() if code}
 
     return router.at_coordinator(group_id, ask) if offsets else {}
+
+
+def leave_as(router: Router, group_id: str, member: Committer, *, classic: bool) -> None:
+    """Make a member leave, for instance one that died without a word. A static one of KIP-848 leaves for a while.
+
+    Nothing happens where there is no such member; nor to a static one of the classic protocol, whose place is taken by
+    joining under its instance id.
+    """
+    if classic and member.instance_id is not None:
+        return
+
+    def ask(connection: Connection) -> None:
+        if classic:
+            only = MemberIdentity(member_id=member.member_id, reason="its process has ended")
+            connection.request(
+                LeaveGroupRequest(group_id=group_id, member_id=member.member_id, members=(only,)), LeaveGroupResponse
+            )
+        else:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group_id,
+                member_id=member.member_id,
+                member_epoch=LEAVES if member.instance_id is None else LEAVES_FOR_A_WHILE,
+                instance_id=member.instance_id,
+            )
+            connection.request(request, ConsumerGroupHeartbeatResponse)
+
+    router.at_coordinator(group_id, ask)
 
 
 def _commit_request(

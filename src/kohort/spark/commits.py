@@ -90,7 +90,7 @@ class Commits:
             there = planner.committed(changed)
             self._look_around(there)
             if any(place not in there or there[place].offset != offset for place, offset in changed.items()):
-                planner.commit(changed, self._holder().metadata())
+                planner.commit(changed, self.holder().metadata())
         except KafkaError as error:
             if error.code in REFUSED:
                 raise
@@ -111,7 +111,7 @@ class Commits:
             limited = replace(self._options, api_timeout_ms=LAST_COMMIT_MS, request_timeout_ms=LAST_COMMIT_MS)
             # A connection of its own: a signal may have come in the middle of an answer on the planner's.
             with open_cluster(limited) as cluster:
-                _commit(cluster, self._options.group_id, positions, self._holder())
+                _commit(cluster, self._options.group_id, positions, self.holder())
         except (KafkaError, OSError, ValueError) as error:
             self._warn(f"the last finished batch is not committed to the group {self._options.group_id}: {error}")
         else:
@@ -141,7 +141,7 @@ class Commits:
         if self._tidings is not None:
             self._tidings.close()
 
-    def _holder(self) -> Holder:
+    def holder(self) -> Holder:
         """Who commits: what the tasks have told, what the checkpoint says, and where this is."""
         told = (self._tidings.hear() if self._tidings is not None else None) or Holder()
         if self._options.checkpoint is not None:

@@ -32,6 +32,9 @@ Json = dict[str, dict[str, Any]]
 START = "@start"
 """Where the first batch of a query started, in the JSON of its end. No topic can have this name."""
 
+BATCH = "@batch"
+"""The number of a batch of a query that shares its group, in the JSON of its end (see `spark/sharing.py`)."""
+
 MISSING_S = 2.0
 """A topic that was there is believed to be gone when it is still missing after this time."""
 MISSING_POLL_S = 0.1
@@ -52,7 +55,7 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
     return {
         (topic, int(partition)): int(offset)
         for topic, partitions in offsets.items()
-        if topic != START
+        if not topic.startswith("@")
         for partition, offset in partitions.items()
     }
 
@@ -210,6 +213,15 @@ class Planner:
     def at_times(self, moments: Mapping[TopicPartition, int]) -> Positions:
         """The first records at or after times in milliseconds; -1 where there is none."""
         return self._cluster.offsets(moments, moments, isolation=self.options.isolation)
+
+    def target(self, member_id: str) -> set[TopicPartition] | None:
+        """What the group means this member to have; None as long as that is not decided."""
+        group = self._cluster.describe_groups([self.options.group_id or ""])[self.options.group_id or ""]
+        for member in group.members:
+            if member.member_id == member_id and (group.state == "Stable" or member.target is not None):
+                meant = member.assigned if member.target is None else member.target
+                return {(topic, index) for topic, indexes in meant.items() for index in indexes}
+        return None
 
     # -- where to start and end
 

@@ -14,6 +14,7 @@ Without numba a decompressed batch also stands there as Python objects, at some 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, ServerError
-from kohort.client.leaders import FetchedPartition
+from kohort.client.leaders import FetchedPartition, GroupMember
 from kohort.client.records import data_batches, next_position
 from kohort.spark.arrow import HEADERS, MICROSECONDS, Columns, Filler, decoder, filler, timestamps
 from kohort.spark.options import Options
@@ -76,6 +77,15 @@ class Range:
     partition: int
     start: int
     end: int
+    reader: GroupMember | None = None
+    """In whose name to fetch: kohort refuses it what it does not own."""
+
+
+FENCED = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
+)  # fmt: skip
+"""The reader does not own the partition any more. Who does begins at the group's offset, which is not behind this
+range's start: what is left of it is theirs."""
 
 
 def read_range(options: Options, wanted: Range, convert: Convert | None = None) -> Iterator[pa.RecordBatch]:
@@ -91,6 +101,9 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
         while position < wanted.end:
             fetched = _fetch(options, cluster, wanted, position)
             if fetched is None:
+                break
+            if wanted.reader is not None and fetched.error in FENCED:
+                _leave(wanted, position, fetched.error)
                 break
             if fetched.error:
                 reached = _after_error(options, cluster, wanted, position, fetched.error)
@@ -115,6 +128,7 @@ def _fetch(options: Options, cluster: Cluster, wanted: Range, position: int) -> 
             max_wait_ms=options.max_wait_ms,
             partition_max_bytes=options.partition_fetch_bytes,
             isolation=options.isolation,
+            as_member=wanted.reader,
         )
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -122,6 +136,13 @@ def _fetch(options: Options, cluster: Cluster, wanted: Range, position: int) -> 
         lost(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
         return None
     return answered[0]
+
+
+def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
+    group = wanted.reader.group_id if wanted.reader is not None else ""
+    left = f"{_name(wanted)} from offset {position} to {wanted.end}"
+    what = f"kohort: the group {group} has taken the partition away ({error.name}); not read here: {left}"
+    print(what, file=sys.stderr, flush=True)
 
 
 def _after_error(options: Options, cluster: Cluster, wanted: Range, position: int, error: ErrorCode) -> int:

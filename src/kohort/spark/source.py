@@ -17,7 +17,7 @@ it shows: Spark then plans a batch's tasks without having called `commit` for th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark import TaskContext
@@ -38,11 +38,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kohort.client.leaders import GroupMember
+from kohort.client.metadata import TopicPartition
 from kohort.spark import sink_options
 from kohort.spark.commits import Commits
 from kohort.spark.identity import ReplyTo, tell
 from kohort.spark.options import OptionError, Options, for_batch, for_stream, parse
-from kohort.spark.plan import START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
+from kohort.spark.plan import BATCH, START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
 from kohort.spark.sink import KohortStreamWriter, KohortWriter
 from kohort.spark.sink_rows import check
 
@@ -79,7 +81,9 @@ class KohortDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = for_stream(self.options)
         if options.member is not None:
-            raise OptionError("groupMode=member: this version knows its options, and cannot do it yet")
+            from kohort.spark.member_reader import KohortMemberReader  # it builds on this module
+
+            return KohortMemberReader(options)
         return KohortStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -102,16 +106,18 @@ class RangePartition(InputPartition):
         self.end = end
         self.reply_to: ReplyTo | None = None
         """Where the task tells which query and batch it belongs to."""
+        self.reader: GroupMember | None = None
+        """In whose name to fetch."""
 
 
-def _read(options: Options, task: InputPartition) -> Iterator[Any]:
+def read_task(options: Options, task: InputPartition) -> Iterator[Any]:
     from kohort.spark.read import Range, read_range  # pyarrow: in the workers only
 
     assert isinstance(task, RangePartition)
     context = TaskContext.get()
     if task.reply_to is not None and context is not None:
         tell(task.reply_to, context.getLocalProperty)
-    wanted = Range(task.topic, task.partition, task.start, task.end)
+    wanted = Range(task.topic, task.partition, task.start, task.end, task.reader)
     if options.decode == "consumer_offsets":
         from kohort.spark.history.decode import decode
 
@@ -120,7 +126,10 @@ def _read(options: Options, task: InputPartition) -> Iterator[Any]:
 
 
 def _tasks(options: Options, start: Positions, end: Positions) -> list[RangePartition]:
-    ranges = {place: (start[place], offset) for place, offset in end.items()}
+    return tasks_of(options, {place: (start[place], offset) for place, offset in end.items()})
+
+
+def tasks_of(options: Options, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[RangePartition]:
     return [
         RangePartition(topic, partition, first, last)
         for (topic, partition), first, last in cut(ranges, options.min_partitions, options.max_records_per_partition)
@@ -143,7 +152,7 @@ class KohortReader(DataSourceReader):
             planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(self._options, partition)
+        return read_task(self._options, partition)
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -190,6 +199,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self.planner.ends(self.planner.partitions())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        if BATCH in start:
+            raise OptionError(
+                "this checkpoint is of a query with groupMode=member: it does not know where all partitions have got "
+                "to. Go on with groupMode=member, or begin a new checkpoint at the group's committed offsets"
+            )
         reached = from_json(start)
         first = START not in start and reached == self._initial
         if not first:
@@ -284,7 +298,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(self._options, partition)
+        return read_task(self._options, partition)
 
     # -- the group
 

@@ -1,0 +1,118 @@
+"""A streaming query as Spark runs it, without Spark: its logs, its calls of the source, its replay after a restart.
+
+    python micro_batches.py SERVERS GROUP DIRECTORY [OPTION=VALUE ...]
+
+While DIRECTORY/hold is there, a batch that is planned does not run. DIRECTORY/stop ends the process.
+
+A batch's rows are a file of the sink, written before the commit log says that the batch is done. A process that is
+killed leaves its logs, and the next one on the same directory goes on from there (Spark's MicroBatchExecution).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from kohort.spark.member_reader import KohortMemberReader
+from kohort.spark.options import for_stream
+
+Row = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class Query:
+    """`rows` are what the sink has. `pause` is called between the planning of a batch and its run."""
+
+    def __init__(self, directory: Path, options: dict[str, str], pause: Callable[[], None] | None = None) -> None:
+        self.directory = directory
+        self.reader = KohortMemberReader(for_stream({**options, "checkpointLocation": str(directory)}))
+        self.pause = pause or (lambda: None)
+        most = options.get("maxOffsetsPerTrigger")
+        self.limit = ReadMaxRows(int(most)) if most else ReadAllAvailable()
+        for name in ("offsets", "commits", "sink"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        self.batch = self._last("offsets")
+        if self.batch >= 0:
+            self.end = self._offsets(self.batch)
+            if self._last("commits") < self.batch:
+                start = self._offsets(self.batch - 1) if self.batch else self.reader.initialOffset()
+                self._run(start)
+        else:
+            self.end = self.reader.initialOffset()
+
+    def step(self) -> bool:
+        """A trigger. Whether there was something to do."""
+        start = self.end
+        end = self.reader.latestOffset(start, self.limit)
+        if end == start:
+            return False
+        self.end = json.loads(json.dumps(end))
+        self.batch += 1
+        self._write(f"offsets/{self.batch}", f"v1\n{{}}\n{json.dumps(end)}")
+        if self.batch:
+            self.reader.commit(start)
+        self._run(start)
+        return True
+
+    def _run(self, start: Any) -> None:
+        self.pause()
+        runs = []
+        for task in self.reader.partitions(start, self.end):
+            for block in self.reader.read(task):
+                offsets = block.column("offset").to_pylist()
+                assert offsets == list(range(offsets[0], offsets[-1] + 1))
+                assert block.column("topic").unique().to_pylist() == [task.topic]
+                assert block.column("partition").unique().to_pylist() == [task.partition]
+                runs.append((task.topic, task.partition, offsets[0], offsets[-1]))
+        self._write(f"sink/{self.batch}", json.dumps(runs))
+        self._write(f"commits/{self.batch}", "v1\n{}")
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        part = path.with_name(f".{path.name}")
+        part.write_text(text)
+        part.rename(path)
+
+    def _offsets(self, batch: int) -> Any:
+        return json.loads((self.directory / "offsets" / str(batch)).read_text().splitlines()[2])
+
+    def _last(self, name: str) -> int:
+        return max((int(path.name) for path in (self.directory / name).iterdir() if path.name.isdigit()), default=-1)
+
+
+def unfinished(directory: Path) -> int | None:
+    """The batch that is planned and not finished."""
+    planned, done = ({path.name for path in (directory / name).glob("[0-9]*")} for name in ("offsets", "commits"))
+    return next(map(int, planned - done), None)
+
+
+def rows(directory: Path) -> list[Row]:
+    """What the sink of a query has."""
+    files = [path for path in (directory / "sink").iterdir() if path.name.isdigit()]
+    runs = [run for path in files for run in json.loads(path.read_text())]
+    return [(topic, index, offset) for topic, index, first, last in runs for offset in range(first, last + 1)]
+
+
+def main(servers: str, group: str, directory: str, *settings: str) -> None:
+    options = {"kafka.bootstrap.servers": servers, "group.id": group, "groupMode": "member"}
+    hold, stop = Path(directory, "hold"), Path(directory, "stop")
+
+    def pause() -> None:
+        while hold.exists() and os.getppid() != 1:
+            time.sleep(0.01)
+
+    query = Query(Path(directory), options | dict(setting.split("=", 1) for setting in settings), pause)
+    while not stop.exists() and os.getppid() != 1:
+        query.step()
+    query.reader.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,391 @@
+"""Queries that share a group, run as Spark runs them but without Spark: hand-over, loss, restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from micro_batches import Query, rows, unfinished
+
+from kohort.client.cluster import Cluster
+from kohort.spark.options import OptionError, for_stream
+from kohort.spark.plan import BATCH, START
+from kohort.spark.source import KohortStreamReader
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+PARTITIONS = 8
+
+
+@pytest.fixture
+def server() -> Iterator[KohortServer]:
+    with KohortServer(
+        group_min_session_timeout_ms=100,
+        group_consumer_min_session_timeout_ms=100,
+        group_consumer_min_heartbeat_interval_ms=100,
+    ) as running:
+        yield running
+
+
+def options(server: KohortServer, **more: str) -> dict[str, str]:
+    base = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "group.id": "g"}
+    return base | {"groupMode": "member"} | {name.replace("_", "."): value for name, value in more.items()}
+
+
+def fill(cluster: Cluster, count: int, partitions: int = PARTITIONS) -> None:
+    for partition in range(partitions):
+        cluster.produce("t", partition, [NewRecord(None, b"v", 0)] * (count // partitions))
+
+
+def committed(cluster: Cluster) -> int:
+    return sum(entry.offset for entry in cluster.committed("g").values())
+
+
+class Running:
+    """A query in a thread."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def mine(self) -> set[Any]:
+        member = self.query.reader._member
+        return set(member._sharing.places) & set(member.owned) if member is not None else set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.query.step()
+        except BaseException as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        self.query.reader.stop()
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture
+def run(server: KohortServer, tmp_path: Path) -> Iterator[Any]:
+    made: list[Running] = []
+
+    def make(name: str, pause: Callable[[], None] | None = None, **more: str) -> Running:
+        made.append(Running(Query(tmp_path / name, options(server, **more), pause)))
+        return made[-1]
+
+    yield make
+    for running in made:
+        running._stop.set()
+    for running in made:
+        with contextlib.suppress(BaseException):
+            running.stop()
+
+
+def until(condition: Callable[[], Any], what: str = "", seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what or condition}"
+        time.sleep(0.01)
+
+
+def exactly(count: int, *directories: Path) -> None:
+    """Every record once, over all sinks."""
+    found = Counter(row for directory in directories for row in rows(directory))
+    assert (len(found), sum(found.values())) == (count, count)
+
+
+# -- sharing
+
+
+@BOTH
+def test_two_queries_share_and_every_record_is_in_one_of_them(
+    run: Any, cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 8_000)
+    given = {"kafka_group_protocol": protocol, "maxOffsetsPerTrigger": "500"}
+    a = run("a", **given)
+    until(lambda: committed(cluster) > 1_000)
+    b = run("b", **given)
+    until(lambda: len(a.mine) == len(b.mine) == 4)
+    assert not a.mine & b.mine
+    a.stop()
+    until(lambda: len(b.mine) == 8)
+    fill(cluster, 800)
+    until(lambda: committed(cluster) == 8_800)
+    b.stop()
+    exactly(8_800, tmp_path / "a", tmp_path / "b")
+    assert cluster.describe_groups(["g"])["g"].members == ()
+
+
+@BOTH
+def test_a_batch_in_progress_is_finished_before_its_partitions_are_given_up(
+    run: Any, cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 80)
+    go_on = threading.Event()
+    a = run("a", go_on.wait, kafka_group_protocol=protocol)
+    until(lambda: a.query.batch == 0)
+    b = run("b", kafka_group_protocol=protocol)
+    until(lambda: len(cluster.describe_groups(["g"])["g"].members) == 2)
+    until(lambda: a.query.reader._member._sharing.leaving)
+    assert (b.mine, committed(cluster)) == (set(), 0)
+    go_on.set()
+    until(lambda: len(b.mine) == 4)
+    assert committed(cluster) == 80
+    a.stop()
+    b.stop()
+    exactly(80, tmp_path / "a", tmp_path / "b")
+
+
+def test_a_batch_that_takes_too_long_loses_its_partitions_and_is_not_committed(
+    run: Any, cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 80)
+    go_on = threading.Event()
+    limit = {"kafka_max_poll_interval_ms": "500"}
+    a = run("a", go_on.wait, **limit)
+    until(lambda: a.query.batch == 0)
+    b = run("b", **limit)
+    until(lambda: b.mine and rows(tmp_path / "b"))
+    assert "the group g has taken away t-0, t-1" in capfd.readouterr().err
+    go_on.set()  # the zombie's tasks are refused what is not theirs any more
+    until(lambda: committed(cluster) == 80)
+    fill(cluster, 80)
+    until(lambda: committed(cluster) == 160)
+    a.stop()
+    b.stop()
+    found = Counter(rows(tmp_path / "a") + rows(tmp_path / "b"))
+    assert len(found) == 160
+    assert sum(found.values()) == 160
+    assert "the group g has taken the partition away (" in capfd.readouterr().err
+
+
+def test_300_000_records_and_queries_that_come_and_go(
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    """One of them in a process of its own, as the planning processes of two applications are."""
+    total = 300_000
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, total)
+    with Process(server, tmp_path / "b", "maxOffsetsPerTrigger=10000") as other:
+        until(lambda: committed(cluster) > 0)
+        a = run("a", maxOffsetsPerTrigger="10000")
+        until(lambda: committed(cluster) > total * 0.4 and rows(tmp_path / "a"))
+        a.stop()
+        until(lambda: committed(cluster) > total * 0.6)
+        a = run("a", maxOffsetsPerTrigger="10000")
+        until(lambda: committed(cluster) > total * 0.8)
+        other.stop()
+        until(lambda: committed(cluster) == total)
+        a.stop()
+    exactly(total, tmp_path / "a", tmp_path / "b")
+
+
+# -- kills and restarts
+
+
+class Process:
+    """A query in a process of its own."""
+
+    def __init__(self, server: KohortServer, directory: Path, *settings: str) -> None:
+        self._directory = directory
+        script = str(Path(__file__).with_name("micro_batches.py"))
+        command = [sys.executable, script, server.bootstrap_servers, "g", str(directory), "subscribe=t", *settings]
+        self._process = subprocess.Popen(command)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+    def stop(self) -> None:
+        (self._directory / "stop").touch()
+        assert self._process.wait(60) == 0
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+@BOTH
+@pytest.mark.parametrize("instance", [None, "driver-a"])
+def test_a_killed_query_loses_nothing(
+    run: Any, cluster: Cluster, tmp_path: Path, server: KohortServer, protocol: str, instance: str | None
+) -> None:
+    """It is killed in the middle of a batch, and comes back; meanwhile the other one goes on."""
+    session = "1500" if instance is None else "30000"
+    cluster.alter_group_configs("g", {"consumer.session.timeout.ms": session, "consumer.heartbeat.interval.ms": "200"})
+    cluster.create_topic("t", PARTITIONS)
+    given = {"kafka.group.protocol": protocol, "maxOffsetsPerTrigger": "800", "kafka.session.timeout.ms": session}
+    named = given | ({"kafka.group.instance.id": instance} if instance else {})
+    a, b = tmp_path / "a", tmp_path / "b"
+    other = run("b", **given)
+    with Process(server, a, *(f"{name}={value}" for name, value in named.items())) as killed:
+        until(lambda: len(other.mine) == 4)
+        a.mkdir(exist_ok=True)
+        (a / "hold").touch()
+        fill(cluster, 8_000)
+        until(lambda: unfinished(a) is not None)
+        killed.kill()
+    if instance is None:
+        until(lambda: committed(cluster) == 8_000)  # its session ended, and b went on where it was
+    back = run("a", **named)
+    until(lambda: committed(cluster) == 8_000 and unfinished(a) is None)
+    back.stop()
+    other.stop()
+    found = Counter(rows(a) + rows(b))
+    assert len(found) == 8_000
+    # The batch in progress: a replays it, and b has read it meanwhile. Who is back in time, has it for itself.
+    twice = sum(found.values()) - 8_000
+    assert 0 < twice <= 800 if instance is None else twice == 0
+
+
+@BOTH
+@pytest.mark.parametrize("instance", [None, "driver-a"])
+def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
+    server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str, instance: str | None
+) -> None:
+    """The dead process is still in the group, for 45 s: nobody waits for that, and nobody reads its batch again."""
+    cluster.create_topic("t", 2)
+    fill(cluster, 20, 2)
+    given = options(server, kafka_group_protocol=protocol)
+    given |= {"kafka.group.instance.id": instance} if instance else {}
+
+    class Killed(Exception):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    first = Query(tmp_path / "a", given, kill)
+    with pytest.raises(Killed):
+        until(first.step)
+    member = first.reader._member
+    assert member is not None
+    member._end()  # it falls silent
+    assert first.end[START] == {"t": {"0": 0, "1": 0}}
+    assert (first.end["t"], first.end[BATCH]["number"]) == ({"0": 10, "1": 10}, 1)
+    fill(cluster, 20, 2)
+    again = Query(tmp_path / "a", given)
+    assert sorted(rows(tmp_path / "a")) == [("t", p, offset) for p in (0, 1) for offset in range(10)]
+    assert committed(cluster) == 0
+    until(lambda: not again.step() and committed(cluster) == 40)
+    exactly(40, tmp_path / "a")
+    again.reader.stop()
+
+
+# -- where it begins, and where it ends
+
+
+def test_an_available_now_run_ends_with_what_was_there(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 80)
+    query = Query(tmp_path / "a", options(server, maxOffsetsPerTrigger="50"))
+    query.reader.prepareForTriggerAvailableNow()
+    fill(cluster, 80)
+    assert [query.step() for _ in range(3)] == [True, True, False]
+    assert committed(cluster) == 80
+    assert query.reader.reportLatestOffset()["t"] == {str(p): 10 for p in range(PARTITIONS)}
+    query.reader.stop()
+    assert cluster.describe_groups(["g"])["g"].members == ()
+    exactly(80, tmp_path / "a")
+
+
+def test_it_begins_at_the_groups_offsets_and_elsewhere_where_it_is_told(
+    server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 2)
+    fill(cluster, 20, 2)
+    cluster.commit("g", {("t", 0): 7})
+    query = Query(tmp_path / "a", options(server, startingOffsets="latest"))
+    until(query.step)
+    assert sorted(rows(tmp_path / "a")) == [("t", 0, 7), ("t", 0, 8), ("t", 0, 9)]
+    # Where it began in the other one is committed, too: whoever gets it next must not begin later.
+    until(lambda: not query.step() and committed(cluster) == 20)
+    query.reader.stop()
+
+
+def test_a_plain_consumer_shares_the_group(run: Any, cluster: Cluster, server: KohortServer, tmp_path: Path) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 160)
+    a = run("a", maxOffsetsPerTrigger="20")
+    until(lambda: committed(cluster) > 0)
+    settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    read = []
+    try:
+
+        def poll() -> bool:
+            message = consumer.poll(0.05)
+            if message is not None and not message.error():
+                read.append((message.topic(), message.partition(), message.offset()))
+                consumer.commit(message, asynchronous=False)
+            return len(consumer.assignment()) == 4
+
+        until(poll)
+        fill(cluster, 160)
+        until(lambda: [poll()] and committed(cluster) == 320)
+    finally:
+        consumer.close()
+    until(lambda: len(a.mine) == 8)
+    a.stop()
+    found = Counter(rows(tmp_path / "a") + read)
+    assert (len(found), sum(found.values())) == (320, 320)
+    assert read
+
+
+# -- misuse
+
+
+def test_what_does_not_go_together_is_refused(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 10, 1)
+    query = Query(tmp_path / "a", options(server, maxOffsetsPerTrigger="4"))
+    until(query.step)
+    query.step()
+    end = query.reader.latestOffset(query.end, query.limit)
+    with pytest.raises(OptionError, match="asynchronous progress tracking"):
+        query.reader.partitions(query.end, end)  # Spark has not called commit for the batch before
+    query.reader.stop()
+    alone = {name: value for name, value in options(server).items() if name != "groupMode"}
+    with pytest.raises(OptionError, match="this checkpoint is of a query with groupMode=member"):
+        KohortStreamReader(for_stream(alone)).latestOffset(query.end, query.limit)
+
+
+def test_a_refused_membership_fails_the_query(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    classic = {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "group.instance.id": "driver"}
+    query = Query(tmp_path / "a", options(server, kafka_group_instance_id="driver", kafka_group_protocol="classic"))
+    until(lambda: query.step() or query.reader._member.owned)  # type: ignore[union-attr]
+    twin = confluent_kafka.Consumer(classic)
+    twin.subscribe(["t"])
+    try:
+        with pytest.raises(Exception, match="another member has joined as 'driver'"):
+            until(lambda: [twin.poll(0.05)] and query.step())
+    finally:
+        twin.close()
+        query.reader.stop()
