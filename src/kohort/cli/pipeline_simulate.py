@@ -19,6 +19,8 @@ from kohort.cli.connect import FAILED, fail
 from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table
 from kohort.simulator.sizing import BadPoint, Grid, Point, grid_in
 from kohort.simulator.sizing.advice import Advice, Ask, advise, points_of
+from kohort.simulator.sizing.plan import Fleet, Line, plan
+from kohort.simulator.sizing.plan import points_of as points_of_fleet
 from kohort.simulator.sizing.point import FIELDS
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.java import JavaMissing
@@ -71,8 +73,17 @@ def simulate_command(
         str | None,
         typer.Option(metavar="MEMBERS,PARTITIONS", help="Instead of a grid: how to run a group of this size."),
     ] = None,
-    deploys: Annotated[float, typer.Option(min=0, metavar="N", help="With --size: deployments a day.")] = 1.0,
-    crashes: Annotated[float, typer.Option(min=0, metavar="N", help="With --size: crashes of a member a day.")] = 1.0,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUPS,MEMBERS,PARTITIONS",
+            help="Instead of a grid: what so many groups of so many members ask of their coordinators.",
+        ),
+    ] = None,
+    deploys: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Of each group a day, in --size and --fleet.")
+    ] = 1.0,
+    crashes: Annotated[float, typer.Option(min=0, metavar="N", help="The same of a member's crashes.")] = 1.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each point.")] = 2,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
     to: Annotated[
@@ -89,10 +100,12 @@ def simulate_command(
     grid is one task of Spark for each seed. Figures depend on the grid and the seeds alone, but for the processor time.
 
     PAUSED are partition-seconds in which nobody worked on a partition; STABLE is the time from a disturbance until
-    nothing changes any more. With --size it simulates a day of one group and says how to run it.
+    nothing changes any more. With --size it simulates a day of one group and says how to run it; with --fleet single
+    shards, from which it extrapolates the load of many groups.
     """
     ask, points = _asked(
         size,
+        fleet,
         deploys,
         crashes,
         grid,
@@ -133,12 +146,14 @@ def simulate_command(
         raise typer.Exit(INTERRUPTED) from None
     rows = table.to_pylist()
     found, errors = costs(rows)
-    advice = advise(ask, found) if ask is not None and found else None
+    advice = advise(ask, found) if isinstance(ask, Ask) and found else None
+    lines = plan(ask, found) if isinstance(ask, Fleet) else []
     if report is not None:
-        from kohort.spark.simulate_report import page
+        from kohort.spark.simulate_report import fleet_page, page
 
-        page(found, advice, errors).write(report)
-    _print(form, rows, found, advice, errors)
+        told = fleet_page(ask, lines, found, errors) if isinstance(ask, Fleet) else page(found, advice, errors)
+        told.write(report)
+    _print(form, rows, found, advice, lines, errors)
     if form is Format.TABLE:
         kept = " and ".join(str(place) for place in (to and f"{to}/runs.parquet", report) if place)
         seconds = time.monotonic() - began
@@ -153,19 +168,25 @@ def simulate_command(
 
 def _asked(
     size: str | None,
+    fleet: str | None,
     deploys: float,
     crashes: float,
     file: Path | None,
     lists: dict[str, tuple[Any, ...] | None],
     settings: dict[str, Any],
-) -> tuple[Ask | None, list[Point]]:
+) -> tuple[Ask | Fleet | None, list[Point]]:
     given = {key: values for key, values in lists.items() if values is not None}
     try:
+        if (size is not None or fleet is not None) and (given or file is not None or (size and fleet)):
+            raise typer.BadParameter("--size, --fleet and a grid are three questions: ask one")
         if size is not None:
-            if given or file is not None:
-                raise typer.BadParameter("--size asks about one group: leave the grid out")
-            ask = Ask(*_size(size), deploys, crashes, settings)
+            members, partitions = _several("--size", size, "24,96")
+            ask = Ask(members, partitions, deploys, crashes, settings)
             return ask, points_of(ask)
+        if fleet is not None:
+            groups, members, partitions = _several("--fleet", fleet, "1000,10,40")
+            many = Fleet(groups, members, partitions, deploys, crashes, settings)
+            return many, points_of_fleet(many)
         grid = grid_in(file) if file is not None else Grid()
         return None, replace(grid, **given, settings={**grid.settings, **settings}).points()
     except (BadPoint, OSError) as error:
@@ -195,11 +216,11 @@ def _switches(text: str | None) -> tuple[bool, ...] | None:
     return tuple(YES_NO[word] for word in words)
 
 
-def _size(text: str) -> tuple[int, int]:
-    numbers = _numbers("--size", text) or ()
-    if len(numbers) != 2:
-        raise typer.BadParameter("--size: it takes members and partitions, as 24,96")
-    return numbers[0], numbers[1]
+def _several(option: str, text: str, example: str) -> tuple[int, ...]:
+    numbers = _numbers(option, text) or ()
+    if len(numbers) != example.count(",") + 1:
+        raise typer.BadParameter(f"{option}: it takes {example.count(',') + 1} numbers, as {example}")
+    return numbers
 
 
 def _settings(given: Sequence[str]) -> dict[str, Any]:
@@ -311,7 +332,12 @@ def _row(cost: Cost, *, with_client: bool) -> tuple[Cell, ...]:
 
 
 def _print(
-    form: Format, rows: list[dict[str, Any]], found: list[Cost], advice: Advice | None, errors: list[str]
+    form: Format,
+    rows: list[dict[str, Any]],
+    found: list[Cost],
+    advice: Advice | None,
+    lines: list[Line],
+    errors: list[str],
 ) -> None:
     if form is Format.JSON:
         result: dict[str, Any] = {"runs": rows, "points": [asdict(cost) for cost in found], "errors": errors}
@@ -329,9 +355,13 @@ def _print(
                     for way in advice.ways
                 ],
             }
+        if lines:
+            result["fleet"] = [asdict(line) for line in lines]
         print_json(result)
         return
-    if advice is None:
+    if lines:
+        _print_fleet(lines)
+    elif advice is None:
         several = len({cost.point.client for cost in found}) > 1
         print_table(COLUMNS, [_row(cost, with_client=several) for cost in found])
     else:
@@ -366,3 +396,44 @@ def _print_advice(advice: Advice) -> None:
     typer.echo()
     for line in advice.lines:
         typer.echo(line)
+
+
+def _print_fleet(lines: list[Line]) -> None:
+    columns = (
+        name("HOW"),
+        number("SHARDS"),
+        number("MEMBERS/SHARD"),
+        number("REQUESTS/S"),
+        number("HEARTBEATS/S"),
+        number("RECORDS/S"),
+        number("MB/S"),
+        number("CORES"),
+        number("± %"),
+        number("SHARD %"),
+        number("STATE-GB"),
+    )
+    rows = [
+        (
+            line.label + (", beyond the largest sample" if load.beyond else ""),
+            load.shards,
+            f"{load.members_of_a_shard:,.0f}",
+            f"{load.requests_per_s:,.0f}",
+            f"{load.heartbeats_per_s:,.0f}",
+            f"{load.records_per_s:,.0f}",
+            f"{load.record_bytes_per_s / 1e6:.1f}",
+            f"{load.cores:.1f}",
+            f"{100 * load.spread:.0f}",
+            f"{100 * load.shard_share:.1f}",
+            f"{load.state_bytes / 1e9:.2f}",
+        )
+        for line in lines
+        for load in line.loads
+    ]
+    print_table(columns, rows)
+    typer.echo()
+    for line in lines:
+        restart = line.restart
+        typer.echo(
+            f"{line.label}: one restart of a member costs {restart.requests:.0f} requests, {restart.records:.0f} "
+            f"records and {1000 * restart.cpu_s:.1f} ms of a core"
+        )

@@ -6,7 +6,8 @@
     results = simulate(spark, Grid(members=(10, 100), patterns=("rolling",)).points(), seeds=range(5))
 
 A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), and why it has no figures where
-it has none. Rows are in the order of the points, then of the seeds, and the same on any cluster, but for `cpu_ms`.
+it has none. Rows are in the order of the points, then of the seeds, and the same on any cluster, but for `cpu_ms` and
+`state_bytes`, which are of the machine.
 
 This is the one module through which Spark meets the simulator, and with it the server side; see
 docs/decisions/0008-spark-drives-the-simulator.md. The source and the sink know nothing of it.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kohort.simulator.sizing.advice import Advice
+from kohort.simulator.sizing.plan import Fleet, Line, Load
 from kohort.simulator.sizing.point import CONSUMER, COOPERATIVE, EAGER, PATTERNS, PROTOCOLS
 from kohort.simulator.sizing.summary import Cost
 from kohort.spark.page import SERIES, Number, Page, drawing, new_figure
@@ -25,6 +26,12 @@ PANELS = 3
 """Side by side."""
 MOST_LABELS = 12
 
+FLEET_METHOD = """
+Shards share nothing, so a fleet is its shards, added up. Single shards of a few sizes were run, with groups of this
+size; what a member costs in them is taken for all. Between the sizes it is in proportion, beyond the largest as in the
+largest; ± is how far the two neighbouring samples are apart. Cores are Python's on the machine that ran them, without
+sockets and disk.
+"""
 METHOD = """
 Real parts: the wire protocol, the coordinator, the broker and its storage. Simulated: time, the network, processes, and
 the members, which behave as Java's or librdkafka's clients do (heartbeats, joins, commits, polls). A figure is the mean
@@ -119,6 +126,91 @@ def _advice(found: Page, advice: Advice) -> None:
         ),
         rows,
         "Every way to run it, the least pause a day first; paused in partition-seconds",
+    )
+
+
+# -- a fleet
+
+
+def fleet_page(fleet: Fleet, lines: Sequence[Line], costs: Sequence[Cost], errors: Sequence[str] = ()) -> Page:
+    """What many groups ask of their coordinators, by the number of shards."""
+    found = Page(
+        f"{fleet.groups:,} groups, {fleet.all_members:,} members",
+        f"{fleet.members} members and {fleet.partitions} partitions in each; {fleet.deploys_per_day:g} deployments and "
+        f"{fleet.crashes_per_day:g} crashes a day and group: {fleet.restarts_per_s:,.1f} restarts a second",
+    )
+    if errors:
+        found.findings([("bad", "Some runs have no figures", html.escape("; ".join(errors)))])
+    found.section("What they ask of their coordinators", FLEET_METHOD.strip())
+    with drawing():
+        for title, value, unit in (
+            ("Requests", lambda load: load.requests_per_s, "requests a second"),
+            ("Processor time", lambda load: load.cores, "cores"),
+        ):
+            wide, narrow = (_by_shards(lines, value, unit, width) for width in (8, 4))
+            found.figure(wide, f"{title}, by the number of shards. {_fleet_legend(lines)}", narrow=narrow, alt=title)
+    columns = (
+        "run as",
+        "shards",
+        "members a shard",
+        "requests/s",
+        "heartbeats/s",
+        "records/s",
+        "MB/s",
+        "cores",
+        "±, %",
+        "a shard, % of a core",
+        "state, GB",
+    )
+    rows = [
+        (
+            line.label + (" (beyond)" if load.beyond else ""),
+            load.shards,
+            round(load.members_of_a_shard),
+            round(load.requests_per_s),
+            round(load.heartbeats_per_s),
+            round(load.records_per_s),
+            load.record_bytes_per_s / 1e6,
+            load.cores,
+            round(100 * load.spread),
+            100 * load.shard_share,
+            round(load.state_bytes / 1e9, 2),
+        )
+        for line in lines
+        for load in line.loads
+    ]
+    found.table(columns, rows, "The whole fleet; “beyond”: shards larger than any that was run")
+    found.section("What was run", "Single shards, a quiet minute of each; and what one restart of a member adds.")
+    samples = [
+        (line.label, size, rates.requests, rates.records, 1e6 * rates.cpu_s)
+        for line in lines
+        for size, rates in line.samples
+    ]
+    found.table(("run as", "members", "requests/s a member", "records/s", "µs of a core a second"), samples)
+    restarts = [(line.label, line.restart.requests, line.restart.records, 1000 * line.restart.cpu_s) for line in lines]
+    found.table(("run as", "requests, a restart", "records", "ms of a core"), restarts)
+    return found
+
+
+def _by_shards(lines: Sequence[Line], value: Callable[[Load], float], unit: str, width: float) -> Any:
+    figure = new_figure(width, 3)
+    panel = figure.subplots()
+    for number, line in enumerate(lines):
+        xs, ys = [load.shards for load in line.loads], [value(load) for load in line.loads]
+        panel.plot(xs, ys, color=SERIES[number], marker="o", markersize=3.5)
+    panel.set_xscale("log")
+    panel.set_xticks(xs, [f"{x:,}" for x in xs])
+    panel.minorticks_off()
+    panel.set_xlabel("shards")
+    panel.set_ylabel(unit)
+    panel.set_ylim(bottom=0)
+    panel.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
+    return figure
+
+
+def _fleet_legend(lines: Sequence[Line]) -> str:
+    return " &ensp; ".join(
+        f'<span style="color:{SERIES[number]}">━━</span> {html.escape(line.label)}' for number, line in enumerate(lines)
     )
 
 

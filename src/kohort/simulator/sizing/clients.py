@@ -29,6 +29,8 @@ class Client:
     """The least time between two joins of a classic group."""
     first_record_ms: Millis
     """From the committed positions of new partitions to their first record."""
+    positions_first: bool
+    """It asks for the committed positions of new partitions before it acknowledges that it has them."""
     late_ms: Millis
     """A heartbeat of a classic member is up to so much late, by chance."""
 
@@ -38,8 +40,8 @@ class Client:
 
 
 CLIENTS = {
-    "java": Client("apache-kafka-java", "4.1.0", False, 0, 200, 100),
-    "librdkafka": Client("librdkafka", "2.16.0", True, 1_000, 20, 0),
+    "java": Client("apache-kafka-java", "4.1.0", False, 0, 200, False, 100),
+    "librdkafka": Client("librdkafka", "2.16.0", True, 1_000, 20, True, 0),
 }
 
 

@@ -55,15 +55,19 @@ class ConsumerWorker(Worker):
         self.act()
 
     def act(self) -> None:
+        taken: Partitions = frozenset()
         for action in self.membership.take():
             match action:
+                case Ask() if taken:
+                    self.at_poll(self._take, self.membership, taken, action)
+                    taken = frozenset()
                 case Ask():
-                    self.send(action.request, HEARTBEAT_VERSION, action.number)
+                    self._ask(action)
                 case FindCoordinator():
                     self.drop_coordinator()
                     self.find()
                 case Added():
-                    self.at_poll(self._take, self.membership, action.partitions)
+                    taken |= action.partitions
                 case Revoke():
                     self.at_poll(self._give_up, self.membership, action.partitions)
                 case Lost():
@@ -71,11 +75,22 @@ class ConsumerWorker(Worker):
                 case Ended():
                     self.over(action.error)
                     return
+        if taken:
+            self.at_poll(self._take, self.membership, taken, None)
         self.plan_wake()
 
-    def _take(self, membership: ConsumerMembership, partitions: Partitions) -> None:
-        if membership is self.membership:
-            self.take_on(self._places(partitions & membership.owned))
+    def _ask(self, action: Ask) -> None:
+        self.send(action.request, HEARTBEAT_VERSION, action.number)
+
+    def _take(self, membership: ConsumerMembership, partitions: Partitions, acknowledges: Ask | None) -> None:
+        """The application gets them between two polls, and only then the coordinator is told that it has."""
+        if membership is not self.membership:
+            return
+        if acknowledges is not None and not self.client.positions_first:
+            self._ask(acknowledges)
+        self.take_on(self._places(partitions & membership.owned))
+        if acknowledges is not None and self.client.positions_first:
+            self._ask(acknowledges)
 
     def _give_up(self, membership: ConsumerMembership, partitions: Partitions) -> None:
         if membership is not self.membership or not partitions <= membership.owned:

@@ -51,6 +51,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "partitions": (1, 1_000_000),
     "topics": (1, 1_000),
     "groups": (1, 100_000),
+    "shards": (1, 10_000),
     "handover": (0, 1_000_000),
     "handover_interval_ms": (1, 3_600_000),
     "count": (0, 100_000),
@@ -83,6 +84,8 @@ class Point:
     topics: int = 1
     groups: int = 1
     """How many such groups there are; they share nothing but the coordinator."""
+    shards: int = 50
+    """Of the coordinator (`offsets.topic.num.partitions`); the groups are spread over them by their names."""
     protocol: str = CONSUMER
     assignor: str = ""
     """Empty: the protocol's usual one."""

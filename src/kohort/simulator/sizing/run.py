@@ -7,13 +7,18 @@ not settled, with the figures that it has.
 
 from __future__ import annotations
 
+import gc
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
+from kohort.broker.broker import Broker
+from kohort.broker.state import Endpoint
 from kohort.client.consumer_membership import ConsumerMembership
+from kohort.config import Config
 from kohort.coordinator.group_settings import HOLD_UNTIL
 from kohort.simulator.actor import Actor
 from kohort.simulator.network import Link
@@ -28,7 +33,9 @@ from kohort.simulator.sizing.patterns import SCRIPTS, Script, misfortunes
 from kohort.simulator.sizing.point import CONSUMER, Point, normal
 from kohort.simulator.sizing.topics import Topics
 from kohort.simulator.sizing.worker import Worker
-from kohort.simulator.world import Millis, World
+from kohort.simulator.world import START_MS, Millis, World
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import Storage
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -84,6 +91,8 @@ class Measures:
     """Of all that the server sent."""
     cpu_ms: float
     """Processor time of the coordinator, real: not the same in another run."""
+    state_bytes: int
+    """Memory of the coordinator's durable state at the end, real, of runs of the pattern `steady`; 0 of others."""
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
@@ -305,12 +314,32 @@ class _Run:
             settled=all(tally.settled for tally in tallies),
             digest=self.world.digest(),
             cpu_ms=round(load.cpu_ns / 1e6, 3),
+            state_bytes=self._state_bytes() if self.point.pattern == "steady" else 0,
         )
+
+    def _state_bytes(self) -> int:
+        """What a broker allocates that starts from this run's log, less one that starts from an empty one."""
+        return _allocated(self.process.config, self.process.disk.storage) - _allocated(
+            self.process.config, MemoryStorage()
+        )
+
+
+def _allocated(config: Config, storage: Storage) -> int:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        endpoints = [Endpoint("127.0.0.1", 9092)]
+        broker = Broker(config, storage, now=START_MS, random=Random(0), endpoints=endpoints)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] if broker else 0
+    finally:
+        tracemalloc.stop()
 
 
 def _config(point: Point) -> dict[str, Any]:
     """The server's, with the bounds that the point needs."""
     return {
+        "offsets_topic_num_partitions": point.shards,
         "group_heartbeat_hold_enable": point.pushed,
         "group_min_session_timeout_ms": min(point.session_ms, 6_000),
         "group_consumer_session_timeout_ms": point.session_ms,

@@ -45,6 +45,8 @@ class Cost:
     record_bytes: float
     cpu_ms: float
     """Processor time of the coordinator, real."""
+    state_bytes: float
+    """Memory of its durable state, real; 0 but for the pattern `steady`."""
     measured_s: float
     """Virtual."""
     settled: bool
@@ -106,6 +108,7 @@ def _cost(point: Point, runs: list[Mapping[str, Any]]) -> Cost:
         records=mean("records"),
         record_bytes=mean("record_bytes"),
         cpu_ms=mean("cpu_ms"),
+        state_bytes=mean("state_bytes"),
         measured_s=mean("measured_ms") / 1000,
         settled=all(run["settled"] for run in runs),
     )

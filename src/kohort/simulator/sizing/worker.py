@@ -83,7 +83,7 @@ class Worker(Participant):
 
     def begin(self) -> None:
         self.join()
-        self.soon(self.random.randrange(1, self.point.commit_ms + 1), self._commit_all, self.lives)
+        self.soon(self.point.commit_ms, self._commit_all, self.lives)
 
     def join(self) -> None:
         """Make the membership, and join."""

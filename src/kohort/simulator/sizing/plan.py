@@ -1,0 +1,214 @@
+"""What a whole fleet of groups asks of its coordinators, extrapolated from single shards that are run.
+
+A shard (one partition of `__consumer_offsets`) shares nothing with another one, so a fleet is its shards, added up.
+Shards of a few sizes are run, with groups of the fleet's size, and give what a member costs in a quiet second:
+requests, records, processor time, memory. From the number of members of a shard follows what a member costs there:
+between the sizes that were run in proportion, beyond the largest as in the largest. Restarts and crashes are measured
+apart, as what a run with many of them costs above a quiet one, for each, and are added at the fleet's rate.
+
+What is uncertain is told with each figure: by how much the processor time of a member differs between the two sampled
+sizes that are next to it. Processor time is Python's on this machine, one core, without sockets and disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kohort.simulator.sizing.point import CONSUMER, EAGER, BadPoint, Point, normal
+from kohort.simulator.sizing.summary import Cost
+
+MEMBERS_OF_A_SHARD = (20, 100, 400, 2_000)
+"""That are run, about."""
+SHARDS = (50, 200, 1_000, 4_000, 10_000)
+"""That are told of."""
+WAYS = ((EAGER, False), (CONSUMER, False), (CONSUMER, True))
+OBSERVE_MS = 60_000
+RESTARTS_PER_HOUR = 120.0
+"""Of each group in the runs that measure restarts."""
+RESTARTED_GROUPS = 10
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    groups: int
+    members: int
+    """Of each group."""
+    partitions: int
+    """Of each group."""
+    deploys_per_day: float
+    crashes_per_day: float
+    """Of each group."""
+    settings: Mapping[str, Any]
+    """Other fields of the points."""
+
+    @property
+    def all_members(self) -> int:
+        return self.groups * self.members
+
+    @property
+    def restarts_per_s(self) -> float:
+        """Of members, over all groups."""
+        return self.groups * (self.deploys_per_day * self.members + self.crashes_per_day) / DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of a member in a second, or of a restart."""
+
+    requests: float
+    heartbeats: float
+    records: float
+    record_bytes: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Of the whole fleet, on so many shards."""
+
+    shards: int
+    members_of_a_shard: float
+    requests_per_s: float
+    heartbeats_per_s: float
+    records_per_s: float
+    record_bytes_per_s: float
+    cores: float
+    shard_share: float
+    """Of one core, for one shard."""
+    state_bytes: float
+    spread: float
+    """By which share the processor time may be off, from the samples."""
+    beyond: bool
+    """The shards are larger than any that was run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One protocol, pushed or not."""
+
+    label: str
+    samples: tuple[tuple[int, Rates], ...]
+    """Members of the shard that was run, and what each cost."""
+    restart: Rates
+    loads: tuple[Load, ...]
+
+
+def points_of(fleet: Fleet) -> list[Point]:
+    """What must be run. Raises BadPoint."""
+    if fleet.groups < 1:
+        raise BadPoint(f"groups: {fleet.groups} is less than 1")
+    return [point for protocol, pushed in WAYS for point in _points(fleet, protocol, pushed)]
+
+
+def _points(fleet: Fleet, protocol: str, pushed: bool) -> list[Point]:
+    common = {
+        "observe_ms": OBSERVE_MS,
+        **fleet.settings,
+        "members": fleet.members,
+        "partitions": fleet.partitions,
+        "protocol": protocol,
+        "pushed": pushed,
+        "pattern": "steady",
+        "shards": 1,
+    }
+    sizes = dict.fromkeys(max(1, round(size / fleet.members)) for size in MEMBERS_OF_A_SHARD)
+    quiet = [normal(Point(**common, groups=groups)) for groups in sizes]
+    restarted = Point(**common, groups=RESTARTED_GROUPS, restarts_per_hour=RESTARTS_PER_HOUR)
+    return [*quiet, normal(restarted)]
+
+
+def plan(fleet: Fleet, costs: Iterable[Cost], shards: Sequence[int] = SHARDS) -> list[Line]:
+    """From what the points of `points_of` cost; a way without figures is left out."""
+    by_point = {cost.point: cost for cost in costs}
+    lines = []
+    for protocol, pushed in WAYS:
+        *quiet, restarted = (by_point.get(point) for point in _points(fleet, protocol, pushed))
+        found = [cost for cost in quiet if cost is not None]
+        if found and restarted is not None:
+            lines.append(_line(fleet, found, restarted, shards))
+    return lines
+
+
+def _line(fleet: Fleet, quiet: list[Cost], restarted: Cost, shards: Sequence[int]) -> Line:
+    samples = tuple((cost.point.groups * cost.point.members, _rates(cost)) for cost in quiet)
+    in_quiet = _at(samples, restarted.point.groups * restarted.point.members)
+    restart = _restart(restarted, in_quiet)
+    last = quiet[-1]
+    state = last.state_bytes / (last.point.groups * last.point.members)
+    loads = tuple(_load(fleet, number, samples, restart, state) for number in shards)
+    return Line(quiet[0].label, samples, restart, loads)
+
+
+def _rates(cost: Cost) -> Rates:
+    seconds = cost.point.groups * cost.point.members * cost.measured_s
+    return Rates(
+        cost.requests / seconds,
+        cost.heartbeats / seconds,
+        cost.records / seconds,
+        cost.record_bytes / seconds,
+        cost.cpu_ms / 1000 / seconds,
+    )
+
+
+def _restart(cost: Cost, quiet: Rates) -> Rates:
+    """What one restart costs above a quiet time."""
+    seconds = cost.point.groups * cost.point.members * cost.measured_s
+    times = max(1.0, cost.disturbances)
+
+    def above(all_of_it: float, each: float) -> float:
+        return max(0.0, all_of_it - each * seconds) / times
+
+    return Rates(
+        above(cost.requests, quiet.requests),
+        above(cost.heartbeats, quiet.heartbeats),
+        above(cost.records, quiet.records),
+        above(cost.record_bytes, quiet.record_bytes),
+        above(cost.cpu_ms / 1000, quiet.cpu_s),
+    )
+
+
+def _load(fleet: Fleet, shards: int, samples: Sequence[tuple[int, Rates]], restart: Rates, state: float) -> Load:
+    members, restarts = fleet.all_members, fleet.restarts_per_s
+    rates = _at(samples, members / shards)
+    cores = members * rates.cpu_s + restarts * restart.cpu_s
+    return Load(
+        shards,
+        members / shards,
+        members * rates.requests + restarts * restart.requests,
+        members * rates.heartbeats + restarts * restart.heartbeats,
+        members * rates.records + restarts * restart.records,
+        members * rates.record_bytes + restarts * restart.record_bytes,
+        cores,
+        cores / shards,
+        members * state,
+        _spread(samples, members / shards),
+        members / shards > samples[-1][0],
+    )
+
+
+def _at(samples: Sequence[tuple[int, Rates]], size: float) -> Rates:
+    """What a member costs in a shard of this size."""
+    if size <= samples[0][0]:
+        return samples[0][1]
+    for (low, before), (high, after) in pairwise(samples):
+        if size <= high:
+            share = (size - low) / (high - low)
+            return Rates(*(a + share * (b - a) for a, b in zip(_values(before), _values(after), strict=True)))
+    return samples[-1][1]
+
+
+def _spread(samples: Sequence[tuple[int, Rates]], size: float) -> float:
+    """How far the neighbouring samples' processor time is apart."""
+    if len(samples) < 2:
+        return 0.0
+    upper = next((n for n, (high, _) in enumerate(samples) if size <= high and n > 0), len(samples) - 1)
+    one, other = samples[upper - 1][1].cpu_s, samples[upper][1].cpu_s
+    return abs(one - other) / max(one, other, 1e-12)
+
+
+def _values(rates: Rates) -> tuple[float, ...]:
+    return (rates.requests, rates.heartbeats, rates.records, rates.record_bytes, rates.cpu_s)
