@@ -1,5 +1,9 @@
-"""Registers the format `kohort` with Spark, which looks for packages of this name (`pyspark_…`) by itself."""
+"""Registers the format `kohort` with Spark, which looks for packages of this name (`pyspark_…`) by itself.
 
+It does not see what comes by `--py-files`. There, a job says so: `pyspark_kohort.register(spark)`.
+"""
+
+from kohort.spark.session import register
 from kohort.spark.source import KohortDataSource as DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "register"]

@@ -36,7 +36,9 @@ def spark_session(
     if running is not None:
         return running
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return SparkSession.builder.appName(app_name).getOrCreate()
+        session = SparkSession.builder.appName(app_name).getOrCreate()
+        register(session)
+        return session
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Spark would take the first python3 on the PATH for its workers, which may know nothing of kohort.
@@ -55,6 +57,24 @@ def spark_session(
     session = _start(settings | (config or {}), quiet)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def register(session: Any) -> None:
+    """Make `format("kohort")` known to a session, where kohort came by `--py-files`; elsewhere it changes nothing.
+
+    Spark looks for data sources itself, but only among the packages that are installed. And the process that plans a
+    streaming query, on the driver's machine, looks for the archive in a folder where it is not (Spark 4.3 hands it the
+    folder of another session), so it is told the place.
+    """
+    from kohort.spark.source import KohortDataSource
+
+    archive = Path(__file__).parents[2]
+    context = getattr(session, "sparkContext", None)  # Spark Connect has none
+    if archive.is_file() and context is not None:
+        paths = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if str(archive) not in paths:
+            context.environment["PYTHONPATH"] = os.pathsep.join([*paths, str(archive)])
+    session.dataSource.register(KohortDataSource)
 
 
 def _start(settings: dict[str, str], quiet: bool) -> Any:
