@@ -1,0 +1,169 @@
+"""Kafka Connect's distributed workers on kohort: a group of protocol type `connect`, whose bytes only Connect reads.
+
+Two workers share four connectors, each of which copies the lines of a file into a topic. One worker is killed; the
+other goes on with everything.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.client.cluster import Cluster
+from kohort.client.records import records
+from kohort.testing import KohortServer
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+
+GROUP, TOPIC = "connect-cluster", "lines"
+CONNECTORS = tuple(f"file-{n}" for n in range(4))
+PATIENCE_S = 120
+STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+
+
+def test_two_workers_one_of_them_killed(classpath: str, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.txt" for name in CONNECTORS}
+    with (
+        KohortServer(group_min_session_timeout_ms=1_000) as server,
+        Cluster(server.bootstrap_servers) as cluster,
+        worker(classpath, server, tmp_path / "first") as first,
+        worker(classpath, server, tmp_path / "second") as second,
+    ):
+        until(lambda: members(cluster) == 2)
+        described = cluster.describe_groups([GROUP])[GROUP]
+        assert (described.protocol_type, described.protocol) == ("connect", "sessioned")
+        for name, path in files.items():
+            path.write_text(f"{name} before\n")
+            configured(first, name, path)
+        until(lambda: set(running(first).values()) == {first.name, second.name})
+        until(lambda: lines(cluster) == {f"{name} before" for name in CONNECTORS})
+        until(lambda: bytes_are_connects(cluster, first, second))
+
+        second.process.kill()
+        second.process.wait()
+        for name, path in files.items():
+            with path.open("a") as file:
+                file.write(f"{name} after\n")
+        until(lambda: running(first) == dict.fromkeys(CONNECTORS, first.name))
+        until(lambda: lines(cluster) == {f"{name} {when}" for name in CONNECTORS for when in ("before", "after")})
+        assert members(cluster) == 1
+
+
+class Worker:
+    """A worker's process, and where its REST interface listens."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process = process
+        self.name = f"127.0.0.1:{port}"
+        """As Connect calls it."""
+
+    def ask(self, path: str, body: object = None) -> Any:
+        """The answer; None where it has none now, as during a rebalance."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://{self.name}{path}", data, {"Content-Type": "application/json"}, method="PUT" if data else "GET"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code in (404, 409, 500, 503):
+                return None
+            raise
+
+
+@contextmanager
+def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worker]:
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    settings = {
+        "bootstrap.servers": server.bootstrap_servers,
+        "group.id": GROUP,
+        "key.converter": STRINGS,
+        "value.converter": STRINGS,
+        "offset.flush.interval.ms": "500",
+        "listeners": f"http://127.0.0.1:{port}",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "1000",
+        "scheduled.rebalance.max.delay.ms": "1000",
+        "plugin.discovery": "only_scan",
+    }
+    for topic in ("config", "offset", "status"):
+        settings |= {f"{topic}.storage.topic": f"connect-{topic}", f"{topic}.storage.replication.factor": "1"}
+    settings |= {"offset.storage.partitions": "2", "status.storage.partitions": "2"}
+    properties = folder / "worker.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log
+        )
+    try:
+        yield Worker(process, port)
+    except BaseException:
+        print((folder / "log").read_text()[-2000:])
+        raise
+    finally:
+        process.kill()
+        process.wait()
+
+
+def configured(worker: Worker, name: str, path: Path) -> None:
+    config = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "file": str(path),
+        "topic": TOPIC,
+    }
+    until(lambda: worker.ask(f"/connectors/{name}/config", config) is not None)
+
+
+def running(worker: Worker) -> dict[str, str]:
+    """Which worker runs a connector's task, for those that run."""
+    found = {}
+    for name in CONNECTORS:
+        status = worker.ask(f"/connectors/{name}/status")
+        for task in [] if status is None else status["tasks"]:
+            if task["state"] == "RUNNING":
+                found[name] = task["worker_id"]
+    return found
+
+
+def members(cluster: Cluster) -> int:
+    """Of the group, when it is stable."""
+    group = cluster.describe_groups([GROUP])[GROUP]
+    return len(group.members) if group.state == "Stable" else 0
+
+
+def lines(cluster: Cluster) -> set[str]:
+    fetched = cluster.fetch({(TOPIC, 0): 0}, max_wait_ms=0) if TOPIC in cluster.topics() else []
+    return {(record.value or b"").decode() for part in fetched for record in records(part, 0)}
+
+
+def bytes_are_connects(cluster: Cluster, *workers: Worker) -> bool:
+    """Whether what members say of themselves and are assigned came through: the addresses of both, and of a leader."""
+    request = DescribeGroupsRequest(groups=(GROUP,))
+    answers = (cluster.connection(node).request(request, DescribeGroupsResponse) for node in cluster.nodes())
+    [group] = [group for answer in answers for group in answer.groups if group.members]
+    names = {worker.name.encode() for worker in workers}
+    said = b"".join(bytes(member.member_metadata) for member in group.members)
+    leaders = [{name for name in names if name in bytes(member.member_assignment)} for member in group.members]
+    return all(name in said for name in names) and len(leaders[0]) == 1 and leaders[1:] == leaders[:1]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.2)
