@@ -39,6 +39,86 @@ def compile_java(source: Path, class_path: str, into: Path) -> str:
     return f"{into}:{class_path}"
 
 
+class Node:
+    """A broker and controller in one process, on ports that it keeps over restarts. Its files go with `remove`.
+
+    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage.
+    """
+
+    def __init__(
+        self,
+        class_path: str,
+        settings: Mapping[str, str],
+        listeners: Mapping[str, int] | None = None,
+        format_options: Sequence[str] = (),
+    ) -> None:
+        port, controller = free_ports(2)
+        self.address: Address = ("127.0.0.1", port)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self._class_path = class_path
+        self._folder = tempfile.TemporaryDirectory()
+        self._log = Path(self._folder.name) / "log"
+        self._properties = Path(self._folder.name) / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        of_clients = [f"{name}://127.0.0.1:{at}" for name, at in {"PLAINTEXT": port, **(listeners or {})}.items()]
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": ",".join((*of_clients, f"CONTROLLER://127.0.0.1:{controller}")),
+            "advertised.listeners": ",".join(of_clients),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(Path(self._folder.name) / "data"),
+            "offsets.topic.replication.factor": "1",
+            **settings,
+        }
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        prepare = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(self._properties))
+        _java(class_path, *prepare, *format_options)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = ["java", *HEAP, *COLLECTOR, QUIET, "-cp", self._class_path, "kafka.Kafka", str(self._properties)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            _wait_until_it_answers(self.address, self._log)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """With SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        self.kill()
+        self._folder.cleanup()
+
+
 @contextmanager
 def kafka(
     class_path: str,
@@ -46,48 +126,14 @@ def kafka(
     listeners: Mapping[str, int] | None = None,
     format_options: Sequence[str] = (),
 ) -> Iterator[tuple[int, Address]]:
-    """One node, broker and controller: its process id and address. Its log lies beside its data and goes with it.
-
-    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        (port, controller), directory = free_ports(2), Path(folder)
-        of_clients = [
-            f"{name}://127.0.0.1:{number}" for name, number in {"PLAINTEXT": port, **(listeners or {})}.items()
-        ]
-        properties = directory / "server.properties"
-        properties.write_text(
-            "".join(
-                f"{name}={value}\n"
-                for name, value in {
-                    "process.roles": "broker,controller",
-                    "node.id": "1",
-                    "listeners": ",".join((*of_clients, f"CONTROLLER://127.0.0.1:{controller}")),
-                    "advertised.listeners": ",".join(of_clients),
-                    "controller.listener.names": "CONTROLLER",
-                    "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-                    "log.dirs": str(directory / "data"),
-                    "offsets.topic.replication.factor": "1",
-                    **settings,
-                }.items()
-            )
-        )
-        _java(
-            class_path, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties), *format_options
-        )
-        command = ["java", *HEAP, *COLLECTOR, QUIET, "-cp", class_path, "kafka.Kafka", str(properties)]
-        with open(directory / "log", "w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            _wait_until_it_answers(("127.0.0.1", port), directory / "log")
-            yield process.pid, ("127.0.0.1", port)
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    """A running `Node`: its process id and address."""
+    node = Node(class_path, settings, listeners, format_options)
+    try:
+        node.start()
+        yield node.pid, node.address
+        node.stop()
+    finally:
+        node.remove()
 
 
 def _java(class_path: str, *words: str) -> None:

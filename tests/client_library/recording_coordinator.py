@@ -63,7 +63,7 @@ class Recording(Coordinator):
 async def until(condition: Any, what: str = "") -> None:
     """Polls a condition; it fails with the test's patience."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -24,11 +24,6 @@ def server() -> Iterator[KohortServer]:
         yield running
 
 
-@pytest.fixture
-def servers(server: KohortServer) -> str:
-    return server.bootstrap_servers
-
-
 class Worker(BlockingCoordinator):
     protocol_type = "workers"
 
@@ -171,12 +166,13 @@ def test_a_callback_that_raises_is_called_again(servers: str, unique: str) -> No
         assert worker.assignment == b"0 of 1"
 
 
-def test_the_server_restarts(unique: str) -> None:
-    with KohortServer() as server, Worker(server.bootstrap_servers, unique, heartbeat_interval_ms=50) as worker:
+def test_the_server_restarts(own_server: Any, unique: str) -> None:
+    times = {"session_timeout_ms": 120_000, "heartbeat_interval_ms": 50}
+    with Worker(own_server.bootstrap_servers, unique, **times) as worker:
         worker.ensure_active_group()
         generation = worker.generation
-        server.restart()
-        other = Worker(server.bootstrap_servers, unique, "b")
+        own_server.restart()
+        other = Worker(own_server.bootstrap_servers, unique, "b")
         with working(other):
             worker.wait_for_rejoin()
             assert worker.generation_if_stable == generation

@@ -23,11 +23,6 @@ def server() -> Iterator[KohortServer]:
         yield running
 
 
-@pytest.fixture
-def servers(server: KohortServer) -> str:
-    return server.bootstrap_servers
-
-
 @contextlib.asynccontextmanager
 async def working(*members: Recording) -> AsyncIterator[None]:
     """The members live in tasks of their own; they are closed at the end."""
@@ -95,12 +90,12 @@ def test_members_come_and_go(servers: str, unique: str) -> None:
     asyncio.run(story())
 
 
-def test_a_rebalance_is_pushed(servers: str, unique: str) -> None:
-    """Heartbeats are a minute apart: nobody would learn of it from the next one."""
+def test_a_rebalance_is_pushed(servers_of_kohort: str, unique: str) -> None:
+    """Heartbeats are a minute apart: nobody would learn of it from the next one. Kafka does not push."""
 
     async def story() -> None:
         slow = {"session_timeout_ms": 200_000, "heartbeat_interval_ms": 60_000}
-        a, b = Recording(servers, unique, "a", **slow), Recording(servers, unique, "b", **slow)
+        a, b = (Recording(servers_of_kohort, unique, name, **slow) for name in "ab")
         async with working(a):
             await until(lambda: a.assignment == b"0 of 1")
             async with working(b):
@@ -203,9 +198,9 @@ def test_a_static_member_is_fenced_by_its_successor(servers: str, unique: str) -
 # -- faults
 
 
-def test_a_broken_connection_costs_no_rebalance(server: KohortServer, unique: str) -> None:
+def test_a_broken_connection_costs_no_rebalance(servers: str, unique: str) -> None:
     async def story() -> None:
-        async with Recording(server.bootstrap_servers, unique, heartbeat_interval_ms=100) as alone:
+        async with Recording(servers, unique, heartbeat_interval_ms=100) as alone:
             await alone.ensure_active_group()
             member = alone._seat._member
             for _ in range(3):
@@ -235,51 +230,43 @@ def test_the_coordinator_moves(server: KohortServer, unique: str) -> None:
     asyncio.run(story())
 
 
-def test_the_server_restarts(unique: str) -> None:
-    async def story(server: KohortServer) -> None:
-        a, b = (Recording(server.bootstrap_servers, unique, name, heartbeat_interval_ms=100) for name in "ab")
+def test_the_server_restarts(own_server: Any, unique: str) -> None:
+    async def story() -> None:
+        servers = own_server.bootstrap_servers
+        times = {"session_timeout_ms": 120_000, "heartbeat_interval_ms": 100}
+        a, b = (Recording(servers, unique, name, **times) for name in "ab")
         async with working(a, b):
             await until(lambda: of(a, b) == [b"0 of 2", b"1 of 2"])
             generation = a.generation
-            for stop in (server.stop, server.kill):
+            for stop in (own_server.stop, own_server.kill):
                 await asyncio.to_thread(stop)
                 await until(lambda: a._seat._member._connection is None)
-                await asyncio.to_thread(server.start)
+                await asyncio.to_thread(own_server.start)
                 await until(lambda: a._seat._member._connection is not None)
             assert a.generation_if_stable == generation
-            c = Recording(server.bootstrap_servers, unique, "c")
+            c = Recording(servers, unique, "c")
             async with working(c):
                 await until(lambda: of(a, b, c) == [b"0 of 3", b"1 of 3", b"2 of 3"])
 
-    server = KohortServer()
-    server.start()
-    try:
-        asyncio.run(story(server))
-    finally:
-        server.stop()
+    asyncio.run(story())
 
 
-def test_an_assignment_is_lost_when_the_session_is_over(unique: str) -> None:
-    async def story(server: KohortServer) -> None:
+def test_an_assignment_is_lost_when_the_session_is_over(own_server: Any, unique: str) -> None:
+    async def story() -> None:
         times = {"session_timeout_ms": 400, "heartbeat_interval_ms": 100}
-        async with Recording(server.bootstrap_servers, unique, **times) as alone:
+        async with Recording(own_server.bootstrap_servers, unique, **times) as alone:
             await alone.ensure_active_group()
-            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(own_server.kill)
             await alone.wait_for_rejoin()
             assert alone.generation_if_stable is None
             assert alone.generation.generation_id == -1
             assert [generation for generation, _ in alone.lost] == [1]
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(own_server.start)
             await alone.ensure_active_group()
             assert alone.generation.generation_id > 1
             assert [call[1] for call in alone.calls if call[0] == "prepare"] == [-1, -1]
 
-    server = KohortServer(group_min_session_timeout_ms=100)
-    server.start()
-    try:
-        asyncio.run(story(server))
-    finally:
-        server.stop()
+    asyncio.run(story())
 
 
 def test_a_member_that_does_not_come_back_is_removed(servers: str, unique: str) -> None:

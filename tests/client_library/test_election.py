@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recording_coordinator import Recording, until
 
-from kohort.client import LastingToken, Misuse, ServerError, Term, lead
+from kohort.client import GroupToken, LastingToken, Misuse, ServerError, Term, lead
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
@@ -19,11 +19,6 @@ from kohort.testing import KohortServer
 def server() -> Iterator[KohortServer]:
     with KohortServer(group_min_session_timeout_ms=100) as running:
         yield running
-
-
-@pytest.fixture
-def servers(server: KohortServer) -> str:
-    return server.bootstrap_servers
 
 
 async def elected(election: Any) -> Term:
@@ -53,35 +48,52 @@ def test_others_come_and_go_without_disturbing_the_leader(servers: str, unique: 
     asyncio.run(story())
 
 
-def test_tokens_grow_over_deletion(servers: str, unique: str) -> None:
-    async def token() -> int:
-        async with lead(servers, unique) as election:
-            return (await elected(election)).token
+async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
+    async with lead(servers, group, **settings) as election:
+        return (await elected(election)).token
 
-    first = asyncio.run(token())
+
+def test_tokens_grow_over_deletion(servers_of_kohort: str, unique: str) -> None:
+    servers = servers_of_kohort
+    first = asyncio.run(token_of_a_term(servers, unique))
     assert isinstance(first, LastingToken)
-    second = asyncio.run(token())
+    second = asyncio.run(token_of_a_term(servers, unique))
     with Cluster(servers) as cluster:
         cluster.delete_group(unique)
-    assert first < second < asyncio.run(token())
+    assert first < second < asyncio.run(token_of_a_term(servers, unique))
 
 
-def test_a_token_topic_is_not_needed_here(servers: str, unique: str) -> None:
+@pytest.mark.peers
+@pytest.mark.timeout(300)
+def test_kafka_counts_anew_after_deletion_unless_there_is_a_token_topic(servers_of_kafka: str, unique: str) -> None:
+    servers = servers_of_kafka
+    for settings in ({}, {"token_topic": "tokens"}):
+        group = unique + "".join(settings)
+        first, second = (asyncio.run(token_of_a_term(servers, group, **settings)) for _ in range(2))
+        with Cluster(servers) as cluster:
+            cluster.delete_group(group)
+        third = asyncio.run(token_of_a_term(servers, group, **settings))
+        assert {type(token) for token in (first, second, third)} == {LastingToken if settings else GroupToken}
+        assert first < second
+        assert (second < third) if settings else (third == first)
+
+
+def test_a_token_topic_is_not_needed_here(servers_of_kohort: str, unique: str) -> None:
     async def story() -> None:
-        async with lead(servers, unique, token_topic="tokens") as election:
+        async with lead(servers_of_kohort, unique, token_topic="tokens") as election:
             term = await elected(election)
             assert isinstance(term.token, LastingToken)
             assert term.token == election.generation.generation_id
 
     asyncio.run(story())
-    with Cluster(servers) as cluster:
+    with Cluster(servers_of_kohort) as cluster:
         assert "tokens" not in cluster.topics()
         with pytest.raises(ServerError, match="kohort does not serve transactions"):
             cluster.next_token("tokens", "k")
 
 
-def test_a_term_ends_with_its_lease(unique: str) -> None:
-    async def story(server: KohortServer) -> None:
+def test_a_term_ends_with_its_lease(own_server: Any, unique: str) -> None:
+    async def story() -> None:
         done: list[str] = []
 
         async def work() -> None:
@@ -91,23 +103,18 @@ def test_a_term_ends_with_its_lease(unique: str) -> None:
                 done.append("stopped")
 
         async with lead(
-            server.bootstrap_servers, unique, session_timeout_ms=500, heartbeat_interval_ms=100
+            own_server.bootstrap_servers, unique, session_timeout_ms=500, heartbeat_interval_ms=100
         ) as election:
             term = await elected(election)
-            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(own_server.kill)
             assert await term.run(work()) is False
             assert done == ["stopped"]
             assert not term.valid
             assert election.term is None
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(own_server.start)
             assert (await elected(election)).token > term.token
 
-    server = KohortServer(group_min_session_timeout_ms=100)
-    server.start()
-    try:
-        asyncio.run(story(server))
-    finally:
-        server.stop()
+    asyncio.run(story())
 
 
 def test_work_that_ends_or_fails(servers: str, unique: str) -> None:

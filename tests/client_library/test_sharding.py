@@ -21,11 +21,6 @@ def server() -> Iterator[KohortServer]:
         yield running
 
 
-@pytest.fixture
-def servers(server: KohortServer) -> str:
-    return server.bootstrap_servers
-
-
 ITEMS = [f"item{n}" for n in range(12)]
 
 
