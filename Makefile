@@ -47,8 +47,8 @@ test-java: $(VENV)/.dev ## Java's clients, Kafka's tools, Spark's connector (nee
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
 
-test-peers: $(VENV)/.dev ## the same requests to Apache Kafka and to kohort (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m peers tests/peers
+test-peers: $(VENV)/.dev ## the same requests and tests, to Apache Kafka and to kohort (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m peers tests/peers tests/client_library
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench examples

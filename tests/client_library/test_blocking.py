@@ -167,7 +167,7 @@ def test_a_callback_that_raises_is_called_again(servers: str, unique: str) -> No
 
 
 def test_the_server_restarts(own_server: Any, unique: str) -> None:
-    times = {"session_timeout_ms": 120_000, "heartbeat_interval_ms": 50}
+    times = {"session_timeout_ms": 120_000, "rebalance_timeout_ms": 120_000, "heartbeat_interval_ms": 50}
     with Worker(own_server.bootstrap_servers, unique, **times) as worker:
         worker.ensure_active_group()
         generation = worker.generation

@@ -105,25 +105,20 @@ def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique: str) 
     asyncio.run(story())
 
 
-def test_the_lease_ends_before_others_get_the_items(unique: str) -> None:
-    async def story(server: KohortServer) -> None:
-        fleet = Fleet(server.bootstrap_servers, unique, session_timeout_ms=500)
+def test_the_lease_ends_before_others_get_the_items(own_server: Any, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(own_server.bootstrap_servers, unique, session_timeout_ms=500)
         async with fleet.worker() as a:
             await until(lambda: fleet.busy == 12)
             before = list(a.shards.values())
-            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(own_server.kill)
             await until(lambda: fleet.busy == 0)
             assert not a.shards
             await asyncio.wait_for(before[0].ended(), 1)
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(own_server.start)
             await until(lambda: fleet.busy == 12)  # with larger tokens: `work` looks
 
-    server = KohortServer(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=0)
-    server.start()
-    try:
-        asyncio.run(story(server))
-    finally:
-        server.stop()
+    asyncio.run(story())
 
 
 def test_items_change_at_run_time(servers: str, unique: str) -> None:

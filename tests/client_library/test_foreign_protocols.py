@@ -1,0 +1,183 @@
+"""Users of the group protocol of whose bytes the server knows nothing: they come through as they were sent.
+
+Schema Registry elects its leader in a group of type `sr`; what its members send is done here as it does it, since its
+own jars are not on Maven Central. Kafka Connect itself runs in tests/java/test_connect.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from recording_coordinator import until
+
+from kohort.client import Coordinator, JoinedMember, ServerError
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.errors import ErrorCode
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KohortServer]:
+    with KohortServer(brokers=2) as running:
+        yield running
+
+
+class SchemaRegistry(Coordinator):
+    """As Confluent's: each says where it listens; the member with the least address leads; all are told who."""
+
+    protocol_type = "sr"
+
+    def __init__(self, servers: str, group: str, host: str, *, eligible: bool = True, **settings: Any) -> None:
+        super().__init__(servers, group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, **settings)
+        self.identity = {
+            "version": 1,
+            "host": host,
+            "port": 8081,
+            "master_eligibility": eligible,
+            "scheme": "http",
+            "master": False,
+        }
+        self.leader: str | None = None
+        self.assigned = b""
+        self.seen: dict[str, bytes] = {}
+        self.given: dict[str, bytes] = {}
+
+    @property
+    def said(self) -> bytes:
+        return json.dumps(self.identity, separators=(",", ":")).encode()
+
+    def metadata(self) -> Mapping[str, bytes]:
+        return {"v0": self.said}
+
+    def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
+        self.seen = {member.member_id: member.metadata for member in members}
+        identities = {member.member_id: json.loads(member.metadata) for member in members}
+        eligible = [member for member, identity in identities.items() if identity["master_eligibility"]]
+        master = min(eligible, key=lambda member: identities[member]["host"], default=None)
+        told = {"version": 1, "error": 0, "master": master, "master_identity": identities.get(master or "")}
+        self.given = dict.fromkeys(identities, json.dumps(told, separators=(",", ":")).encode())
+        return self.given
+
+    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        self.assigned = assignment
+        identity = json.loads(assignment)["master_identity"]
+        self.leader = None if identity is None else identity["host"]
+
+    async def run(self) -> None:
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
+
+def test_schema_registries_elect_a_leader(servers: str, unique: str) -> None:
+    async def story() -> None:
+        named = [SchemaRegistry(servers, unique, f"registry-{n}.example", heartbeat_interval_ms=100) for n in (2, 0, 1)]
+        reader = SchemaRegistry(servers, unique, "a-reader.example", eligible=False, heartbeat_interval_ms=100)
+        everybody = [*named, reader]
+        tasks = [asyncio.create_task(registry.run()) for registry in everybody]
+        await until(lambda: as_sent(everybody))
+        assert {registry.leader for registry in everybody} == {"registry-0.example"}
+        await asyncio.to_thread(described_as_sent, everybody)
+        tasks[1].cancel()
+        await asyncio.gather(tasks[1], return_exceptions=True)
+        await named[1].close()  # the leader goes
+        left = [named[0], named[2], reader]
+        await until(lambda: as_sent(left))
+        assert {registry.leader for registry in left} == {"registry-1.example"}
+        await asyncio.to_thread(described_as_sent, left)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for registry in left:
+            await registry.close()
+
+    def as_sent(registries: list[SchemaRegistry]) -> bool:
+        """Whether one has seen what all said, and all were given what it gave: the very bytes."""
+        said = {registry.member_id: registry.said for registry in registries}
+        assigned = {registry.member_id: registry.assigned for registry in registries}
+        return any(registry.seen == said and registry.given == assigned for registry in registries)
+
+    def described_as_sent(registries: list[SchemaRegistry]) -> None:
+        with Cluster(servers) as cluster:
+            described = cluster.describe_groups([unique])[unique]
+        assert (described.protocol_type, described.protocol, described.state) == ("sr", "v0", "Stable")
+        said = {registry.member_id: registry.said for registry in registries}
+        assigned = {registry.member_id: registry.assigned for registry in registries}
+        assert {member.member_id: member.metadata for member in described.members} == said
+        assert {member.member_id: member.assignment for member in described.members} == assigned
+
+    asyncio.run(story())
+
+
+class Opaque(Coordinator):
+    """Sends these bytes, and gives these to the members by their metadata."""
+
+    protocol_type = "what ever"
+
+    def __init__(self, servers: str, group: str, protocols: Mapping[str, bytes], given: Mapping[bytes, bytes]) -> None:
+        super().__init__(servers, group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
+        self.protocols, self.given = protocols, given
+        self.seen: list[bytes] = []
+        self.assigned: bytes | None = None
+
+    def metadata(self) -> Mapping[str, bytes]:
+        return self.protocols
+
+    def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
+        self.seen = sorted(member.metadata for member in members)
+        return {member.member_id: self.given[member.metadata] for member in members}
+
+    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        self.assigned = assignment
+
+    async def run(self) -> None:
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
+
+NOISE = random.Random(1)
+SAID = [b"", bytes(range(256)), b"\xff" * 64, NOISE.randbytes(100_000)]
+GIVEN = dict(zip(SAID, [NOISE.randbytes(100_000), b"", b"\x00\x00", "ü\n{".encode()], strict=True))
+
+
+def test_any_bytes_come_through_and_survive_a_restart(own_server: Any, unique: str) -> None:
+    def described(cluster: Cluster) -> dict[bytes, bytes]:
+        group = cluster.describe_groups([unique])[unique]
+        assert (group.protocol_type, group.protocol) == ("what ever", "strange name: é")
+        return {member.metadata: member.assignment for member in group.members}
+
+    async def story() -> None:
+        servers = own_server.bootstrap_servers
+        members = [Opaque(servers, unique, {"strange name: é": said}, GIVEN) for said in SAID]
+        tasks = [asyncio.create_task(member.run()) for member in members]
+        await until(lambda: [member.assigned for member in members] == list(GIVEN.values()))
+        assert sorted(SAID) in [member.seen for member in members]
+        with Cluster(servers) as cluster:
+            assert await asyncio.to_thread(described, cluster) == GIVEN
+            await asyncio.to_thread(own_server.restart)
+            assert await asyncio.to_thread(described, cluster) == GIVEN
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for member in members:
+            await member.close(leave=False)
+
+    asyncio.run(story())
+
+
+def test_another_type_is_refused(servers: str, unique: str) -> None:
+    async def story() -> None:
+        async with SchemaRegistry(servers, unique, "registry") as registry:
+            await registry.ensure_active_group()
+            async with Opaque(servers, unique, {"v0": b""}, {}) as stranger:
+                with pytest.raises(ServerError) as refused:
+                    await stranger.ensure_active_group()
+                assert refused.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    asyncio.run(story())
