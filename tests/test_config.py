@@ -156,6 +156,8 @@ def test_the_precise_name_of_a_setting_wins_in_one_place() -> None:
 def test_variables_of_others_are_left_alone() -> None:
     environ = {
         "KOHORT_BOOTSTRAP_SERVER": "a:1",
+        "KOHORT_COMMAND_CONFIG": "client.properties",
+        "KOHORT_SPARK_DECODER": "numba",
         "KOHORT_PORT": "tcp://10.0.0.1:9092",
         "KOHORT_PORT_9092_TCP_ADDR": "10.0.0.1",
         "KOHORT_SERVICE_HOST": "10.0.0.1",

@@ -320,7 +320,7 @@ REFUSED = re.compile(
 )
 """Settings of security."""
 
-NOT_SETTINGS = re.compile(r"KOHORT_(BOOTSTRAP_SERVER|SERVICE_(HOST|PORT)|PORT)(_.*)?")
+NOT_SETTINGS = re.compile(r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?")
 """Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
 
 
