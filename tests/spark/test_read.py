@@ -50,7 +50,7 @@ class Log:
 def values(
     monkeypatch: pytest.MonkeyPatch, log: Log, start: int, end: int, options: dict[str, str] | None = None
 ) -> list[int]:
-    monkeypatch.setattr(Cluster, "fetch", lambda c, p, **k: log.fetch(c, p))
+    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
     batches = read_range(parse(OPTIONS | (options or {})), Range("t", 0, start, end))
     return [int(value) for one in batches for value in one.column("value").to_pylist()]
 
@@ -88,7 +88,7 @@ def test_a_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch, damage: int) 
 
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([(n + 2, batch(n, [0, 1, 2])) for n in range(0, 30, 3)], end=30)
-    monkeypatch.setattr(Cluster, "fetch", lambda c, p, **k: log.fetch(c, p))
+    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
     monkeypatch.setattr(arrow, "ROWS", 4)
     sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
     assert sizes == [4] * 7 + [2]
@@ -105,7 +105,7 @@ def test_keys_and_values_may_become_other_columns(monkeypatch: pytest.MonkeyPatc
         return pa.RecordBatch.from_arrays([keys.cast(pa.string()), pc.binary_length(values)], schema=schema)
 
     log = Log([(2, batch(0, [0, 1, 2]))], end=3)
-    monkeypatch.setattr(Cluster, "fetch", lambda c, p, **k: log.fetch(c, p))
+    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
     [made] = read_range(parse(OPTIONS | {"includeHeaders": "true"}), Range("t", 0, 1, 3), convert)
     assert made.schema == read.converted_schema(schema)
     place = {"log_partition": 0, "log_time": datetime.fromtimestamp(1, UTC)}

@@ -10,7 +10,7 @@ A Cluster belongs to one thread; two threads take two. It opens connections on f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -213,6 +213,25 @@ class Cluster:
         `token_topic.Overtaken` where somebody else has begun to take a token of this key meanwhile; ServerError.
         """
         return token_topic.next_token(self._router, topic, key)
+
+    def fetch_ahead(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+        as_member: GroupMember | None = None,
+    ) -> Callable[[], list[FetchedPartition]]:
+        """`fetch` in two halves: asks, and returns a function that waits for the answer.
+
+        So the broker works while the caller does. Until that function has been called, nothing else may be asked of
+        this Cluster; it may be closed. Where the question cannot be sent in one piece, the function does all of it.
+        """
+        limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
+        return self._fetching.fetch_ahead(positions, limits, isolation == "read_committed", as_member)
 
     # -- groups
 

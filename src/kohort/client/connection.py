@@ -135,9 +135,14 @@ class Connection:
         self._renew()
         self._send(self._exchange.question(message), None)
 
-    def receive(self, response_class: type[Response]) -> Response:
-        """The second half of `request`: the answer of the oldest question that was sent."""
+    def receive(self, response_class: type[Response], *, timeout_ms: int | None = None) -> Response:
+        """The second half of `request`: the answer of the oldest question that was sent.
+
+        It is waited for `timeout_ms` at least, where that is given, however long ago the question was sent.
+        """
         pending = self._pending.popleft()
+        if timeout_ms is not None:
+            pending = pending._replace(deadline=max(pending.deadline, time.monotonic() + timeout_ms / 1000))
         try:
             return self._exchange.answer(response_class, pending.question, self._receive_frame(pending))
         except BaseException:

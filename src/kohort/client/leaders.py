@@ -211,6 +211,44 @@ class Fetching:
 
         return self._router.retrying(attempt)
 
+    def fetch_ahead(
+        self,
+        positions: Mapping[TopicPartition, int],
+        limits: FetchLimits,
+        read_committed: bool,
+        as_member: GroupMember | None = None,
+    ) -> Callable[[], list[FetchedPartition]]:
+        """Ask now where one broker leads everything, and return what waits for the answer."""
+
+        def fetch() -> list[FetchedPartition]:
+            return self.fetch(positions, limits, read_committed, as_member)
+
+        try:
+            grouped, without = self._router.by_leader(positions, "Fetch")
+            if without or len(grouped) != 1:
+                return fetch
+            [(node_id, led)] = grouped.items()
+            connection = self._router.connection(node_id)
+            request = _fetch_request(led, positions, limits, read_committed, as_member, limits.max_wait_ms)
+            timeout_ms = self._router.timing.request + limits.max_wait_ms
+            connection.send(request, timeout_ms=timeout_ms)
+        except KafkaError:
+            return fetch
+
+        def receive() -> list[FetchedPartition]:
+            if connection.closed:
+                return fetch()
+            try:
+                answered = dict(_fetch_rows(connection.receive(FetchResponse, timeout_ms=timeout_ms)))
+            except (ConnectionFailed, TimedOut, ServerError):
+                return fetch()
+            rows = [answered.get(partition) for partition in led]
+            if any(row is None or error_code(row[0].error_code).retriable for row in rows):
+                return fetch()
+            return [_fetched(partition, *row) for partition, row in zip(led, rows, strict=True) if row is not None]
+
+        return receive
+
     def _round(
         self,
         order: Sequence[TopicPartition],

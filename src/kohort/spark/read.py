@@ -5,8 +5,12 @@ broker skips a gap in the middle of a log; one at its end is known by silence, s
 log goes on. A single empty answer says nothing: a broker that throttles a client sends those too. Ranges that meet
 inside a batch both fetch it, and each takes its own records.
 
+The next fetch is asked for before the last one is decoded, so broker and task work at the same time. Its answer waits
+in the socket: the task holds one at a time.
+
 Memory is bounded, whatever the records' sizes. A task holds one answer of a fetch (`kafka.max.partition.fetch.bytes`,
-4 MiB, or one batch that is larger; twice for a moment, when it is taken out of its frame), one decompressed batch (at
+4 MiB, or one batch that is larger; three times for a moment, until it is taken out of its frame), one decompressed
+batch (at
 most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those that were
 handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and 40 bytes for each of `arrow.ROWS` rows).
 Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
@@ -98,8 +102,9 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
     position = wanted.start
     with open_cluster(options) as cluster:
         progressed = time.monotonic()
+        answer = _ask(options, cluster, wanted, position)
         while position < wanted.end:
-            fetched = _fetch(options, cluster, wanted, position)
+            fetched = _answered(options, answer, wanted, position)
             if fetched is None:
                 break
             if wanted.reader is not None and fetched.error in FENCED:
@@ -107,9 +112,12 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
                 break
             if fetched.error:
                 reached = _after_error(options, cluster, wanted, position, fetched.error)
+                answer = _ask(options, cluster, wanted, reached)
             else:
+                reached = _reached(fetched, position)
+                if reached < wanted.end:
+                    answer = _ask(options, cluster, wanted, reached)
                 yield from map(shape, _take(columns, wanted, fetched, position))
-                reached = next_position(fetched, position)
             if reached > position:
                 position = reached
                 progressed = time.monotonic()
@@ -120,16 +128,24 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
         yield shape(rest)
 
 
-def _fetch(options: Options, cluster: Cluster, wanted: Range, position: int) -> FetchedPartition | None:
+Answer = Callable[[], list[FetchedPartition]]
+
+
+def _ask(options: Options, cluster: Cluster, wanted: Range, position: int) -> Answer:
+    """Ask for what stands at a position: the broker reads while what came before is decoded and handed on."""
+    return cluster.fetch_ahead(
+        {(wanted.topic, wanted.partition): position},
+        max_wait_ms=options.max_wait_ms,
+        partition_max_bytes=options.partition_fetch_bytes,
+        isolation=options.isolation,
+        as_member=wanted.reader,
+    )
+
+
+def _answered(options: Options, answer: Answer, wanted: Range, position: int) -> FetchedPartition | None:
     """What stands at a position; None where the topic is gone and failOnDataLoss is false."""
     try:
-        answered = cluster.fetch(
-            {(wanted.topic, wanted.partition): position},
-            max_wait_ms=options.max_wait_ms,
-            partition_max_bytes=options.partition_fetch_bytes,
-            isolation=options.isolation,
-            as_member=wanted.reader,
-        )
+        answered = answer()
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
@@ -173,6 +189,13 @@ def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, positio
 
 def _name(wanted: Range) -> str:
     return f"{wanted.topic}-{wanted.partition}"
+
+
+def _reached(fetched: FetchedPartition, position: int) -> int:
+    try:
+        return next_position(fetched, position)
+    except KafkaError as error:
+        raise error.because(f"fetched at offset {position}") from None
 
 
 def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: int) -> Iterator[Columns]:
