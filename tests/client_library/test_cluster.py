@@ -123,6 +123,40 @@ def test_a_position_outside_of_the_log_is_told(cluster: Cluster, unique: str) ->
     assert part.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_fetch_in_two_halves(cluster: Cluster, three_brokers: KohortServer, unique: str) -> None:
+    cluster.create_topic(unique, 2)
+    write(cluster, unique, 0, b"a", b"b")
+    write(cluster, unique, 1, b"c")
+
+    def values(positions: dict[TopicPartition, int]) -> list[bytes | None]:
+        answer = cluster.fetch_ahead(positions, max_wait_ms=0)
+        return [record.value for fetched in answer() for record in records(fetched, positions[unique, 0])]
+
+    assert values({(unique, 0): 0}) == [b"a", b"b"]
+    assert values({(unique, 0): 1}) == [b"b"]
+    [outside] = cluster.fetch_ahead({(unique, 0): 7}, max_wait_ms=0)()
+    assert outside.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    # Two leaders: the second half does it all, and may be called when it suits.
+    waiting = cluster.fetch_ahead({(unique, 0): 0, (unique, 1): 0}, max_wait_ms=0)
+    assert len(waiting()) == 2
+    # A leader that has moved since it was asked about, one that goes between the halves, a client that is closed there.
+    place, leader = (unique, 0), cluster.topics([unique])[unique].partitions[0].leader
+    for broker in (leader % 3 + 1, leader):
+        three_brokers.move_partition(unique, 0, broker)
+        assert values({place: 1}) == [b"b"]
+    for wait_ms in (0, 60_000):
+        answer = cluster.fetch_ahead({place: 2 if wait_ms else 0}, max_wait_ms=wait_ms)
+        three_brokers.stop_broker(leader)
+        three_brokers.start_broker(leader)
+        if wait_ms:
+            with Cluster(three_brokers.bootstrap_servers) as other:
+                write(other, unique, 0, b"late")
+        assert answer()[0].records
+    answer = cluster.fetch_ahead({place: 0})
+    cluster.close()
+    assert answer()[0].records
+
+
 def test_offsets_by_time(cluster: Cluster, unique: str) -> None:
     cluster.create_topic(unique, partitions=2, configs={"retention.ms": "-1"})
     write(cluster, unique, 0, b"a", b"b", b"c", timestamp=10_000)
