@@ -22,6 +22,10 @@ EVERYWHERE = ("kohort", pytest.param("kafka", marks=(pytest.mark.peers, pytest.m
 LIKE_KOHORT = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "1",
