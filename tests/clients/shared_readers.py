@@ -1,0 +1,145 @@
+"""Members of one group that read, commit and give up: ours and librdkafka's, for tests that count every record."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+from working_consumer import Working
+
+from kohort.client.cluster import Cluster
+from kohort.wire.batches import NewRecord
+
+PARTITIONS = 7
+
+
+class Ours(Working):
+    """As it is; `held` and `values` are what all readers here have."""
+
+    @property
+    def held(self) -> set[int]:
+        return {index for _, index in self.positions}
+
+    @property
+    def leads(self) -> bool:
+        return bool(self._tenure is not None and self._tenure.watched())
+
+
+class Librdkafka:
+    """Commits what it has read before it gives anything up."""
+
+    def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
+        self.held: set[int] = set()
+        self.values: list[bytes] = []
+        self._topic = topic
+        self._stop = threading.Event()
+        base = {"bootstrap.servers": servers, "group.id": group}
+        base |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = confluent_kafka.Consumer({**base, **settings})
+
+    async def run(self) -> None:
+        """Until it is cancelled; then it leaves."""
+        work = asyncio.create_task(asyncio.to_thread(self._work))
+        try:
+            await asyncio.shield(work)
+        finally:
+            self._stop.set()
+            await work
+
+    def _work(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        try:
+            while not self._stop.is_set():
+                for message in self._consumer.consume(100, 0.05):
+                    if not message.error():
+                        self.values.append(message.value())
+                self._commit()
+        finally:
+            self._consumer.close()
+
+    def _commit(self) -> None:
+        try:
+            self._consumer.commit(asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+                raise
+
+    def _assigned(self, _: Any, partitions: Any) -> None:
+        self.held |= {place.partition for place in partitions}
+
+    def _revoked(self, _: Any, partitions: Any) -> None:
+        self._commit()
+        self.held -= {place.partition for place in partitions}
+
+    def _lost(self, _: Any, partitions: Any) -> None:
+        raise AssertionError(f"lost {partitions}")
+
+
+class Records:
+    """A topic, and what has been written to it: numbers."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._servers, self._topic, self.count = servers, topic, 0
+        with Cluster(servers) as cluster:
+            cluster.create_topic(topic, PARTITIONS)
+
+    async def write(self, count: int) -> None:
+        await asyncio.to_thread(self._write, range(self.count, self.count + count))
+        self.count += count
+
+    def _write(self, numbers: range) -> None:
+        with Cluster(self._servers) as cluster:
+            for partition in range(PARTITIONS):
+                values = [NewRecord(None, b"%d" % n, 0) for n in numbers if n % PARTITIONS == partition]
+                cluster.produce(self._topic, partition, values)
+
+    def read_once(self, *readers: Any) -> None:
+        found = Counter(value for reader in readers for value in reader.values)
+        assert (len(found), sum(found.values())) == (self.count, self.count)
+
+
+async def until(condition: Callable[[], Any], what: str, tasks: list[asyncio.Task[None]], seconds: float = 60) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                for task in tasks:
+                    if task.done() and not task.cancelled():
+                        task.result()
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"never: {what}") from None
+
+
+async def share(records: Records, readers: list[Any]) -> None:
+    """They come one after the other, go one after the other, and read meanwhile: every record once in all."""
+    tasks: list[asyncio.Task[None]] = []
+    gone: list[asyncio.Task[None]] = []
+
+    def shared(members: list[Any]) -> Callable[[], bool]:
+        return lambda: all(one.held for one in members) and sum(len(one.held) for one in members) == PARTITIONS
+
+    def read() -> int:
+        return sum(len(reader.values) for reader in readers)
+
+    try:
+        for n, reader in enumerate(readers, 1):
+            tasks.append(asyncio.create_task(reader.run()))
+            await records.write(140)
+            await until(shared(readers[:n]), f"shared by {n}", tasks)
+        await records.write(140)
+        for n in range(1, len(readers)):
+            gone.append(tasks.pop(0))  # the leader, where one of them leads
+            gone[-1].cancel()
+            await asyncio.gather(gone[-1], return_exceptions=True)
+            await records.write(140)
+            await until(shared(readers[n:]), f"taken over from {n}", tasks)
+        await until(lambda: read() >= records.count, "all is read", tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    records.read_once(*readers)

@@ -1,0 +1,122 @@
+"""Two Spark applications and a plain consumer share a group, and one of them is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from sharing_application import start
+
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+PARTITIONS = 6
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+class Plain(threading.Thread):
+    """A consumer of librdkafka that commits what it has read before it reads on."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(daemon=True)
+        self.rows: list[tuple[int, int]] = []
+        self.held = 0
+        self.stop = threading.Event()
+        settings = {"bootstrap.servers": servers, "group.id": "g", "group.protocol": "consumer"}
+        settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        self._consumer = confluent_kafka.Consumer(settings)
+
+    def run(self) -> None:
+        self._consumer.subscribe(["t"])
+        while not self.stop.is_set():
+            message = self._consumer.poll(0.05)
+            self.held = len(self._consumer.assignment())
+            if message is not None and not message.error():
+                self.rows.append((message.partition(), message.offset()))
+                self._consumer.commit(message, asynchronous=False)
+        self._consumer.close()
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    total = 0
+
+    def fill(each: int) -> None:
+        nonlocal total
+        for partition in range(PARTITIONS):
+            cluster.produce("t", partition, [NewRecord(None, b"v", 0)] * each)
+        total += each * PARTITIONS
+
+    def committed() -> int:
+        return sum(entry.offset for entry in cluster.committed("g").values())
+
+    def members() -> list[int]:
+        group = cluster.describe_groups(["g"])["g"]
+        return sorted(sum(map(len, member.assigned.values())) for member in group.members)
+
+    limits = {"group_consumer_min_session_timeout_ms": 100, "group_consumer_min_heartbeat_interval_ms": 100}
+    with KohortServer(**limits) as server, Cluster(server.bootstrap_servers) as cluster:
+        cluster.alter_group_configs(
+            "g", {"consumer.session.timeout.ms": "3000", "consumer.heartbeat.interval.ms": "500"}
+        )
+        cluster.create_topic("t", PARTITIONS)
+        fill(100)
+        servers, own = server.bootstrap_servers, "kafka.session.timeout.ms=3000"
+        script = str(Path(__file__).with_name("sharing_application.py"))
+        command = [sys.executable, script, servers, str(b), own]
+        with subprocess.Popen(command, start_new_session=True) as other:
+            query, plain = start(spark, servers, a, own), Plain(servers)
+            plain.start()
+            try:
+                until(lambda: members() == [2, 2, 2] and plain.held == 2, "two partitions each")
+                fill(100)
+                until(lambda: committed() == total, "all is read, by the three of them")
+                assert plain.rows
+                before = rows(spark, a) + rows(spark, b) + plain.rows
+                assert (len(set(before)), len(before)) == (total, total)  # a clean hand-over, twice: each row once
+                fill(100)
+                os.killpg(other.pid, signal.SIGKILL)
+                until(lambda: committed() == total, "the others go on where it was")
+                assert members() == [3, 3]
+                plain.stop.set()
+                plain.join()
+                until(lambda: members() == [6], "the query has all")
+                query.stop()
+                until(lambda: not members(), "it has left", 2)  # at once: nobody waits for its session's end
+            finally:
+                query.stop()
+                plain.stop.set()
+                if other.poll() is None:
+                    os.killpg(other.pid, signal.SIGKILL)
+        # It comes back to its checkpoint, and repeats what it had begun.
+        start(spark, servers, b, own, trigger={"availableNow": True}).awaitTermination()
+        assert not members()
+        found = Counter(rows(spark, a) + rows(spark, b) + plain.rows)
+        assert len(found) == total
+        assert max(found.values()) <= 2
+        assert sum(found.values()) - total <= 400  # one batch at most, after the dirty end
+
+
+def rows(spark: Any, directory: Path) -> list[tuple[int, int]]:
+    """What the sink's log says is there."""
+    table = spark.read.parquet(str(directory / "rows")).toPandas()
+    return list(zip(table["partition"].tolist(), table["offset"].tolist(), strict=True))
