@@ -114,8 +114,11 @@ async def until(condition: Callable[[], Any], what: str, tasks: list[asyncio.Tas
         raise AssertionError(f"never: {what}") from None
 
 
-async def share(records: Records, readers: list[Any]) -> None:
-    """They come one after the other, go one after the other, and read meanwhile: every record once in all."""
+async def share(records: Records, readers: list[Any], look: Callable[[], None] = lambda: None) -> None:
+    """They come one after the other, go one after the other, and read meanwhile: every record once in all.
+
+    `look` is called when all are there, and after each that went.
+    """
     tasks: list[asyncio.Task[None]] = []
     gone: list[asyncio.Task[None]] = []
 
@@ -131,12 +134,14 @@ async def share(records: Records, readers: list[Any]) -> None:
             await records.write(140)
             await until(shared(readers[:n]), f"shared by {n}", tasks)
         await records.write(140)
+        look()
         for n in range(1, len(readers)):
             gone.append(tasks.pop(0))  # the leader, where one of them leads
             gone[-1].cancel()
             await asyncio.gather(gone[-1], return_exceptions=True)
             await records.write(140)
             await until(shared(readers[n:]), f"taken over from {n}", tasks)
+            look()
         await until(lambda: read() >= records.count, "all is read", tasks)
     finally:
         for task in tasks:

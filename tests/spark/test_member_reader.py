@@ -358,6 +358,24 @@ def test_a_plain_consumer_shares_the_group(run: Any, cluster: Cluster, server: K
     assert read
 
 
+def test_a_query_becomes_a_member(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+    """On the checkpoint of one that was none, with a batch that it did not finish."""
+    cluster.create_topic("t", 2)
+    fill(cluster, 20, 2)
+    cluster.commit("g", {("t", 0): 4, ("t", 1): 4})
+    for name in ("offsets", "commits", "sink"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"t": {"0": 4, "1": 4}}')
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"t": {"0": 7, "1": 4}}')
+    query = Query(tmp_path, options(server))
+    assert sorted(rows(tmp_path)) == [("t", 0, 4), ("t", 0, 5), ("t", 0, 6)]
+    until(lambda: not query.step() and committed(cluster) == 20)
+    query.reader.stop()
+    found = Counter(rows(tmp_path))
+    assert (len(found), sum(found.values())) == (12, 12)
+
+
 # -- misuse
 
 

@@ -50,12 +50,13 @@ from pyspark.sql.streaming.datasource import (
 from kohort.client.consumer_blocking import BlockingGroupConsumer
 from kohort.client.errors import Closed, KafkaError, NotOwned
 from kohort.client.groups import Committed, Committer
+from kohort.client.metadata import TopicPartition
 from kohort.client.subscriber import ConsumerOptions
 from kohort.client.tenure import Partitions
 from kohort.spark import checkpoint
 from kohort.spark.commits import PLANNING_PROCESS, REFUSED, Commits
 from kohort.spark.options import OptionError, Options
-from kohort.spark.plan import Json, Planner, Positions, admit, open_cluster, to_json
+from kohort.spark.plan import BATCH, Json, Planner, Positions, admit, batch_start, from_json, open_cluster, to_json
 from kohort.spark.sharing import Member, Owned, Sharing, member_of, ranges_of, where_to_begin
 from kohort.spark.source import read_task, tasks_of
 from kohort.wire.errors import ErrorCode
@@ -182,13 +183,19 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "asynchronous progress tracking (asyncProgressTrackingEnabled) is not supported: the group's offsets "
                 "could get ahead of the checkpoint"
             )
-        tasks = tasks_of(self._options, ranges_of(end))
+        tasks = tasks_of(self._options, ranges_of(end) if BATCH in end else self._before_it_was_one(start, end))
         if planned and member is not None:
             for task in tasks:
                 task.reader = member.reader
             for task in tasks[:3]:
                 task.reply_to = member.commits.reply_to()
         return tasks
+
+    def _before_it_was_one(self, start: Json, end: Json) -> dict[TopicPartition, tuple[int, int]]:
+        """The ranges of a batch that this query planned when it was no member, and did not finish."""
+        begin, until = batch_start(start, end), from_json(end)
+        begin |= self.planner.beginnings([place for place in until if place not in begin])
+        return {place: (begin[place], offset) for place, offset in until.items()}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self._options, partition)

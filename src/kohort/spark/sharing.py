@@ -127,18 +127,25 @@ def member_of(end: Mapping[str, Any]) -> Member | None:
     return Member(*(said[name] for name in Member._fields)) if said.keys() >= set(Member._fields) else None
 
 
+UNKNOWN = -1
+
+
 def ranges_of(end: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
-    """The ranges of a batch, of whichever process. Of a query that was no member only the ends are known: from 0."""
-    begin = from_json(end.get(START, {}))
-    return {place: (begin.get(place, 0), until) for place, until in from_json(end).items()}
+    """The ranges of a batch, of whichever process; UNKNOWN beginnings where the query was no member then."""
+    begin = from_json(end.get(START, {})) if BATCH in end else {}
+    return {place: (begin.get(place, UNKNOWN), until) for place, until in from_json(end).items()}
 
 
 def where_to_begin(committed: int | None, last: tuple[int, int] | None) -> int | None:
     """Where to begin in a partition that has come: at the group's offset, None where it has none.
 
     `last` is its range in the last batch that this query finished in a former process. If the group still stands where
-    that began, then that process ended before it could commit, and nobody has read on since.
+    that began, then that process ended before it could commit, and nobody has read on since. What a query has read that
+    was no member, it goes on behind: the group only followed it.
     """
-    if last is not None and (committed is None or committed == last[0]):
-        return last[1]
-    return committed
+    if last is None:
+        return committed
+    begin, until = last
+    if begin == UNKNOWN:
+        return max(until, committed or 0)
+    return until if committed is None or committed == begin else committed

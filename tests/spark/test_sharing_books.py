@@ -1,0 +1,78 @@
+"""What a query that shares its group may read and has read, without a group."""
+
+from __future__ import annotations
+
+from kohort.spark.plan import BATCH, START
+from kohort.spark.sharing import Member, Sharing, member_of, ranges_of, where_to_begin
+
+P, Q = ("t", 0), ("t", 1)
+ME = Member("m-1", 3, "consumer")
+
+
+def begun() -> Sharing:
+    sharing = Sharing()
+    sharing.begin(P, 3, 10, 10)
+    sharing.begin(Q, 3, 20, 20)
+    return sharing
+
+
+def test_a_batch_says_what_it_reads_and_who() -> None:
+    sharing = begun()
+    assert sharing.held({P: 3, Q: 3}) == {P: 10, Q: 20}
+    end = sharing.plan({P: 10, Q: 20}, {P: 15, Q: 20}, {}, ME)
+    assert end["t"] == {"0": 15, "1": 20}
+    assert end[START] == {"t": {"0": 10, "1": 20}}
+    assert end[BATCH]["number"] == 1
+    assert ranges_of(end) == {P: (10, 15), Q: (20, 20)}
+    assert member_of(end) == ME
+    assert sharing.busy([P, Q], {P: 3, Q: 3}) == {P}
+    assert sharing.due({P: 3, Q: 3}) == {}
+    sharing.finish()
+    assert sharing.busy([P, Q], {P: 3, Q: 3}) == set()
+    assert sharing.due({P: 3, Q: 3}) == {P: 15}
+    sharing.committed({P: 15})
+    assert sharing.due({P: 3, Q: 3}) == {}
+
+
+def test_the_same_range_again_is_another_batch() -> None:
+    sharing = begun()
+    first = sharing.plan({P: 10}, {P: 15}, {}, ME)
+    sharing.begin(P, 5, 10, 10)  # lost, and back
+    assert sharing.plan({P: 10}, {P: 15}, first, ME) != first
+
+
+def test_what_is_lost_does_not_count_any_more() -> None:
+    sharing = begun()
+    sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)
+    owned = {Q: 3}
+    assert sharing.busy([P, Q], owned) == {Q}
+    sharing.begin(P, 5, 12, 12)  # it comes back, and somebody has read on meanwhile
+    owned = {P: 5, Q: 3}
+    assert sharing.busy([P], owned) == set()
+    sharing.finish()
+    assert sharing.due(owned) == {Q: 25}
+    assert sharing.held(owned) == {P: 12, Q: 25}
+    assert sharing.held({P: 6, Q: 3}) == {Q: 25}  # of another epoch, and not begun yet
+
+
+def test_what_is_to_be_given_up_is_not_planned_again() -> None:
+    sharing = begun()
+    sharing.leaving.add(P)
+    assert sharing.held({P: 3, Q: 3}) == {Q: 20}
+    sharing.give_up([P])
+    sharing.begin(P, 4, 10, 10)
+    assert sharing.held({P: 4, Q: 3}) == {P: 10, Q: 20}
+
+
+def test_where_it_begins() -> None:
+    assert where_to_begin(7, None) == 7
+    assert where_to_begin(None, None) is None
+    assert where_to_begin(10, (10, 15)) == 15  # finished, and the process ended before it could commit
+    assert where_to_begin(None, (10, 15)) == 15
+    assert where_to_begin(12, (10, 15)) == 12  # somebody has read on, or set it so
+    assert where_to_begin(30, (10, 15)) == 30
+    assert where_to_begin(4, (10, 15)) == 4
+    [plain] = ranges_of({"t": {"0": 15}}).values()  # the checkpoint of a query that was no member
+    assert where_to_begin(4, plain) == 15
+    assert where_to_begin(20, plain) == 20
+    assert member_of({"t": {"0": 15}}) is None
