@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from kohort.client.cluster import Cluster
+from kohort.client.errors import TimedOut
 from kohort.client.groups import Committed
 from kohort.client.holders import Holder, holder_of
-from kohort.spark.checkpoint import finished, is_finished, query_and_batch
+from kohort.spark import commits as commits_module
+from kohort.spark.checkpoint import ArrowDirectory, open_checkpoint
+from kohort.spark.checkpoint_files import finished, is_finished, last_finished, query_id
 from kohort.spark.commits import Commits
 from kohort.spark.identity import Tidings, tell
 from kohort.spark.options import parse
-from kohort.spark.plan import Planner
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -46,11 +48,9 @@ def commits(server: KohortServer, cluster: Cluster, tmp_path: Path) -> Iterator[
             "checkpointLocation": f"file:{tmp_path}",
         }
     )
-    planner = Planner(options)
-    made = Commits(options, lambda: planner)
+    made = Commits(options)
     yield made
     made.close()
-    planner.close()
 
 
 def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
@@ -84,11 +84,30 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
     commits.plan(END)
     commits.finish()
     assert "the last finished batch is not committed to the group g" in capsys.readouterr().err
-    assert query_and_batch("nowhere://at/all") == (None, None)
-    assert finished("nowhere://at/all") is None
-    assert finished(tmp_path / "absent") is None
-    with pytest.raises(ValueError):
-        is_finished("nowhere://at/all", END)
+    with pytest.raises(ValueError, match="nowhere"):
+        open_checkpoint("nowhere://at/all")
+    commits.commit({("t", 0): 2})  # the metadata goes without what only the checkpoint knows
+
+
+@pytest.mark.parametrize("kind", ["path", "address", "arrow"])
+def test_a_checkpoint_wherever_it_is(tmp_path: Path, kind: str) -> None:
+    from pyarrow.fs import LocalFileSystem
+
+    address = tmp_path if kind == "path" else f"file://{tmp_path}"
+    place = ArrowDirectory(LocalFileSystem(), str(tmp_path)) if kind == "arrow" else open_checkpoint(address)
+    assert (query_id(place), last_finished(place), finished(place), is_finished(place, END)) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    batch(tmp_path, 9, [{"t": {"0": 2}}], done=True)
+    batch(tmp_path, 10, [END, {"u": {"0": 1}}], done=True)
+    batch(tmp_path, 11, [{"t": {"0": 5}}], done=False)
+    (tmp_path / "commits" / ".10.crc").touch()
+    assert (query_id(place), last_finished(place), finished(place)) == ("0f00", 10, {("t", 0): 3})
+    assert is_finished(place, {"u": {"0": 1}})
+    assert not is_finished(place, {"t": {"0": 5}})
 
 
 def test_somebody_else_in_the_group_is_told(
@@ -104,6 +123,29 @@ def test_somebody_else_in_the_group_is_told(
     cluster.commit("g", {("t", 0): 0})
     commits.commit({("t", 0): 3})
     assert "was set to 0 by a program that does not say who it is" in capsys.readouterr().err
+
+
+def test_a_group_that_does_not_answer_is_asked_less_and_less_often(
+    commits: Commits, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, asked = [0.0], []
+
+    def silent(_: Cluster, group_id: str, __: object) -> dict[Any, Any]:
+        asked.append(now[0])
+        raise TimedOut("no answer")
+
+    monkeypatch.setattr(commits_module.time, "monotonic", lambda: now[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "committed", silent)
+        for second in range(200):
+            now[0] = float(second)
+            commits.commit({("t", 0): 1})
+    assert asked == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+    assert capsys.readouterr().err.count("could not commit to the group g: no answer") == 1
+    now[0] = 243.0
+    monkeypatch.undo()
+    commits.commit({("t", 0): 1})
+    assert cluster.committed("g")["t", 0].offset == 1
 
 
 def test_what_the_group_has_is_not_written_again(commits: Commits, cluster: Cluster) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from kohort.client.sasl import Plain
+from kohort.spark.option_names import OWN, REFUSED, SPARK
 from kohort.spark.options import ByTimestamp, OptionError, for_batch, for_stream, parse
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b"}
@@ -174,3 +176,9 @@ def test_security_in_kafkas_names() -> None:
     assert options.security.sasl == Plain("alice", "hunter2")
     assert "hunter2" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options  # as it goes to the executors
+
+
+def test_the_page_has_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark-source.md").read_text(encoding="utf-8")
+    names = [*SPARK, *OWN, *(f"kafka.{name}" for name in REFUSED)]
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.spark.checkpoint import finished
 from kohort.spark.plan import admit, cut, from_json, to_json
 
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
@@ -73,15 +71,3 @@ def test_small_partitions_are_left_whole_and_large_ones_share_the_other_tasks() 
 def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
     assert to_json({("t", 1): 5, ("t", 0): 3}) == {"t": {"0": 3, "1": 5}}
     assert from_json({"t": {"0": 3, "1": 5}}) == {("t", 0): 3, ("t", 1): 5}
-
-
-def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
-    assert finished(tmp_path) is None
-    for batch, offset in ((0, 5), (1, 9), (2, 12)):
-        (tmp_path / "offsets").mkdir(exist_ok=True)
-        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{offset}}}}}')
-    (tmp_path / "commits").mkdir()
-    for batch in (0, 1):
-        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
-    (tmp_path / "commits" / ".1.crc").write_text("")
-    assert finished(tmp_path) == {("t", 0): 9}

@@ -101,6 +101,8 @@ def test_large_partitions_are_split_and_unknown_topics_named(
     frame = source(spark, server, subscribe="t", minPartitions="4")
     assert frame.rdd.getNumPartitions() == 4
     assert frame.select("offset").distinct().count() == 1_000
+    cluster.create_topic("empty", 1)
+    assert source(spark, server, subscribe="empty").count() == 0
     with pytest.raises(Exception, match="no such topic: absent"):
         source(spark, server, subscribe="absent").count()
 

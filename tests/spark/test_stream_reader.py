@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.spark import commits, source
-from kohort.spark.options import OptionError, parse
+from kohort.spark.options import OptionError, for_batch, parse
 from kohort.spark.plan import START, DataLoss
-from kohort.spark.source import KohortStreamReader
+from kohort.spark.source import KohortReader, KohortStreamReader
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -159,7 +160,7 @@ def test_a_commit_that_is_not_allowed_stops_the_query(
     def refuse(*_: object) -> None:
         raise server_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "OffsetCommit")
 
-    monkeypatch.setattr(reader.planner, "commit", refuse)
+    monkeypatch.setattr(Cluster, "commit", refuse)
     with pytest.raises(ServerError, match="GROUP_AUTHORIZATION_FAILED"):
         reader.commit({"t": {"0": 0}})
 
@@ -274,6 +275,18 @@ def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
         readers(startingOffsetsByTimestamp='{"t":{"0":2001}}').initialOffset()
 
 
+def test_a_batch_read_the_wrong_way_round_is_refused(cluster: Cluster, server: KohortServer) -> None:
+    cluster.create_topic("t", 1)
+    for n in range(4):
+        cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "startingTimestamp": "3000"}
+    assert ranges(KohortReader(for_batch(given)).partitions()) == [(0, 3, 4)]
+    with pytest.raises(OptionError, match="t-0 would be read from offset 3 back to 1"):
+        KohortReader(for_batch(given | {"endingTimestamp": "1000"})).partitions()
+    with pytest.raises(OptionError, match=r"assign names t-1; t has 1 partitions"):
+        KohortReader(for_batch({**given, "subscribe": "", "assign": '{"t":[0,1]}'})).partitions()
+
+
 def test_where_the_group_says_nothing_the_option_does(readers: Any, cluster: Cluster) -> None:
     cluster.create_topic("t", 2)
     fill(cluster, 4)
@@ -359,3 +372,60 @@ def test_a_cluster_that_cannot_be_reached_is_told_and_not_waited_for_long(reader
     reader = readers(kafka_bootstrap_servers=address, kafka_default_api_timeout_ms="300")
     with pytest.raises(KafkaError, match=f"cannot reach the cluster: {address}: connection refused"):
         reader.initialOffset()
+
+
+def test_a_broker_that_is_gone_for_a_while_is_waited_for(
+    readers: Any, cluster: Cluster, server: KohortServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a task, in planning, and in a commit."""
+    cluster.create_topic("t", 1)
+    for _ in range(3):
+        cluster.produce("t", 0, [NewRecord(b"k", b"v" * 100, 0)] * 30)
+    one_batch = "1024"  # bytes; a whole record batch comes all the same
+    reader = readers(group_id="g", startingOffsets="earliest", kafka_max_partition_fetch_bytes=one_batch)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    (task,) = reader.partitions(start, end)
+    fetch, positions = Cluster.fetch, []
+    returns: list[threading.Timer] = []
+
+    def lose_the_broker() -> None:
+        server.kill()
+        returns.append(threading.Timer(0.3, server.start))
+        returns[-1].start()
+
+    def fetch_and_lose(cluster: Cluster, wanted: dict[Any, int], **limits: Any) -> Any:
+        if wanted["t", 0] and not returns:
+            lose_the_broker()
+        positions.append(wanted["t", 0])
+        return fetch(cluster, wanted, **limits)
+
+    monkeypatch.setattr(Cluster, "fetch", fetch_and_lose)
+    assert sum(batch.num_rows for batch in reader.read(task)) == 90
+    assert positions[:2] == [0, 30]
+    returns[-1].join()
+    lose_the_broker()
+    assert reader.latestOffset(end, ALL) is end
+    returns[-1].join()
+    assert committed(cluster) == {0: 90}
+
+
+def test_retention_under_a_query(readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Records deleted between planning a batch and reading it."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    cluster.create_topic("t", 1)
+    for _ in range(4):
+        fill(cluster, 5)
+    careful, careless = readers(startingOffsets="earliest"), readers(startingOffsets="earliest", failOnDataLoss="false")
+    start = careful.initialOffset()
+    end = careful.latestOffset(start, ALL)
+    admin = AdminClient({"bootstrap.servers": ",".join(node.address for node in cluster.nodes().values())})
+    next(iter(admin.delete_records([TopicPartition("t", 0, 12)]).values())).result(10)
+    (task,) = careful.partitions(start, end)
+    with pytest.raises(DataLoss, match="t-0: offset 0 is not in the log, which holds 12 to 20"):
+        list(careful.read(task))
+    offsets = [offset for batch in careless.read(task) for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(12, 20))
+    assert "data loss: t-0: offset 0 is not in the log" in capsys.readouterr().err

@@ -78,6 +78,8 @@ class ClusterView:
         known = self.topics.get(topic)
         if known is None:
             return None
+        if 0 <= index < len(known.partitions) and known.partitions[index].index == index:
+            return known.partitions[index]
         return next((partition for partition in known.partitions if partition.index == index), None)
 
     def update(self, answer: MetadataResponse, *, all_topics: bool, now: float) -> None:

@@ -1,86 +1,69 @@
-"""What a streaming query's checkpoint says it has finished.
-
-A checkpoint directory holds `offsets/N` for every batch that was planned (a version line, a line of metadata, then a
-line of JSON a source), `commits/N` for every batch that was finished, and `metadata` with the query's id. Only a
-finished batch may be committed to a group. Source: Spark's OffsetSeqLog, CommitLog and StreamMetadata.
+"""A streaming query's checkpoint without a JVM, as the source's planning process has to read it.
 
 The place is a path or an address; addresses other than `file:` are read through Arrow's file systems (s3, gs, abfs,
-hdfs), where Arrow knows them.
+hdfs), where Arrow knows them. `kohort.spark.checkpoint_files` says what the files mean.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kohort.spark.plan import Positions, from_json
+from kohort.spark.checkpoint_files import Directory
 
 
-def finished(checkpoint: str | Path) -> Positions | None:
-    """The end of the last finished batch of a query with one source.
+def open_checkpoint(address: str | Path) -> Directory:
+    """The directory at an address. Raises OSError, ValueError where Arrow has no such file system."""
+    local = _local(address)
+    if local is not None:
+        return LocalDirectory(local)
+    from pyarrow.fs import FileSystem
 
-    None if there is none, or if the checkpoint is not in a local file system.
-    """
-    if _local(checkpoint) is None:
-        return None
-    directory = _Directory(checkpoint)
-    last = directory.last("commits")
-    lines = directory.lines(f"offsets/{last}") if last is not None else None
-    return from_json(json.loads(lines[2])) if lines is not None else None
+    return ArrowDirectory(*FileSystem.from_uri(str(address)))
 
 
-def is_finished(checkpoint: str | Path, end: Mapping[str, Any]) -> bool:
-    """Whether the last finished batch ends here, for one of the query's sources. Raises OSError, ValueError."""
-    directory = _Directory(checkpoint)
-    last = directory.last("commits")
-    lines = directory.lines(f"offsets/{last}") if last is not None else None
-    return any(line.startswith("{") and json.loads(line) == end for line in (lines or [])[2:])
+class LocalDirectory:
+    """On a file system of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __truediv__(self, name: str) -> LocalDirectory:
+        return LocalDirectory(self._path / name)
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self._path.iterdir()] if self._path.is_dir() else []
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def read_text(self) -> str:
+        return self._path.read_text(encoding="utf-8")
 
 
-def query_and_batch(checkpoint: str | Path) -> tuple[str | None, int | None]:
-    """The query's id and its last finished batch, as far as the checkpoint can be read."""
-    try:
-        directory = _Directory(checkpoint)
-        lines = directory.lines("metadata")
-        return (json.loads(lines[0])["id"] if lines else None), directory.last("commits")
-    except (OSError, ValueError, KeyError):
-        return None, None
+class ArrowDirectory:
+    """On a file system of Arrow's."""
 
+    def __init__(self, files: Any, path: str) -> None:
+        self._files = files
+        self._path = path
 
-class _Directory:
-    """A directory on a file system that Arrow knows. Raises OSError, ValueError where it knows none."""
+    def __truediv__(self, name: str) -> ArrowDirectory:
+        return ArrowDirectory(self._files, f"{self._path.rstrip('/')}/{name}")
 
-    def __init__(self, checkpoint: str | Path) -> None:
-        self._path = _local(checkpoint)
-        self._files: Any = None
-        if self._path is None:
-            from pyarrow.fs import FileSystem
+    def names(self) -> list[str]:
+        from pyarrow.fs import FileSelector
 
-            self._files, self._address = FileSystem.from_uri(str(checkpoint))
+        return [found.base_name for found in self._files.get_file_info(FileSelector(self._path, allow_not_found=True))]
 
-    def last(self, name: str) -> int | None:
-        """The largest number that is a file's name in a directory."""
-        if self._path is not None:
-            directory = self._path / name
-            names = [entry.name for entry in directory.iterdir()] if directory.is_dir() else []
-        else:
-            from pyarrow.fs import FileSelector
+    def exists(self) -> bool:
+        from pyarrow.fs import FileType
 
-            selector = FileSelector(f"{self._address}/{name}", allow_not_found=True)
-            names = [entry.base_name for entry in self._files.get_file_info(selector)]
-        return max((int(number) for number in names if number.isdigit()), default=None)
+        return bool(self._files.get_file_info(self._path).type != FileType.NotFound)
 
-    def lines(self, name: str) -> list[str] | None:
-        """A file's lines; None where there is none."""
-        try:
-            if self._path is not None:
-                return (self._path / name).read_text(encoding="utf-8").splitlines()
-            with self._files.open_input_stream(f"{self._address}/{name}") as stream:
-                return str(stream.readall(), "utf-8").splitlines()
-        except FileNotFoundError:
-            return None
+    def read_text(self) -> str:
+        with self._files.open_input_stream(self._path) as stream:
+            return str(stream.readall(), "utf-8")
 
 
 def _local(place: str | Path) -> Path | None:

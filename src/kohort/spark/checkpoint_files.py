@@ -1,13 +1,18 @@
-"""What a checkpoint says, read on the driver through Spark's own file systems.
+"""What a streaming query's checkpoint says.
 
-The files are those of `kohort.spark.checkpoint`, which the source's planning process reads without a JVM. Here the
-directory may be in any file system that Spark reaches: `kohort.spark.places.Place` is a Directory.
+A checkpoint directory holds `offsets/N` for every batch that was planned (a version line, a line of metadata, then a
+line of JSON a source), `commits/N` for every batch that was finished, and `metadata` with the query's id. Only a
+finished batch may be committed to a group. Source: Spark's OffsetSeqLog, CommitLog and StreamMetadata.
+
+On the driver it is read through Spark's own file systems (`kohort.spark.places.Place` is a Directory), in the source's
+planning process without a JVM (`kohort.spark.checkpoint`).
 """
 
 from __future__ import annotations
 
 import json
-from typing import Protocol, Self
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 from kohort.spark.plan import Positions, from_json
 
@@ -38,6 +43,15 @@ def finished(checkpoint: Directory) -> Positions | None:
         return None
     lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
     return from_json(json.loads(lines[2]))
+
+
+def is_finished(checkpoint: Directory, end: Mapping[str, Any]) -> bool:
+    """Whether the last finished batch ends here, for one of the query's sources. Raises OSError, ValueError."""
+    last = last_finished(checkpoint)
+    if last is None:
+        return False
+    lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+    return any(line.startswith("{") and json.loads(line) == end for line in lines[2:])
 
 
 def last_finished(checkpoint: Directory) -> int | None:

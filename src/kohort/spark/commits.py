@@ -17,23 +17,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.groups import Committed
 from kohort.client.holders import Holder, holder_of
 from kohort.client.metadata import TopicPartition
-from kohort.spark import checkpoint
+from kohort.spark.checkpoint import open_checkpoint
+from kohort.spark.checkpoint_files import is_finished, last_finished, query_id
 from kohort.spark.identity import ReplyTo, Tidings
 from kohort.spark.options import Options
-from kohort.spark.plan import Json, Planner, Positions, from_json, open_cluster
+from kohort.spark.plan import Json, Positions, from_json, open_cluster
 from kohort.wire.errors import ErrorCode
 
+COMMIT_MS = 10_000
+"""How long a commit may hold up the planning of the next batch."""
 COMMIT_RETRY_S = 1.0
+COMMIT_RETRY_MAX_S = 60.0
+"""How long nothing is committed after a failure, and after many."""
 LAST_COMMIT_MS = 5_000
 """How long the last commit may take: Spark does not wait for it, but the machine may be going down."""
 
@@ -54,12 +57,14 @@ REFUSED = frozenset(
 
 
 class Commits:
-    """What one planning process commits to its group. `planner` is asked for when there is something to commit."""
+    """What one planning process commits to its group, over a connection of its own: its time-outs are shorter."""
 
-    def __init__(self, options: Options, planner: Callable[[], Planner]) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._planner = planner
+        self._cluster: Cluster | None = None
         self._committed: Positions = {}
+        self._failures = 0
+        """How many commits have failed since the last that did not."""
         self._again_at = 0.0
         self._warned: set[str] = set()
         self._planned: Json | None = None
@@ -85,18 +90,19 @@ class Commits:
         changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
         if not changed:
             return
-        planner = self._planner()
+        if self._cluster is None:
+            self._cluster = _open(self._options, COMMIT_MS)
         try:
-            there = planner.committed(changed)
-            self._look_around(there)
-            if any(place not in there or there[place].offset != offset for place, offset in changed.items()):
-                planner.commit(changed, self.holder().metadata())
+            self._look_around(_commit(self._cluster, self._options.group_id, changed, self.holder()))
         except KafkaError as error:
             if error.code in REFUSED:
                 raise
-            self._again_at = time.monotonic() + COMMIT_RETRY_S
+            self._failures += 1
+            pause_s = min(COMMIT_RETRY_S * 2 ** (self._failures - 1), COMMIT_RETRY_MAX_S)
+            self._again_at = time.monotonic() + pause_s
             self._warn(f"could not commit to the group {self._options.group_id}: {error}{_advice(error)}")
             return
+        self._failures = 0
         self._committed.update(changed)
 
     def finish(self) -> None:
@@ -105,13 +111,11 @@ class Commits:
         if self._options.group_id is None or place is None or end is None:
             return
         try:
-            if not checkpoint.is_finished(place, end):
+            if not is_finished(open_checkpoint(place), end):
                 return
-            positions = from_json(end)
-            limited = replace(self._options, api_timeout_ms=LAST_COMMIT_MS, request_timeout_ms=LAST_COMMIT_MS)
-            # A connection of its own: a signal may have come in the middle of an answer on the planner's.
-            with open_cluster(limited) as cluster:
-                _commit(cluster, self._options.group_id, positions, self.holder())
+            # Another connection: a signal may have come in the middle of an answer on the first.
+            with _open(self._options, LAST_COMMIT_MS) as cluster:
+                _commit(cluster, self._options.group_id, from_json(end), self.holder())
         except (KafkaError, OSError, ValueError) as error:
             self._warn(f"the last finished batch is not committed to the group {self._options.group_id}: {error}")
         else:
@@ -140,12 +144,14 @@ class Commits:
     def close(self) -> None:
         if self._tidings is not None:
             self._tidings.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def holder(self) -> Holder:
         """Who commits: what the tasks have told, what the checkpoint says, and where this is."""
         told = (self._tidings.hear() if self._tidings is not None else None) or Holder()
         if self._options.checkpoint is not None:
-            query, batch = checkpoint.query_and_batch(self._options.checkpoint)
+            query, batch = _query_and_batch(self._options.checkpoint)
             told = replace(told, query=query or told.query, batch=told.batch if batch is None else batch)
         return replace(told, host=socket.gethostname(), process=os.getpid())
 
@@ -155,6 +161,8 @@ class Commits:
             mine = self._committed.get((topic, partition))
             if mine is not None and mine != entry.offset:
                 other = holder_of(entry.metadata)
+                if other is not None and other.same_run(self.holder()):
+                    return  # another source of this query
                 who = f"by {other}" if other is not None else "by a program that does not say who it is"
                 self._warn(
                     f"somebody else commits to the group {self._options.group_id}: {topic}-{partition} was set to "
@@ -168,15 +176,27 @@ class Commits:
             print(f"kohort: {what}", file=sys.stderr, flush=True)
 
 
-def _commit(cluster: Cluster, group_id: str, positions: Positions, holder: Holder) -> None:
+def _open(options: Options, timeout_ms: int) -> Cluster:
+    limited = min(timeout_ms, options.api_timeout_ms)
+    return open_cluster(replace(options, api_timeout_ms=limited, request_timeout_ms=limited))
+
+
+def _commit(cluster: Cluster, group_id: str, positions: Positions, holder: Holder) -> dict[TopicPartition, Committed]:
+    """Commit what the group does not have already. Returns what it had. Raises KafkaError."""
     there = cluster.committed(group_id, positions)
-    behind: dict[TopicPartition, Any] = {
-        place: Committed(offset, -1, holder.metadata())
-        for place, offset in positions.items()
-        if place not in there or there[place].offset != offset
-    }
-    if behind:
-        cluster.commit(group_id, behind)
+    if any(place not in there or there[place].offset != offset for place, offset in positions.items()):
+        metadata = holder.metadata()
+        cluster.commit(group_id, {place: Committed(offset, -1, metadata) for place, offset in positions.items()})
+    return there
+
+
+def _query_and_batch(place: str) -> tuple[str | None, int | None]:
+    """The query's id and its last finished batch, as far as its checkpoint can be read."""
+    try:
+        directory = open_checkpoint(place)
+        return query_id(directory), last_finished(directory)
+    except (OSError, ValueError, KeyError):
+        return None, None
 
 
 def _advice(error: KafkaError) -> str:

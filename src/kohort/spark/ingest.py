@@ -162,6 +162,8 @@ def ingest(
         batches = _Batches(where, make_sink, kept, headers)
         batches.recover()
         compacting.recover()
+        if group_id:
+            source.setdefault("checkpointLocation", str(where))  # so that a stop is committed by the source, too
         frame = spark.readStream.format("kohort").options(**source).load()
         writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", str(where))
         once = {"availableNow": True} if available_now else {"processingTime": f"{interval_s} seconds"}

@@ -53,7 +53,8 @@ from kohort.client.groups import Committed, Committer
 from kohort.client.metadata import TopicPartition
 from kohort.client.subscriber import ConsumerOptions
 from kohort.client.tenure import Partitions
-from kohort.spark import checkpoint
+from kohort.spark.checkpoint import open_checkpoint
+from kohort.spark.checkpoint_files import is_finished
 from kohort.spark.commits import PLANNING_PROCESS, REFUSED, Commits
 from kohort.spark.options import OptionError, Options
 from kohort.spark.plan import BATCH, Json, Planner, Positions, admit, batch_start, from_json, open_cluster, to_json
@@ -242,7 +243,7 @@ class SparkMember(BlockingGroupConsumer):
         self._stirred = threading.Event()
         self._ending = False
         self._again_at = 0.0
-        self.commits = Commits(options, lambda: Planner(options))
+        self.commits = Commits(options)
         self.settle_s = options.member.rebalance_timeout_ms / 1000
 
     @property
@@ -392,7 +393,7 @@ class SparkMember(BlockingGroupConsumer):
         if place is None or batch is None:
             return
         with contextlib.suppress(OSError, ValueError):
-            if checkpoint.is_finished(place, batch.end):
+            if is_finished(open_checkpoint(place), batch.end):
                 self._done = batch.end
                 sharing.finish()
 

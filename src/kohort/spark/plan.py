@@ -237,11 +237,6 @@ class Planner:
         """What the group has committed."""
         return self._cluster.committed(self.options.group_id or "", partitions)
 
-    def commit(self, positions: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Commit to the group. Raises KafkaError."""
-        offsets = {place: Committed(offset, -1, metadata) for place, offset in positions.items()}
-        self._cluster.commit(self.options.group_id or "", offsets)
-
     def lost(self, what: str) -> None:
         """Data is gone: an error, or with failOnDataLoss=false a warning."""
         lost(self.options, what)

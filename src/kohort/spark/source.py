@@ -110,10 +110,11 @@ class RangePartition(InputPartition):
         """In whose name to fetch."""
 
 
-def read_task(options: Options, task: InputPartition) -> Iterator[Any]:
+def read_task(options: Options, task: InputPartition | None) -> Iterator[Any]:
     from kohort.spark.read import Range, read_range  # pyarrow: in the workers only
 
-    assert isinstance(task, RangePartition)
+    if not isinstance(task, RangePartition):
+        return iter(())  # a batch read without tasks: Spark asks once all the same
     context = TaskContext.get()
     if task.reply_to is not None and context is not None:
         tell(task.reply_to, context.getLocalProperty)
@@ -147,6 +148,12 @@ class KohortReader(DataSourceReader):
         try:
             start = planner.starting("earliest")
             end = planner.ending(list(start))
+            for (topic, index), offset in end.items():
+                if offset < start[topic, index]:
+                    raise OptionError(
+                        f"{topic}-{index} would be read from offset {start[topic, index]} back to {offset}: what the "
+                        "options say of its start and its end is the wrong way round"
+                    )
             return list(_tasks(self._options, start, end))
         finally:
             planner.close()
@@ -161,7 +168,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._planner: Planner | None = None
-        self._commits = Commits(options, lambda: self.planner)
+        self._commits = Commits(options)
         self._initial: Positions | None = None
         self._target: Positions | None = None
         """Where an availableNow run ends: fixed when it begins."""
