@@ -50,6 +50,7 @@ from pyspark.sql.streaming.datasource import (
 from kohort.client.consumer_blocking import BlockingGroupConsumer
 from kohort.client.errors import Closed, KafkaError, NotOwned
 from kohort.client.groups import Committed, Committer
+from kohort.client.leaders import GroupMember
 from kohort.client.metadata import TopicPartition
 from kohort.client.subscriber import ConsumerOptions
 from kohort.client.tenure import Partitions
@@ -187,10 +188,18 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = tasks_of(self._options, ranges_of(end) if BATCH in end else self._before_it_was_one(start, end))
         if planned and member is not None:
             for task in tasks:
-                task.reader = member.reader
+                task.reader = self._reader(end)
             for task in tasks[:3]:
                 task.reply_to = member.commits.reply_to()
         return tasks
+
+    def _reader(self, end: Json) -> GroupMember | None:
+        """In whose name a batch is fetched: at the epoch of its planning. What was lost since is refused, even if it
+        has come back: somebody else has had it meanwhile."""
+        reader = member_of(end)
+        if reader is None or reader.protocol != "consumer":
+            return None
+        return GroupMember(self._options.group_id or "", reader.member, reader.epoch)
 
     def _before_it_was_one(self, start: Json, end: Json) -> dict[TopicPartition, tuple[int, int]]:
         """The ranges of a batch that this query planned when it was no member, and did not finish."""
