@@ -233,10 +233,11 @@ def test_a_token(ask: Ask, tmp_path: Path) -> None:
 def test_a_mechanism_that_is_not_offered(ask: Ask, tmp_path: Path) -> None:
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **ALICES}
     with broker(tmp_path, None, SaslBroker(offered=("SCRAM-SHA-256", "OAUTHBEARER"))) as running:
-        with pytest.raises(AuthenticationFailed, match="broker offers SCRAM-SHA-256, OAUTHBEARER") as refused:
+        with pytest.raises(AuthenticationFailed) as refused:
             ask(running, properties)
-        assert refused.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert not running.seen(SaslAuthenticateRequest)  # the password has not been sent
+        assert refused.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert "broker offers SCRAM-SHA-256, OAUTHBEARER" in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -292,6 +293,7 @@ def test_a_broker_that_does_not_answer_in_the_handshake(ask: Ask, tmp_path: Path
 # -- for a limited time (KIP-368)
 
 LIFETIME_MS = 250
+PATIENCE_S = 10
 LIMITED = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", **ALICES}
 
 
@@ -299,7 +301,7 @@ def test_a_blocking_connection_authenticates_again_in_time(tmp_path: Path) -> No
     sasl = SaslBroker(users={"alice": PASSWORD}, lifetime_ms=LIFETIME_MS)
     with broker(tmp_path, None, sasl) as running:
         connection = Connection(running.host, running.port, security=Security.of(LIMITED))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while sasl.let_in < 3:
             connection.request(ListGroupsRequest(), ListGroupsResponse)
             assert time.monotonic() < deadline
@@ -326,8 +328,10 @@ def test_an_asyncio_connection_authenticates_again_in_time(tmp_path: Path) -> No
 
     async def story(running: ScriptedBroker) -> None:
         connection = await AsyncConnection.open(running.host, running.port, security=Security.of(LIMITED))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(2 * PATIENCE_S):
+            deadline = time.monotonic() + PATIENCE_S
             while sasl.let_in < 3:
+                assert time.monotonic() < deadline
                 answers = [connection.ask(ListGroupsRequest(), ListGroupsResponse) for _ in range(3)]
                 assert connection.unanswered == ("ListGroups",) * 3 or "SaslHandshake" in connection.unanswered
                 assert await asyncio.gather(*answers) == [GROUPS] * 3

@@ -174,6 +174,7 @@ def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
         ({"security.protocol": "SSL", "ssl.cipher.suite": "x"}, "client knows: ssl.cipher.suite"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/no/ca.pem"}, "ssl.ca.location: cannot read /no/ca.pem"),
         ({"security.protocol": "SSL", "ssl.keystore.key": "x"}, "certificate.chain is missing"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": ""}, "ssl.truststore.certificates: no certif"),
         ({"security.protocol": "SSL", "ssl.truststore.certificates": "x"}, "ssl.truststore.certificates: no certif"),
         ({"security.protocol": "SSL", "ssl.ca.location": "a", "ssl.truststore.location": "b"}, "set and differ"),
         ({"security.protocol": "SSL", "ssl.ca.location": "a", "ssl.ca.pem": "b"}, "one of them is enough"),

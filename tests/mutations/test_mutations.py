@@ -12,6 +12,7 @@ from consumer_bugs import CONSUMER_BUGS
 from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
 from planting import Bug, run
+from security_bugs import SECURITY_BUGS
 
 REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
 OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
@@ -484,7 +485,7 @@ BUGS = (
 )
 
 
-ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS, *LIBRARY_BUGS)
+ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS, *LIBRARY_BUGS, *SECURITY_BUGS)
 
 
 @pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])

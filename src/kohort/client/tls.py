@@ -27,6 +27,9 @@ OTHER_HOST = {62, 64}
 UNKNOWN_ISSUER = {2, 18, 19, 20, 21}
 """OpenSSL's numbers of what is wrong with a certificate (X509_V_ERR_…)."""
 
+NO_CERTIFICATE = "none"
+"""Handed to OpenSSL for an empty text, of which Python complains otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -139,11 +142,12 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
         return
     try:
         if tls.trust_pem is not None:
-            context.load_verify_locations(cadata=tls.trust_pem)
+            context.load_verify_locations(cadata=tls.trust_pem or NO_CERTIFICATE)
         elif tls.trust is not None and os.path.isdir(tls.trust):
             context.load_verify_locations(capath=tls.trust)
         elif tls.trust is not None:
-            context.load_verify_locations(cadata=pem_of(tls.trust, tls.trust_password, tls.trust_name))
+            pem = pem_of(tls.trust, tls.trust_password, tls.trust_name)
+            context.load_verify_locations(cadata=pem or NO_CERTIFICATE)
     except (ssl.SSLError, OSError) as error:
         raise ValueError(f"{tls.trust_name}: no certificates could be read: {_short(error)}") from None
 
