@@ -76,6 +76,22 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
     assert cluster.committed("g")["t", 0].offset == 1
 
 
+def test_a_stop_without_a_checkpoint_says_what_is_left(
+    server: KohortServer, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("t", 1)
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "group.id": "g"}
+    commits = Commits(parse(given))
+    commits.plan({"t": {"0": 0}})
+    commits.commit({("t", 0): 0})
+    commits.finish()
+    assert capsys.readouterr().err == ""
+    commits.plan(END)
+    commits.finish()
+    assert "the last batch is not committed to the group g" in capsys.readouterr().err
+    commits.close()
+
+
 def test_a_checkpoint_that_cannot_be_read_is_a_warning(
     commits: Commits, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,7 +108,14 @@ class Commits:
     def finish(self) -> None:
         """Commit the newest batch if the checkpoint says that it is finished. Needs the option checkpointLocation."""
         place, end = self._options.checkpoint, self._planned
-        if self._options.group_id is None or place is None or end is None:
+        if self._options.group_id is None or end is None or from_json(end).items() <= self._committed.items():
+            return
+        if place is None:
+            self._warn(
+                f"stopped; the last batch is not committed to the group {self._options.group_id}, since only the "
+                "checkpoint knows whether it is finished. The next start commits it; with the writer's "
+                "checkpointLocation as an option of the source, the stop does"
+            )
             return
         try:
             if not is_finished(open_checkpoint(place), end):
@@ -125,7 +132,7 @@ class Commits:
         """From now on SIGTERM, by which Spark ends a planning process, finishes first. Nowhere else: a no-op."""
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         if (
-            self._options.checkpoint is None
+            self._options.group_id is None
             or spec is None
             or spec.name != PLANNING_PROCESS
             or threading.current_thread() is not threading.main_thread()
@@ -134,6 +141,7 @@ class Commits:
 
         def ended(number: int, frame: FrameType | None) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Spark sends it twice
+            signal.alarm(3 * LAST_COMMIT_MS // 1000)  # a file system that does not answer ends the process
             try:
                 self.finish()
             finally:
