@@ -86,7 +86,7 @@ class Feed:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.1):
             for _ in range(20):
                 self._producer.produce("t", b"%d" % self.produced, b"key-%d" % self.produced)
                 self.produced += 1
@@ -155,7 +155,7 @@ def test_nothing_is_lost_or_doubled_when_executors_server_and_driver_are_killed(
         with Cluster(address) as cluster:
             cluster.create_topic("t", 2)
         feed = Feed(address)
-        driver = spark_cluster.submit(INGEST, *arguments, "--continuous", "0.5", "--max-offsets-per-trigger", "2000")
+        driver = spark_cluster.submit(INGEST, *arguments, "--continuous", "0.5")
         ingest.goes_on("the start")
         kill(some(spark_cluster.executors)[0])
         ingest.goes_on("an executor's end")

@@ -14,8 +14,7 @@ the session that spark-submit made and with places that all executors see:
     spark = SparkSession.builder.getOrCreate()
     ingest(spark, bootstrap_servers="kafka:9092", topics=["orders"], output="s3a://lake/orders", group_id="lake")
 
-    $ venv-pack -o env.tar.gz          # or conda-pack: kohort and what it needs, for the executors' machines
-    $ spark-submit --archives env.tar.gz#env --conf spark.pyspark.python=env/bin/python job.py
+docs/spark-clusters.md tells how kohort comes to the executors.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ from kohort.spark.lake import Written
 from kohort.spark.options import security_of
 from kohort.spark.places import Place
 from kohort.spark.sample import sample
+from kohort.spark.session import register
 from kohort.spark.shape import JsonSettings, JsonShape, RawShape, Typing
 from kohort.spark.tables import Sink, TableFormat, check_format, parquet_places, sink
 
@@ -148,6 +148,7 @@ def ingest(
     }
     began = time.monotonic()
     try:
+        register(spark)
         check_format(spark, table_format)
         where = _checkpoint(spark, checkpoint, output, table_format)
         kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))

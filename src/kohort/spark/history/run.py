@@ -42,6 +42,7 @@ from kohort.spark.history.findings import Finding, findings_table
 from kohort.spark.history.incidents import Limits
 from kohort.spark.history.store import Store, by_partition, filesystem, read_records
 from kohort.spark.options import security_of
+from kohort.spark.session import register
 
 INTERVALS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600)
 MOST_INTERVALS = 120
@@ -172,6 +173,7 @@ def _open(bootstrap_servers: str, options: Mapping[str, str]) -> Cluster:
 
 def _read_live(spark: Any, store: Store, source: Mapping[str, str], isolation: str) -> None:
     """What the log has gained since the last run, to records/live. Raises HistoryFailed."""
+    register(spark)
     rows = (
         spark.readStream.format("kohort")
         .options(
