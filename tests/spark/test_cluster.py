@@ -16,7 +16,6 @@ from standalone_cluster import StandaloneCluster, kill, wait_until
 
 from kohort.cli.jobs import pipeline
 from kohort.client.cluster import Cluster
-from kohort.spark.checkpoint import finished
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -108,6 +107,15 @@ def crash_server(tmp_path: Path) -> Iterator[CrashServer]:
         server.kill()
 
 
+def finished(checkpoint: Path) -> dict[tuple[str, int], int]:
+    """Where the last finished batch ends, by Spark's own files: commits/N, and the third line of offsets/N."""
+    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
+    if not done:
+        return {}
+    ends = json.loads((checkpoint / "offsets" / str(max(done))).read_text().splitlines()[2])
+    return {("t", int(partition)): offset for partition, offset in ends["t"].items()}
+
+
 class Ingest:
     """What a test sees of a running ingest: the group and the checkpoint, never the one ahead of the other."""
 
@@ -117,7 +125,7 @@ class Ingest:
 
     def committed(self) -> dict[tuple[str, int], int]:
         committed = {place: entry.offset for place, entry in self._cluster.committed("lake").items()}
-        reached = finished(self._lake / "_checkpoint") or {}
+        reached = finished(self._lake / "_checkpoint")
         ahead = {place: offset for place, offset in committed.items() if offset > reached.get(place, 0)}
         assert not ahead, f"the group is ahead of the checkpoint {reached}: {ahead}"
         return committed
