@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from recording_coordinator import Recording
 from working_consumer import Working, until
 
 from kohort.client import BlockingGroupConsumer, Closed, GroupConsumer, Misuse, NotOwned, ServerError
@@ -394,3 +395,41 @@ def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
     with pytest.raises(Closed):
         a.committed()
     a.close()
+
+
+def test_misuse_in_threads_is_told(servers_of_kohort: str, topic: str) -> None:
+    class Closing(Threaded):
+        seen: BaseException | None = None
+
+        def on_assigned(self, partitions: Partitions) -> None:
+            try:
+                self.close()
+            except Misuse as error:
+                self.seen = error
+            super().on_assigned(partitions)
+
+    class Awaiting(BlockingGroupConsumer):
+        async def on_assigned(self, partitions: Partitions) -> None:  # type: ignore[override]
+            pass
+
+    with Closing(servers_of_kohort, topic) as closing:
+        closing.subscribe(topic)
+        closing.until(6)
+        assert "close was called inside a callback" in str(closing.seen)
+    with Awaiting(servers_of_kohort, topic) as awaiting:
+        awaiting.subscribe(topic)
+        with pytest.raises(Misuse, match="on_assigned is a coroutine function: those are for GroupConsumer"):
+            asyncio.run(until(lambda: awaiting.failure is not None)) or awaiting.committed()
+
+
+def test_a_group_of_another_kind_is_not_joined(servers_of_kohort: str, topic: str) -> None:
+    async def story() -> None:
+        async with Recording(servers_of_kohort, topic) as other:
+            await other.ensure_active_group()
+            for protocol in ("auto", "classic"):
+                member = Working(servers_of_kohort, topic, [topic], group_protocol=protocol)
+                with pytest.raises(ServerError, match="its members are no consumers") as refused:
+                    await member.run()
+                assert refused.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    asyncio.run(story())

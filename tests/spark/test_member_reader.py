@@ -205,6 +205,25 @@ def test_300_000_records_and_queries_that_come_and_go(
 # -- kills and restarts
 
 
+@BOTH
+def test_a_restarted_coordinator_moves_nothing(
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 800)
+    a, b = (run(name, maxOffsetsPerTrigger="80", kafka_group_protocol=protocol) for name in "ab")
+    until(lambda: len(a.mine) == len(b.mine) == 4)
+    had = a.mine
+    fill(cluster, 800)
+    server.restart()
+    fill(cluster, 800)
+    until(lambda: committed(cluster) == 2_400)
+    assert (a.mine, len(b.mine)) == (had, 4)
+    a.stop()
+    b.stop()
+    exactly(2_400, tmp_path / "a", tmp_path / "b")
+
+
 class Process:
     """A query in a process of its own."""
 
