@@ -1,0 +1,275 @@
+"""What a consumer holds, in either protocol, without IO: steps, hand-over, and what is lost when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.client.assignors import subscription_bytes
+from kohort.client.classic_tenure import ClassicTenure
+from kohort.client.consumer_membership import ConsumerSettings
+from kohort.client.consumer_tenure import ConsumerTenure
+from kohort.client.membership import Ask, FindCoordinator, Settings
+from kohort.client.tenure import Divide, GiveUp, Name, Over, Take, Wait, Wanted
+from kohort.wire.embedded import assignment_bytes, subscription_of
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.sync_group import SyncGroupResponse
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+SESSION = 10_000
+
+
+class World:
+    """The coordinator's answers by hand; news go to the tenure as an AsyncMember would tell them."""
+
+    def __init__(self, tenure: Any) -> None:
+        self.tenure = tenure
+        self.now = 1_000
+        self.asked: Ask | None = None
+        self.lost: list[set[Any]] = []
+        self.searches = 0
+        tenure.subscribe(Wanted(("t",)), ("t",), self.now)
+        tenure.step(self.now)
+        self.take()
+        tenure.membership.coordinator_found(self.now)
+        self.take()
+
+    def take(self) -> None:
+        while actions := self.tenure.membership.take():
+            for action in actions:
+                match action:
+                    case Ask():
+                        self.asked = action
+                    case FindCoordinator():
+                        self.searches += 1
+                    case news:
+                        lost = self.tenure.heard(news, self.now)
+                        if lost:
+                            self.lost.append(set(lost))
+
+    def step(self) -> Any:
+        step = self.tenure.step(self.now)
+        self.take()
+        return step
+
+    def answer(self, response: Any) -> None:
+        assert self.asked is not None
+        self.tenure.membership.received(self.asked.number, response, self.now)
+        self.take()
+
+    def given_up(self, step: GiveUp) -> None:
+        self.tenure.given_up(step, self.now)
+
+    # -- the classic protocol
+
+    def joined(self, generation: int, *, leader: str = "other") -> None:
+        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(self.tenure._assignors[0], ["t"]))
+        self.answer(
+            JoinGroupResponse(
+                error_code=0,
+                generation_id=generation,
+                protocol_type="consumer",
+                protocol_name=self.tenure._assignors[0].name,
+                leader=leader,
+                member_id="me",
+                members=(only,) if leader == "me" else (),
+            )
+        )
+
+    def synced(self, *partitions: int, error: int = 0) -> None:
+        self.answer(SyncGroupResponse(error_code=error, assignment=assignment_bytes([("t", partitions)])))
+
+    def rebalances(self) -> None:
+        self.answer(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def claimed(self) -> list[int]:
+        """The partitions that the JoinGroup under way says are read on."""
+        said = subscription_of(self.asked.request.protocols[0].metadata)  # type: ignore[union-attr]
+        assert said is not None
+        return [index for row in said.owned_partitions for index in row.partitions]
+
+
+def classic(assignor: str = "range") -> World:
+    return World(ClassicTenure(Settings("g", (), session_timeout_ms=SESSION), [assignor]))
+
+
+def cooperative() -> World:
+    """With t-0 and t-1, and the heartbeat after the sync on its way."""
+    world = classic("cooperative-sticky")
+    world.joined(1)
+    world.synced(0, 1)
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.step() == Wait()
+    world.tenure.membership.wake(world.now)
+    world.take()
+    return world
+
+
+def test_an_eager_member_gives_up_everything_before_it_rejoins() -> None:
+    world = classic()
+    world.joined(1)
+    world.synced(0, 1)
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.tenure.owned == {T0: 1, T1: 1}
+    world.tenure.membership.wake(world.now)
+    world.take()
+    world.rebalances()
+    step = world.step()
+    assert step == GiveUp(frozenset({T0, T1}))
+    assert world.tenure.owned == {T0: 1, T1: 1}  # until that is done
+    world.given_up(step)
+    assert (world.step(), world.claimed()) == (Wait(), [])
+    world.joined(2)
+    world.synced(1, 2)
+    assert world.step() == Take(frozenset({T1, T2}))
+    assert world.tenure.owned == {T1: 2, T2: 2}
+
+
+def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up() -> None:
+    world = cooperative()
+    world.rebalances()
+    assert (world.step(), world.claimed()) == (Wait(), [0, 1])
+    assert world.tenure.owned == {T0: 1, T1: 1}
+    world.joined(2)
+    world.synced(0)
+    step = world.step()
+    assert step == GiveUp(frozenset({T1}))
+    world.given_up(step)
+    assert (world.step(), world.claimed()) == (Wait(), [0])  # so that somebody else gets it
+    world.joined(3)
+    world.synced(0, 2)
+    assert world.step() == Take(frozenset({T2}))
+    assert world.tenure.owned == {T0: 1, T2: 3}
+    assert world.lost == []
+
+
+def test_a_cooperative_member_that_is_forgotten_while_it_joins_has_lost_all() -> None:
+    world = cooperative()
+    world.rebalances()
+    world.step()
+    world.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, generation_id=-1, leader="", member_id=""))
+    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+    assert (world.step(), world.claimed()) == (Wait(), [])
+
+
+def test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing() -> None:
+    world = cooperative()
+    world.rebalances()
+    world.step()
+    world.joined(2)
+    world.synced(error=ErrorCode.REBALANCE_IN_PROGRESS)
+    assert (world.step(), world.claimed(), world.lost) == (Wait(), [0, 1], [])
+
+
+def test_a_cooperative_member_out_of_reach_loses_all_with_its_session() -> None:
+    world = cooperative()
+    world.rebalances()
+    world.step()
+    world.tenure.membership.failed(world.now)  # its JoinGroup may not have come through
+    world.take()
+    world.now += SESSION - 1
+    world.tenure.membership.wake(world.now)
+    world.take()
+    assert world.lost == []
+    world.now += 1
+    world.tenure.membership.wake(world.now)
+    world.take()
+    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+
+
+def test_a_leader_divides_and_looks_after_the_sizes() -> None:
+    world = classic()
+    world.joined(1, leader="me")
+    step = world.step()
+    assert isinstance(step, Divide)
+    assert step.topics == ("t",)
+    world.tenure.divided(step, {"t": 2}, world.now)
+    world.take()
+    assert [row.member_id for row in world.asked.request.assignments] == ["me"]  # type: ignore[union-attr]
+    world.synced(0, 1)
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.tenure.watched() == ("t",)
+    world.tenure.sized({"t": 2}, world.now)
+    assert world.step() == Wait()
+    world.tenure.sized({"t": 3}, world.now)
+    world.take()
+    assert world.step() == GiveUp(frozenset({T0, T1}))
+
+
+# -- KIP-848
+
+
+ID = b"i" * 16
+
+
+def kip848() -> World:
+    return World(ConsumerTenure(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
+
+
+def told(epoch: int, *partitions: int) -> ConsumerGroupHeartbeatResponse:
+    rows = (HeartbeatTopicPartitions(topic_id=ID, partitions=partitions),) if partitions else ()
+    assignment = HeartbeatAssignment(topic_partitions=rows)
+    return ConsumerGroupHeartbeatResponse(
+        error_code=0, member_id="me", member_epoch=epoch, heartbeat_interval_ms=1_000, assignment=assignment
+    )
+
+
+def refused(error: int) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, member_epoch=0, heartbeat_interval_ms=0)
+
+
+def test_partitions_wait_for_the_name_of_their_topic() -> None:
+    world = kip848()
+    world.answer(told(1, 0, 1))
+    assert world.step() == Name(("t",))
+    assert world.tenure.owned == {}
+    world.tenure.named({ID: "t"})
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.tenure.owned == {T0: 1, T1: 1}
+    assert world.step() == Wait()
+
+
+def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
+    world = kip848()
+    world.tenure.named({ID: "t"})
+    world.answer(told(1, 0, 1))
+    world.step()
+    world.answer(told(1, 0))
+    step = world.step()
+    assert step == GiveUp(frozenset({T1}))
+    assert T1 in world.tenure.owned
+    asked = world.asked
+    world.given_up(step)
+    assert world.step() == Wait()
+    assert world.asked is not asked
+    [row] = world.asked.request.topic_partitions  # type: ignore[union-attr]
+    assert row.partitions == (0,)
+
+
+def test_what_was_never_told_is_given_up_without_a_word() -> None:
+    world = kip848()
+    world.answer(told(1, 0, 1))
+    assert world.step() == Name(("t",))
+    world.answer(told(1))
+    assert world.step() == Wait()
+    assert world.lost == []
+
+
+def test_the_fenced_lose_all_and_come_back_with_later_epochs() -> None:
+    world = kip848()
+    world.tenure.named({ID: "t"})
+    world.answer(told(1, 0, 1))
+    world.step()
+    world.answer(refused(ErrorCode.FENCED_MEMBER_EPOCH))
+    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+    world.answer(told(5, 0))
+    assert world.step() == Take(frozenset({T0}))
+    assert world.tenure.owned == {T0: 5}
+    world.answer(refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    assert world.step() == Over(ErrorCode.GROUP_AUTHORIZATION_FAILED)

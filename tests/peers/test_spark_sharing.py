@@ -1,0 +1,117 @@
+"""Queries that share a group of Apache Kafka, in both protocols: clean hand-overs, and a driver that falls silent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import _kafka
+from micro_batches import Query, rows
+
+from kohort.client.cluster import Cluster
+from kohort.wire.batches import NewRecord
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]
+
+PARTITIONS = 8
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "5000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(class_path: str) -> Iterator[str]:
+    with _kafka.kafka(class_path, SETTINGS) as (_, (host, port)):
+        yield f"{host}:{port}"
+
+
+class Running(threading.Thread):
+    """A query in a thread, until it is told to stop."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(daemon=True)
+        self.query = query
+        self.done = threading.Event()
+        self.start()
+
+    @property
+    def held(self) -> int:
+        member = self.query.reader._member
+        return len(set(member._sharing.places) & set(member.owned)) if member is not None else 0
+
+    def run(self) -> None:
+        while not self.done.is_set():
+            self.query.step()
+
+    def stop(self) -> None:
+        self.done.set()
+        self.join(30)
+        self.query.reader.stop()
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_queries_share_a_group_of_kafka(servers: str, tmp_path: Path, protocol: str) -> None:
+    topic = f"t-{protocol}"
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "group.id": topic, "groupMode": "member"}
+    options |= {"kafka.group.protocol": protocol, "maxOffsetsPerTrigger": "500", "kafka.session.timeout.ms": "5000"}
+    total = 0
+    a, b = tmp_path / "a", tmp_path / "b"
+    with Cluster(servers) as cluster:
+
+        def fill(count: int) -> None:
+            nonlocal total
+            now = int(time.time() * 1000)  # Kafka deletes what is old
+            for partition in range(PARTITIONS):
+                cluster.produce(topic, partition, [NewRecord(None, b"v", now)] * (count // PARTITIONS))
+            total += count
+
+        def committed() -> int:
+            return sum(entry.offset for entry in cluster.committed(topic).values())
+
+        cluster.create_topic(topic, PARTITIONS)
+        fill(8_000)
+        first = Running(Query(a, options))
+        until(lambda: committed() > 1_000, "the first one reads")
+        second = Running(Query(b, options))
+        until(lambda: first.held == second.held == 4, "four each")
+        fill(800)
+        first.stop()
+        until(lambda: second.held == 8, "the second one has all")
+        fill(800)
+        until(lambda: committed() == total, "all is read")
+        found = Counter(rows(a) + rows(b))
+        assert (len(found), sum(found.values())) == (total, total)
+
+        # The second one falls silent in a batch; it comes back to its checkpoint, within its session.
+        second.done.set()
+        second.join()
+        fill(80)
+        silent = second.query
+        member = silent.reader._member
+        assert member is not None
+        silent.pause = member._end
+        until(silent.step, "a batch whose member is dead")
+        (b / "commits" / str(silent.batch)).unlink()
+        back = Query(b, options)
+        until(lambda: not back.step() and committed() == total, "the batch is repeated and committed")
+        back.reader.stop()
+        found = Counter(rows(a) + rows(b))
+        assert (len(found), sum(found.values())) == (total, total)
