@@ -18,7 +18,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
@@ -90,7 +90,9 @@ class World:
 
     def claimed(self) -> list[int]:
         """The partitions that the JoinGroup under way says are read on."""
-        said = subscription_of(self.asked.request.protocols[0].metadata)  # type: ignore[union-attr]
+        assert self.asked is not None
+        assert isinstance(self.asked.request, JoinGroupRequest)
+        said = subscription_of(self.asked.request.protocols[0].metadata)
         assert said is not None
         return [index for row in said.owned_partitions for index in row.partitions]
 

@@ -8,6 +8,8 @@ MEMBER, ROUNDS = "client/membership.py", "client/rounds.py"
 ELECTION, DIVISION, HOLDINGS = "client/election.py", "client/division.py", "client/holdings.py"
 DIVISION_TEST = "tests/client_library/test_division.py::"
 STICKY = "client/assignors/sticky.py"
+CLASSIC, CONSUMER, SHARING = "client/classic_tenure.py", "client/consumer_tenure.py", "spark/sharing.py"
+TENURE_TEST, BOOKS_TEST = "tests/client_library/test_tenure.py::", "tests/spark/test_sharing_books.py::"
 MEMBER_TEST, ROUNDS_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_rounds.py::"
 STICKY_TEST = "tests/client_library/test_assignors.py::"
 
@@ -103,5 +105,51 @@ LIBRARY_BUGS = (
         "an item that comes back keeps its old token",
         ((HOLDINGS, "self.ending.pop(item, None) is not None", "item in self.ending"),),
         (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first",),
+    ),
+    Bug(
+        "a cooperative member does not rejoin when it has given up, and nobody gets it",
+        ((CLASSIC, '                self._again = "what was given up is free"\n', ""),),
+        (TENURE_TEST + "test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up",),
+    ),
+    Bug(
+        "what a cooperative member keeps is lost with a rebalance during its sync",
+        ((MEMBER, "if self.settings.keeps and error ==", "if False and error =="),),
+        (TENURE_TEST + "test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing",),
+    ),
+    Bug(
+        "a cooperative member that cannot reach its coordinator keeps its partitions for ever",
+        ((MEMBER, "return self._lease_ends_at if rejoins and", "return self._lease_ends_at if False and"),),
+        (TENURE_TEST + "test_a_cooperative_member_out_of_reach_loses_all_with_its_session",),
+    ),
+    Bug(
+        "an eager member keeps what it has until its next assignment",
+        ((CLASSIC, "if not self._cooperative or place[0] not in", "if place[0] not in"),),
+        (TENURE_TEST + "test_an_eager_member_gives_up_everything_before_it_rejoins",),
+    ),
+    Bug(
+        "what is to be given up is acknowledged at once",
+        ((CONSUMER, "            if gone:\n                return GiveUp(gone)\n", ""),),
+        (TENURE_TEST + "test_what_is_taken_away_is_acknowledged_when_it_is_given_up",),
+    ),
+    Bug(
+        "the end of a batch is committed for what was lost and came back meanwhile",
+        ((SHARING, "if known is not None and known.epoch == epoch:", "if known is not None:"),),
+        (BOOKS_TEST + "test_what_is_lost_does_not_count_any_more",),
+    ),
+    Bug(
+        "a partition is given up while a batch reads it",
+        ((SHARING, "if place in ranges and owned.get(place) == ranges[place][0]}", "if False}"),),
+        (BOOKS_TEST + "test_a_batch_says_what_it_reads_and_who",),
+    ),
+    Bug(
+        "a restart reads again what the group was not told of",
+        (
+            (
+                SHARING,
+                "return until if committed is None or committed == begin else",
+                "return until if committed is None else",
+            ),
+        ),
+        (BOOKS_TEST + "test_where_it_begins",),
     ),
 )
