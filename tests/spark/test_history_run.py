@@ -24,7 +24,7 @@ from kohort.spark.history.store import Store
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 
 class Shared:

@@ -189,14 +189,17 @@ def _groups_table(
     by_name = {name: number for number, name in enumerate(commits.places.group_names.to_pylist())}
     written = np.bincount(owner[commits.place], minlength=len(by_name)) if len(commits.at) else np.zeros(len(by_name))
     waiting = lag.now()
+    by_group: dict[str, list[Finding]] = {}
+    for finding in told:
+        by_group.setdefault(finding.group, []).append(finding)
     rows = []
     for name in sorted({name for name in (*by_name, *standing) if name is not None}):
         number = by_name.get(name, NOTHING)
-        places = np.flatnonzero(owner == number)
+        places = np.arange(*np.searchsorted(owner, [number, number + 1])) if number >= 0 else np.zeros(0, np.int64)
         first, last = commits.at[commits.first[places]], commits.at[commits.first[places + 1] - 1]
         known = waiting[places][waiting[places] >= 0] if len(places) else np.zeros(0, np.int64)
         one = standing.get(name)
-        mine = [finding for finding in told if finding.group == name]
+        mine = by_group.get(name, [])
         rows.append(
             {
                 "group": name,

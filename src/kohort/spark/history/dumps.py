@@ -2,7 +2,8 @@
 
 - Parquet with the columns of Spark's Kafka source: key, value, partition, offset, timestamp. One task a file.
 - Segments (`__consumer_offsets-12/00000000000000000000.log`): record batches one behind the other. One task a
-  directory, because a transaction may go over the end of a segment: its records count when its marker says so.
+  directory, because a transaction may go over the end of a segment: its records count when its marker says so. If
+  other topics' directories lie beside them, the names of topics that records have by id are read there.
 
 A task reads, decodes and writes by itself; nothing goes through the JVM. What came out of an input has the input's
 name, and a note says which state of the input it was: an input that has not changed is not read again, and one that has
@@ -11,6 +12,7 @@ takes the place of what it had given.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -25,7 +27,7 @@ from pyarrow import fs
 
 from kohort.spark.arrow import Columns, filler, timestamps
 from kohort.spark.history.decode import decode
-from kohort.spark.history.store import OF, Store, filesystem
+from kohort.spark.history.store import OF, Store, encoding, filesystem
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, check_crc, decode_records, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError
@@ -86,6 +88,23 @@ def inputs(places: list[str]) -> list[Input]:
             raise DumpError(f"{place}: neither Parquet files nor __consumer_offsets-N/*.log in it")
         found += here
     return found
+
+
+def topic_names(places: list[str]) -> dict[bytes, str]:
+    """Names by topic id, out of the files `partition.metadata` that a broker keeps in its partitions' directories."""
+    names: dict[bytes, str] = {}
+    for place in places:
+        system, path = filesystem(place)
+        if system.get_file_info(path).type != fs.FileType.Directory:
+            continue
+        for one in system.get_file_info(fs.FileSelector(path, recursive=True)):
+            directory = one.path.rpartition("/")[0].rpartition("/")[2]
+            if one.base_name == "partition.metadata":
+                with system.open_input_stream(one.path) as file:
+                    found = re.search(rb"^topic_id: *([\w-]{22})\s*$", file.read(4096), re.MULTILINE)
+                if found is not None:
+                    names[base64.urlsafe_b64decode(found[1] + b"==")] = directory.rpartition("-")[0]
+    return names
 
 
 def _parquet(files: list[fs.FileInfo], prefix: str) -> list[Input]:
@@ -196,10 +215,13 @@ class _Writer:
         self._taken.records += rows.num_rows
         is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
         for of, part in zip(OF, (rows.filter(is_commit), rows.filter(pc.invert(is_commit))), strict=True):
-            for partition in pc.unique(part.column("log_partition")).to_pylist() if part.num_rows else ():
-                mine = part.filter(pc.equal(part.column("log_partition"), partition))
-                if of == "commits":
-                    mine = mine.drop_columns(["members"])
+            partitions = pc.unique(part.column("log_partition")).to_pylist()
+            if of == "commits":
+                part = part.drop_columns(["members"])
+            for partition in partitions:
+                mine = part
+                if len(partitions) > 1:
+                    mine = part.filter(pc.equal(part.column("log_partition"), partition))
                 self._writer(of, partition, mine.schema).write_table(mine)
 
     def _writer(self, of: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
@@ -208,7 +230,7 @@ class _Writer:
             system, path = filesystem(f"{self._store.root}/{place}")
             system.create_dir(path.rpartition("/")[0], recursive=True)
             out = self._stack.enter_context(system.open_output_stream(f"{path}.partial"))
-            writer = pq.ParquetWriter(out, schema, compression="zstd", store_schema=False)
+            writer = pq.ParquetWriter(out, schema, **encoding(schema))
             self._open[place] = writer, system, path
             self._taken.files.append(place)
         return self._open[place][0]

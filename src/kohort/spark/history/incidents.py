@@ -6,7 +6,7 @@ came after it, silence with whether there was something to read, an empty group 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,13 +81,27 @@ def jumps(commits: Commits, standing: Mapping[str, Standing], topic_ids: Numbers
 def _deserted(commits: Commits, standing: Mapping[str, Standing], grace_ms: int) -> Numbers:
     """Of each commit whether nobody was in its group, although there had been somebody before."""
     found = np.zeros(len(commits.at), bool)
-    owner = commits.places.groups[commits.place] if len(commits.at) else np.zeros(0, np.int64)
+    edges = np.searchsorted(commits.places.groups, np.arange(len(commits.places.group_names) + 1))
     for number, name in enumerate(commits.places.group_names.to_pylist()):
         known = standing.get(name)
-        for since, until in known.deserted if known is not None else ():
-            mine = (owner == number) & (commits.at > since + grace_ms)
-            found |= mine & (commits.at < until) if until != NOTHING else mine
+        if known is None or not known.deserted:
+            continue
+        # A group's places stand side by side, and so do their commits.
+        mine = slice(commits.first[edges[number]], commits.first[edges[number + 1]])
+        since, until = np.array(known.deserted, np.int64).T
+        until = np.where(until == NOTHING, np.iinfo(np.int64).max, until)
+        at = commits.at[mine]
+        last = np.searchsorted(since + grace_ms, at) - 1
+        found[mine] = (last >= 0) & (at < until[last])
     return found
+
+
+def _by_place(commits: Commits, rows: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Rows of the commits, ascending, place by place."""
+    place = commits.place[rows]
+    for mine in np.split(rows, np.flatnonzero(place[1:] != place[:-1]) + 1):
+        if len(mine):
+            yield int(commits.place[mine[0]]), mine
 
 
 def jumps_table(found: Jumps, commits: Commits) -> pa.Table:
@@ -128,8 +142,7 @@ def strangers(commits: Commits, standing: Mapping[str, Standing], limits: Limits
     """Places that go on being committed although nobody is in their group any more."""
     rows = np.flatnonzero(_deserted(commits, standing, limits.zombie_grace_ms) & (commits.step == FORWARD))
     found = []
-    for place in np.unique(commits.place[rows]).tolist():
-        mine = rows[commits.place[rows] == place]
+    for place, mine in _by_place(commits, rows):
         if len(mine) >= limits.zombie_commits:
             found.append(Zombie(place, STRANGER, int(commits.at[mine[0]]), int(commits.at[mine[-1]]), len(mine), None))
     return found
@@ -139,8 +152,7 @@ def former_owners(commits: Commits, owners: Owners, limits: Limits) -> list[Zomb
     """Places that are committed by turns, after they went from one member to another."""
     rows = np.flatnonzero(series.teeth(commits))
     found = []
-    for place in np.unique(commits.place[rows]).tolist():
-        mine = rows[commits.place[rows] == place]
+    for place, mine in _by_place(commits, rows):
         at = commits.at[mine]
         handed = [
             (int(moment), former)

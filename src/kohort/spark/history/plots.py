@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kohort.spark.history.columns import Numbers
 from kohort.spark.history.commits import dense, milliseconds
 from kohort.spark.history.findings import count
-from kohort.spark.page import BAD, GRID, MUTED, SERIES, drawing, new_figure
+from kohort.spark.page import BAD, INK, MUTED, SERIES, drawing, new_figure
 
 WIDTHS = (9.0, 4.2)
 MOST_PARTITIONS = 40
@@ -136,6 +136,9 @@ def rebalances(done: pa.Table, storms: pa.Table, shown: list[str], since: int, u
 
 def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, width: float) -> tuple[Any, str]:
     """A row a partition, a bar a span of ownership; and what to say below it, as HTML."""
+    import matplotlib.dates
+    from matplotlib.collections import PolyCollection
+
     keys = list(zip(*(spans.column(name).to_pylist() for name in ("topic", "partition")), strict=True))
     places = sorted(set(keys))
     shown = places[:MOST_PARTITIONS]
@@ -149,19 +152,21 @@ def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, w
     longest = sorted(held, key=lambda member: -held[member])
     colours = {member: SERIES[number] if number < len(SERIES) else MUTED for number, member in enumerate(longest)}
     clients = dict(zip(members, spans.column("client_id").to_pylist(), strict=True))
+    numbers: Any = matplotlib.dates.date2num
     with drawing():
         figure = new_figure(width, 1.0 + min(0.26 * len(shown), 7.0))
         axes = figure.subplots()
-        days = _days(begin), _days(end)
-        named: set[str] = set()
-        for number, (place, member) in enumerate(zip(keys, members, strict=True)):
+        axes.xaxis_date()
+        bars: dict[str, list[Any]] = {}
+        days = numbers(_days(begin)), numbers(_days(end))
+        for left, right, place, member in zip(*days, keys, members, strict=True):
             if place in rows:
-                label = _cut(clients[member] or member) if member not in named and colours[member] != MUTED else None
-                named.add(member)
-                axes.barh(
-                    rows[place], days[1][number] - days[0][number], left=days[0][number], height=0.72,
-                    color=colours[member], label=label, linewidth=0,
-                )  # fmt: skip
+                low, high = rows[place] - 0.36, rows[place] + 0.36
+                bars.setdefault(member, []).append([(left, low), (right, low), (right, high), (left, high)])
+        for member in sorted(bars, key=longest.index):
+            label = _cut(clients[member] or member) if colours[member] != MUTED else None
+            shapes = PolyCollection(bars[member], facecolor=colours[member], linewidth=0, label=label)
+            axes.add_collection(shapes, autolim=False)
         marks = [
             (at, rows[place])
             for at, place in zip(
@@ -172,10 +177,8 @@ def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, w
             if place in rows
         ]
         if marks:
-            axes.scatter(
-                _days(np.array([at for at, _ in marks])), [row for _, row in marks], marker="v", s=22, color=BAD,
-                zorder=3, edgecolors=GRID, linewidths=0.4,
-            )  # fmt: skip
+            at = _days(np.array([at for at, _ in marks]))
+            axes.scatter(at, [row for _, row in marks], marker="v", s=16, color=INK, zorder=3, linewidth=0)
         several = len({topic for topic, _ in shown}) > 1
         names = [f"{topic}-{partition}" if several else str(partition) for topic, partition in rows]
         step = max(len(shown) // 20, 1)

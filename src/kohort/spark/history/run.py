@@ -36,7 +36,7 @@ from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.cluster import OFFSETS_TOPIC
 from kohort.spark.history.columns import Numbers
 from kohort.spark.history.commits import milliseconds
-from kohort.spark.history.dumps import DumpError, Taken, inputs, take
+from kohort.spark.history.dumps import DumpError, Taken, inputs, take, topic_names
 from kohort.spark.history.ends import Ends
 from kohort.spark.history.findings import Finding, findings_table
 from kohort.spark.history.incidents import Limits
@@ -107,6 +107,7 @@ def history(
     store = Store(str(output))
     given = Ends.of(_read_ends(ends)) if ends is not None else None
     taken: list[Taken] = []
+    names: dict[bytes, str] = {}
     source = {"kafka.bootstrap.servers": bootstrap_servers or "", **(options or {})}
     now = int(time.time() * 1000)
     if bootstrap_servers is not None:
@@ -116,14 +117,14 @@ def history(
         _read_live(spark, store, source, isolation)
     else:
         on_progress("decoding the files")
-        taken = _each(spark, inputs(list(files)), lambda one: take(store, one, isolation))
+        names = topic_names(list(files))
+        taken = each(spark, inputs(list(files)), lambda one: take(store, one, isolation))
     parts = by_partition([*_live_files(spark, store), *store.files("records/files")])
     on_progress(f"looking through {len(parts)} partitions of the log")
-    seen = _Extent.of(_each(spark, list(parts.values()), _extent))
+    seen = _Extent.of(each(spark, list(parts.values()), _extent))
     if bootstrap_servers is None or not seen.records:
         now = max(seen.last, now if bootstrap_servers is not None else 0)
     edges = _edges(seen.first, now, interval_s)
-    names: dict[bytes, str] = {}
     known = _kept_ends(store)
     if given is not None:
         known = live.merged(known, given)
@@ -135,7 +136,7 @@ def history(
     context = Context(edges, now, known, names, limits or Limits())
     on_progress("analysing")
     work = [(number, of) for number, of in sorted(parts.items())]
-    done = _each(spark, work, lambda one: _analyse(store, one[0], one[1], context))
+    done = each(spark, work, lambda one: _analyse(store, one[0], one[1], context))
     told = sorted(
         (finding for part in done for finding in part.findings),
         key=lambda one: (one.severity != "bad", -one.weight, one.group),
@@ -234,7 +235,7 @@ def _live_files(spark: Any, store: Store) -> list[str]:
 # -- Spark says who does what
 
 
-def _each(spark: Any, work: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
+def each(spark: Any, work: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
     """One task for each; what they return, in order. Raises DumpError or HistoryFailed."""
     if not work:
         return []

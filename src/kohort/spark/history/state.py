@@ -26,10 +26,6 @@ class Standing:
         """NOTHING while it has members, or never had any."""
         return self.deserted[-1][0] if self.deserted and self.deserted[-1][1] == NOTHING else NOTHING
 
-    def was_deserted(self, at: int, grace_ms: int = 0) -> bool:
-        """Whether nobody was in it at an instant, and had not been for some time."""
-        return any(since + grace_ms < at and (until == NOTHING or at < until) for since, until in self.deserted)
-
 
 def standings(events: Iterable[GroupEvent]) -> dict[int, Standing]:
     """The groups by number."""
