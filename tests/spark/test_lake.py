@@ -89,8 +89,8 @@ def test_each_batch_is_there_once_after_a_crash_at_any_change(tmp_path: Path, ma
 
 def test_two_crashes_one_in_the_recovery(tmp_path: Path) -> None:
     total = changes(tmp_path)
-    for n in range(0, total, 7):
-        for m in range(12):
+    for n in range(0, total, 11):
+        for m in range(0, 12, 2):
             run = Run(tmp_path / f"{n}-{m}")
             for fate in (Fate(n), Fate(m, made=True)):
                 run.die(fate)

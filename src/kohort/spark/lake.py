@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from kohort.spark.places import Place, PlaceError
@@ -32,6 +33,7 @@ DEAD_LETTERS = "_dead_letters"
 SPARK_METADATA = "_spark_metadata"
 ATTEMPTS = 3
 """How often a batch is staged when its dead letters are not those that were counted with its rows."""
+MOVES_AT_ONCE = 8
 
 
 class LakeError(RuntimeError):
@@ -152,17 +154,28 @@ class Lake:
 
     def _publish(self, manifest: Manifest) -> Written:
         """Rename what is still on the stage. What is not there any more has its place (or was compacted since)."""
-        for move in manifest.moves:
-            table = self._tables[move.dead]
-            staged, final = table / move.staged, table / move.final
-            if not staged.exists():
-                continue
-            if final.exists():
-                staged.remove()  # an object store's rename that had copied
-            else:
-                _move(staged, final)
+        staged = {
+            f"{manifest.stage}/{found.path}"
+            for table in self._tables.values()
+            for found in (table / manifest.stage).files()
+        }
+        moves = [move for move in manifest.moves if move.staged in staged]
+        if len(moves) > MOVES_AT_ONCE:  # where a rename is a copy it takes long
+            with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+                list(pool.map(self._put, moves))
+        else:
+            for move in moves:
+                self._put(move)
         self._discard(manifest.stage)
         return manifest.written
+
+    def _put(self, move: Move) -> None:
+        table = self._tables[move.dead]
+        staged, final = table / move.staged, table / move.final
+        if final.exists():
+            staged.remove()  # an object store's rename that had copied
+        else:
+            _move(staged, final)
 
     # -- manifests
 

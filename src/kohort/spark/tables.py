@@ -198,7 +198,7 @@ class IcebergSink(_TwoTables):
         writer = writer.option(f"snapshot-property.{QUERY}", self._writer)
         writer = writer.option(f"snapshot-property.{BATCH}", str(batch))
         if exists:
-            writer.option("mergeSchema", "true").append()
+            writer.option("mergeSchema", "true").option("check-ordering", "false").append()
             return
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.rpartition('.')[0]}")
         writer = writer.using("iceberg").tableProperty("write.spark.accept-any-schema", "true")
