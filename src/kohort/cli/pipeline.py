@@ -43,6 +43,6 @@ def job() -> None:
 
 
 app.command("ingest")(ingest_command)
-app.command("simulate")(simulate_command)
 app.command("compact")(compact_command)
+app.command("simulate")(simulate_command)
 app.command("history")(history_command)

@@ -22,7 +22,8 @@ NEEDS = {
     "delta": ("io.delta.sql.DeltaSparkSessionExtension", "io.delta:delta-spark_4.2_2.13:4.4.0"),
     "iceberg": ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
 }
-"""A class that each format brings, and a package that has it (of the newest Spark that there was one for)."""
+"""A class that each format brings, and a package that has it: of the newest Spark that there was one for, tried with
+4.2.0 and 4.1.1."""
 
 SETTINGS = {
     "delta": {
