@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from kohort.cli.ingest_progress import Display, Progress, amount
-from kohort.cli.lake_options import compacted_line, pairs, parse_seconds, parse_size
+from kohort.cli.lake_options import compacted_line, pairs, parse_seconds, parse_size, parse_time
 from kohort.spark.compaction import Compacted
 from kohort.spark.ingest import IngestProgress
 
@@ -69,6 +69,10 @@ def test_sizes_times_and_pairs() -> None:
     ]
     assert [parse_size("-", text) for text in ("128MB", "1 GiB", "5", "0.5kb")] == [128_000_000, 2**30, 5, 500]
     assert [parse_seconds("-", text) for text in ("90", "1.5m", "2h", "1d")] == [90, 90, 7200, 86400]
+    times = ("1970-01-01T00:00:01Z", "1970-01-01T01:00:00+01:00", "1970-01-02", "1234")
+    assert [parse_time("-", text) for text in times] == [1000, 0, 86_400_000, 1234]
+    with pytest.raises(typer.BadParameter, match="--since takes a time like"):
+        parse_time("--since", "yesterday")
     assert pairs("-", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     for wrong in (lambda: parse_size("--to", "12 parsecs"), lambda: parse_seconds("--to", "soon"),
                   lambda: pairs("--to", ["=x"]), lambda: parse_size("--to", "0")):  # fmt: skip

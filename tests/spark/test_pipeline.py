@@ -105,7 +105,9 @@ def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> It
 def test_json_is_alone_on_stdout(run: Any, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("t", 1)
     cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 3)
-    result = run("-t", "t", "--to", str(tmp_path / "lake"), "-o", "json", "--partition-by", "date,hour")
+    result = run(
+        "-t", "t", "--to", str(tmp_path / "lake"), "-o", "json", "--partition-by", "date,hour", "--since", "1970-01-01"
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     summary = json.loads(result.stdout)
     assert (summary["rows"], summary["files"], summary["group"]) == (3, 1, None)

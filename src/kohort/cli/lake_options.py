@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -60,6 +61,19 @@ def parse_seconds(flag: str, text: str) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r}: {flag} takes a time like 90s, 15m, 2h or 1d")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def parse_time(flag: str, text: str) -> int:
+    """Milliseconds since 1970 of an instant in ISO 8601 (UTC where it names no zone), or of that number itself."""
+    if text.isdigit():
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r}: {flag} takes a time like 2024-05-01T12:00Z, or milliseconds since 1970"
+        ) from None
+    return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def compacted_line(done: Compacted) -> str:

@@ -28,6 +28,7 @@ from kohort.cli.lake_options import (
     compacted_line,
     pairs,
     parse_size,
+    parse_time,
     session_settings,
 )
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
@@ -69,6 +70,12 @@ def ingest_command(
     ] = None,
     max_offsets_per_trigger: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most records in one micro-batch.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="The first run starts here, such as 2024-05-01T12:00Z, or milliseconds since 1970."
+        ),
     ] = None,
     partition_by: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Of topic, date, hour (of the timestamp, UTC), partition.")
@@ -144,6 +151,11 @@ def ingest_command(
     target = parse_size("--compact-to", compact_to)
     source = {"includeHeaders": str(include_headers), "failOnDataLoss": str(fail_on_data_loss)}
     source |= {f"kafka.{name}": value for name, value in connection_properties(command_config).items()}
+    if since is not None:
+        source |= {
+            "startingTimestamp": str(parse_time("--since", since)),
+            "startingOffsetsByTimestampStrategy": "latest",  # where nothing is that young
+        }
     source |= pairs("--option", option)
     settings = session_settings(table_format, packages, conf)
     with connected(bootstrap_server, command_config) as cluster:
