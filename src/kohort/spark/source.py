@@ -221,7 +221,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._begin(reached, ends, recreated)
         self._note_late(reached, begin)
         self._latest = ends
-        if self._held_back(begin, ends, limit):
+        if not recreated and self._held_back(begin, ends, limit):
             return start
         if isinstance(limit, ReadMaxRows):
             ends = admit(begin, ends, limit.max_rows)
