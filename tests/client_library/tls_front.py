@@ -52,11 +52,10 @@ class TlsFront:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         inner_reader, inner_writer = await asyncio.open_connection(self._host, int(self._port))
-        try:
+        with contextlib.suppress(asyncio.CancelledError):  # at the end
             await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
-        finally:
-            writer.close()
-            inner_writer.close()
+        writer.close()
+        inner_writer.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
