@@ -386,7 +386,7 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     (task,) = reader.partitions(start, end)
-    fetch, positions = Cluster.fetch, []
+    fetch_ahead, positions = Cluster.fetch_ahead, []
     returns: list[threading.Timer] = []
 
     def lose_the_broker() -> None:
@@ -398,9 +398,9 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(
         if wanted["t", 0] and not returns:
             lose_the_broker()
         positions.append(wanted["t", 0])
-        return fetch(cluster, wanted, **limits)
+        return fetch_ahead(cluster, wanted, **limits)
 
-    monkeypatch.setattr(Cluster, "fetch", fetch_and_lose)
+    monkeypatch.setattr(Cluster, "fetch_ahead", fetch_and_lose)
     assert sum(batch.num_rows for batch in reader.read(task)) == 90
     assert positions[:2] == [0, 30]
     returns[-1].join()
