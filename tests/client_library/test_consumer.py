@@ -259,7 +259,7 @@ def test_a_commit_between_generations_is_taken_with_the_next(servers: str, topic
         asked = 0
 
         async def _ask(self, question: Any, *args: Any) -> Any:
-            if question.__name__ == "_commit" and answers:
+            if question.__name__ == "commit" and answers:
                 self.asked += 1
                 return dict.fromkeys(args[1], answers.pop(0))
             return await super()._ask(question, *args)

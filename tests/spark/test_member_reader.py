@@ -399,6 +399,8 @@ def test_a_query_becomes_a_member(server: KohortServer, cluster: Cluster, tmp_pa
 
 
 def test_what_does_not_go_together_is_refused(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no such topic: t"):
+        Query(tmp_path / "none", options(server)).step()
     cluster.create_topic("t", 1)
     fill(cluster, 10, 1)
     query = Query(tmp_path / "a", options(server, maxOffsetsPerTrigger="4"))

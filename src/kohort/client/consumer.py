@@ -35,12 +35,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from kohort.client import questions
 from kohort.client.async_member import AsyncMember, clock_ms
 from kohort.client.callback import limited
 from kohort.client.cluster import Cluster, Isolation
 from kohort.client.discovery import Discovery
 from kohort.client.errors import Closed, KafkaError, Misuse, NotOwned, server_error
-from kohort.client.groups import Committed, Committer
+from kohort.client.groups import Committed
 from kohort.client.leaders import FetchedPartition, GroupMember
 from kohort.client.metadata import TopicPartition
 from kohort.client.security import Security
@@ -194,7 +195,7 @@ class GroupConsumer:
             self._check_owned("commit", offsets)
             assert self._tenure is not None
             committer = self._tenure.committer()
-            refused = await self._ask(_commit, self._group_id, offsets, committer)
+            refused = await self._ask(questions.commit, self._group_id, offsets, committer)
             for code in refused.values():
                 self._tenure.commit_answered(code, committer, clock_ms())
             self._act()
@@ -212,12 +213,12 @@ class GroupConsumer:
         """The group's committed offsets, of what this member owns where nothing is said. Those without are left out."""
         self._enter("committed", in_callback=True)
         places = list(self.owned if partitions is None else partitions)
-        return await self._ask(_committed, self._group_id, places)
+        return await self._ask(questions.committed, self._group_id, places)
 
     async def offsets(self, partitions: Iterable[TopicPartition], at: Any = "latest") -> dict[TopicPartition, int]:
         """As `Cluster.offsets`: "earliest", "latest" or a time."""
         self._enter("offsets", in_callback=True)
-        return await self._ask(_offsets, list(partitions), at)
+        return await self._ask(questions.offsets, list(partitions), at)
 
     async def fetch(
         self,
@@ -236,7 +237,9 @@ class GroupConsumer:
         self._check_owned("fetch", positions)
         since = self.owned
         limits = {"max_wait_ms": max_wait_ms, "max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
-        fetched = await self._fetching.run(_fetch, self._fetched, dict(positions), limits, isolation, self.reader)
+        fetched = await self._fetching.run(
+            questions.fetch, self._fetched, dict(positions), limits, isolation, self.reader
+        )
         owned = self.owned
         return [
             one
@@ -413,9 +416,9 @@ class GroupConsumer:
     async def _look_up(self, step: Name | Divide) -> None:
         assert self._tenure is not None
         if isinstance(step, Divide):
-            self._tenure.divided(step, await self._ask(_sizes, step.topics), clock_ms())
+            self._tenure.divided(step, await self._ask(questions.sizes, step.topics), clock_ms())
             return self._act()
-        names = await self._ask(_names, step.topics)
+        names = await self._ask(questions.names, step.topics)
         self._tenure.named(names)
         if not names:
             await self._changed(self._options["retry_backoff_ms"])  # the broker does not know the topic yet
@@ -526,7 +529,7 @@ class GroupConsumer:
         assert want is not None
         topics: Iterable[str] = want.topics
         if want.pattern is not None and tenure.reader() is None:
-            topics = [name for name in await self._ask(_all_topics) if re.fullmatch(want.pattern, name)]
+            topics = [name for name in await self._ask(questions.all_topics) if re.fullmatch(want.pattern, name)]
         tenure.subscribe(want, topics, clock_ms())
 
     async def _watch(self) -> None:
@@ -545,7 +548,7 @@ class GroupConsumer:
             try:
                 await self._resubscribe(tenure)
                 if tenure.watched():
-                    tenure.sized(await self._ask(_sizes, tenure.watched()), clock_ms())
+                    tenure.sized(await self._ask(questions.sizes, tenure.watched()), clock_ms())
                 self._act()
             except KafkaError as error:
                 log.info("group %s: %s", self._group_id, error)
@@ -584,44 +587,3 @@ class GroupConsumer:
                 await self._news.wait()
         except TimeoutError:
             pass
-
-
-# -- questions to the cluster, asked in a thread
-
-
-def _commit(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | Committed], committer: Committer
-) -> dict[TopicPartition, ErrorCode]:
-    return cluster.commit_as(group_id, offsets, committer)
-
-
-def _committed(cluster: Cluster, group_id: str, partitions: list[TopicPartition]) -> dict[TopicPartition, Committed]:
-    return cluster.committed(group_id, partitions)
-
-
-def _offsets(cluster: Cluster, partitions: list[TopicPartition], at: Any) -> dict[TopicPartition, int]:
-    return cluster.offsets(partitions, at)
-
-
-def _fetch(
-    cluster: Cluster,
-    positions: Mapping[TopicPartition, int],
-    limits: Mapping[str, int],
-    isolation: Isolation,
-    reader: GroupMember | None,
-) -> list[FetchedPartition]:
-    return cluster.fetch(positions, isolation=isolation, as_member=reader, **limits)
-
-
-def _names(cluster: Cluster, topics: tuple[str, ...] | None) -> dict[bytes, str]:
-    """By id."""
-    found = cluster.topics(topics, internal=True)
-    return {topic.topic_id: name for name, topic in found.items() if topic.topic_id is not None and not topic.error}
-
-
-def _sizes(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in cluster.topics(topics).items() if not topic.error}
-
-
-def _all_topics(cluster: Cluster) -> list[str]:
-    return [name for name, topic in cluster.topics().items() if not topic.error]

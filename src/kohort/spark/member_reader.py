@@ -217,6 +217,7 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _joined(self, start: Json) -> SparkMember:
         if self._member is None:
+            self.planner.partitions()  # a topic that does not exist would be waited for in silence
             self._member = SparkMember(self._options, start)
             self._member.join()
         return self._member
