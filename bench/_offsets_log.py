@@ -88,9 +88,12 @@ class Log:
     def forget(self, group: str, topic: str, partition: int, at: float) -> None:
         self.note(at, records.offset_record(group, topic, partition, None))
 
-    def old_commit(self, group: str, topic: str, partition: int, at: float, offset: int, expires: int = -1) -> None:
+    def old_commit(
+        self, group: str, topic: str, partition: int, at: float, offset: int, *, expires: int = -1, by: str = "by hand"
+    ) -> None:
+        """One commit, with metadata."""
         value = OffsetCommitValue(
-            offset=offset, metadata="by hand", commit_timestamp=int(at), expire_timestamp=expires, topic_id=bytes(16)
+            offset=offset, metadata=by, commit_timestamp=int(at), expire_timestamp=expires, topic_id=bytes(16)
         )
         self.note(at, records.offset_record(group, topic, partition, value))
 

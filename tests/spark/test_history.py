@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from bench._offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
+from kohort.client.holders import Holder
 from kohort.coordinator import records
 from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.decode import decode
@@ -264,6 +265,19 @@ def test_commits_of_a_group_that_has_nobody() -> None:
     assert kinds(findings) == [("left", "zombie")]
     [zombie] = tables["zombies"].to_pylist()
     assert (zombie["partition"], zombie["kind"]) == (first, "commits without being a member")
+
+
+def test_a_group_that_is_handed_over_to_a_query() -> None:
+    """The query commits without being a member, and says who it is."""
+    log = Log(60)
+    topic = log.topic("orders", 2, 50.0)
+    owned = log.healthy_until("handed", topic, START + 20 * MINUTE)
+    log.leave("handed", topic, START + 20 * MINUTE)
+    for minute in range(21, 60):
+        for partition in sorted(p for held in owned.values() for p in held):
+            at_ = START + minute * MINUTE
+            log.old_commit("handed", "orders", partition, at_, int(topic.end(at_ - 1000)), by=Holder("q").metadata())
+    assert told(log)[1] == []
 
 
 def test_offsets_that_expire() -> None:

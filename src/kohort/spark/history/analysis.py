@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kohort.client.holders import MARK
 from kohort.spark.history import commits as series
 from kohort.spark.history import findings, incidents
 from kohort.spark.history.columns import Numbers
@@ -79,12 +81,13 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
     rebalanced = with_moves(rebalances_of(groups.events), groups.ownership)
     rebalanced = with_pauses(rebalanced, commits, numbers)
     stormy = storms(rebalanced, limits.storm_rebalances, limits.storm_gap_ms)
-    jumped = incidents.jumps(commits, standing, encoded(commits_in.column("topic_id"))[0][commits.rows])
+    queries = _queries(commits_in)[commits.rows]
+    jumped = incidents.jumps(commits, standing, encoded(commits_in.column("topic_id"))[0][commits.rows], queries)
     sawn = series.sawteeth(commits, limits.saw_teeth, limits.saw_gap_ms)
     lag = _Lag(commits, context)
     owners = Owners(groups.ownership, groups.names, commits.places)
     undead = [
-        *incidents.strangers(commits, standing, limits),
+        *incidents.strangers(commits, standing, queries, limits),
         *incidents.former_owners(commits, owners, limits),
         *incidents.idle(commits, owners, lag.end_then, lag.end_now, context.now, limits),
     ]
@@ -103,7 +106,7 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
         *findings.of_saws(sawn, places, undead),
         *findings.of_jumps(jumped, commits, places),
         *findings.of_expiries(due, commits, places, context.now, limits),
-        *findings.of_lag(context.edges, lag.lag, lag.ends, places, standing, limits),
+        *findings.of_lag(context.edges, lag.lag, lag.ends, commits, places, standing, limits),
     ]
     tables = {
         "commits": commits_table(commits, commits_in),
@@ -126,9 +129,16 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
 
 def _names(commits_in: pa.Table) -> dict[bytes, str]:
     """Topics by the ids that stand in commits."""
-    rows = commits_in.select(["topic_id", "commit_topic"]).filter(pa.compute.is_valid(commits_in.column("topic_id")))
+    rows = commits_in.select(["topic_id", "commit_topic"]).filter(pc.is_valid(commits_in.column("topic_id")))
     pairs = rows.group_by(["topic_id", "commit_topic"]).aggregate([]).to_pylist()
     return {pair["topic_id"]: pair["commit_topic"] for pair in pairs}
+
+
+def _queries(commits_in: pa.Table) -> Numbers:
+    """Of each commit whether its metadata names the Spark query that wrote it."""
+    texts = commits_in.column("metadata").cast(pa.string())
+    named: Numbers = pc.fill_null(pc.starts_with(texts, f'{{"by":"{MARK}"'), False).to_numpy()
+    return named
 
 
 class _Lag:

@@ -159,7 +159,8 @@ def of_zombies(found: Iterable[Zombie], places: Sequence[tuple[str, str, int]]) 
             headline = f"{who} in {group} holds {where} and reads nothing"
             details = f"{which}: still for {duration(until - since)}, {count(waiting, 'record')} waiting"
         assert key
-        told.append(Finding(BAD, group, _KINDS[kind], headline, details, since, until, commits + len(ones)))
+        severity = WARN if kind == STRANGER else BAD
+        told.append(Finding(severity, group, _KINDS[kind], headline, details, since, until, commits + len(ones)))
     return told
 
 
@@ -238,8 +239,8 @@ def of_expiries(
                 group,
                 "expiring",
                 f"{group} loses its offsets {when}",
-                f"{count(len(ones), 'partition')}; nobody has committed for {duration(max(idle, 0))}. Who starts it "
-                "then begins at auto.offset.reset",
+                f"{count(len(ones), 'partition')}, committed {duration(max(idle, 0))} ago. Who starts it after that "
+                "begins at auto.offset.reset",
                 first,
                 NOTHING,
                 len(ones),
@@ -252,6 +253,7 @@ def of_lag(
     times: Numbers,
     lag: Numbers,
     ends: Numbers,
+    commits: Commits,
     places: Sequence[tuple[str, str, int]],
     standing: Mapping[str, Standing],
     limits: Limits,
@@ -270,6 +272,8 @@ def of_lag(
         now, grown = int(total[-1]), int(total[-1] - total[half])
         left = standing.get(group)
         gone = left.deserted_since if left is not None else NOTHING
+        if gone != NOTHING and int(commits.at[commits.last()[ones]].max()) > gone + limits.zombie_grace_ms:
+            gone = NOTHING  # somebody reads for it, without being a member
         behind = now / written if written > 0 else 0.0
         if now == 0 or grown <= 0 or behind < limits.behind_ms:
             continue

@@ -58,15 +58,16 @@ class Jumps:
     cause: Numbers
 
 
-def jumps(commits: Commits, standing: Mapping[str, Standing], topic_ids: Numbers) -> Jumps:
+def jumps(commits: Commits, standing: Mapping[str, Standing], topic_ids: Numbers, queries: Numbers) -> Jumps:
     """Steps back that were not made up for at once, and single commits of whoever was not in the group.
 
-    `topic_ids` is a number a row for the topic's id in it; NOTHING where it has none.
+    `topic_ids` is a number a row for the topic's id in it, NOTHING where it has none; `queries` says which rows name
+    the query that wrote them.
     """
     deserted = _deserted(commits, standing, 0)
     back = (commits.step == BACK) & ~series.teeth(commits)
     stepped = np.zeros(len(back), np.int64)
-    moving = deserted & ((commits.step == FORWARD) | (commits.step == BACK))
+    moving = deserted & ~queries & ((commits.step == FORWARD) | (commits.step == BACK))
     np.add.at(stepped, np.flatnonzero(moving), 1)
     in_place = np.bincount(commits.place, stepped, len(commits.places)) if len(back) else np.zeros(0)
     # A person moves a place once; a program that commits without being a member goes on doing so.
@@ -138,9 +139,13 @@ class Zombie:
     """Records that were there to be read, where it reads nothing."""
 
 
-def strangers(commits: Commits, standing: Mapping[str, Standing], limits: Limits) -> list[Zombie]:
-    """Places that go on being committed although nobody is in their group any more."""
-    rows = np.flatnonzero(_deserted(commits, standing, limits.zombie_grace_ms) & (commits.step == FORWARD))
+def strangers(commits: Commits, standing: Mapping[str, Standing], queries: Numbers, limits: Limits) -> list[Zombie]:
+    """Places that go on being committed although nobody is in their group any more.
+
+    A commit that says which query wrote it is none of these: a group may be handed over to a Spark query.
+    """
+    unnamed = _deserted(commits, standing, limits.zombie_grace_ms) & ~queries
+    rows = np.flatnonzero(unnamed & (commits.step == FORWARD))
     found = []
     for place, mine in _by_place(commits, rows):
         if len(mine) >= limits.zombie_commits:
