@@ -14,7 +14,7 @@ from kohort.client.errors import TimedOut
 from kohort.client.groups import Committed
 from kohort.client.holders import Holder, holder_of
 from kohort.spark import commits as commits_module
-from kohort.spark.checkpoint import ArrowDirectory, open_checkpoint
+from kohort.spark.checkpoint import ArrowDirectory, arrow_address, open_checkpoint
 from kohort.spark.checkpoint_files import finished, is_finished, last_finished, query_id
 from kohort.spark.commits import Commits
 from kohort.spark.identity import Tidings, tell
@@ -102,6 +102,8 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
     assert "the last finished batch is not committed to the group g" in capsys.readouterr().err
     with pytest.raises(ValueError, match="nowhere"):
         open_checkpoint("nowhere://at/all")
+    assert arrow_address("s3a://lake/s3a:x") == "s3://lake/s3a:x"
+    assert arrow_address("hdfs://h:1/x") == "hdfs://h:1/x"
     commits.commit({("t", 0): 2})  # the metadata goes without what only the checkpoint knows
 
 

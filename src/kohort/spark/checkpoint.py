@@ -6,6 +6,7 @@ hdfs), where Arrow knows them. `kohort.spark.checkpoint_files` says what the fil
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ def open_checkpoint(address: str | Path) -> Directory:
         return LocalDirectory(local)
     from pyarrow.fs import FileSystem
 
-    return ArrowDirectory(*FileSystem.from_uri(str(address)))
+    return ArrowDirectory(*FileSystem.from_uri(arrow_address(str(address))))
+
+
+def arrow_address(address: str) -> str:
+    """As Arrow writes it: `s3a:` and `s3n:` are names that only Hadoop has."""
+    return re.sub(r"\As3[an]:", "s3:", address)
 
 
 class LocalDirectory:
