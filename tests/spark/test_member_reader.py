@@ -202,6 +202,25 @@ def test_300_000_records_and_queries_that_come_and_go(
     exactly(total, tmp_path / "a", tmp_path / "b")
 
 
+@BOTH
+def test_a_slow_trigger_does_not_hold_what_is_finished(
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    """Spark does not call before the next trigger; its commit log says that the batch is done."""
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 80)
+    slow = Query(tmp_path / "a", options(server, kafka_group_protocol=protocol))
+    until(slow.step)
+    assert committed(cluster) == 0
+    b = run("b", kafka_group_protocol=protocol)
+    until(lambda: len(b.mine) == 4)
+    slow.reader.stop()
+    until(lambda: len(b.mine) == 8)
+    assert committed(cluster) == 80
+    b.stop()
+    exactly(80, tmp_path / "a", tmp_path / "b")
+
+
 # -- kills and restarts
 
 
@@ -244,8 +263,11 @@ class Process:
         (self._directory / "stop").touch()
         assert self._process.wait(60) == 0
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self._process.wait()
 
 
@@ -280,6 +302,32 @@ def test_a_killed_query_loses_nothing(
     # The batch in progress: a replays it, and b has read it meanwhile. Who is back in time, has it for itself.
     twice = sum(found.values()) - 8_000
     assert 0 < twice <= 800 if instance is None else twice == 0
+
+
+def test_a_driver_that_stood_still_adds_nothing(
+    run: Any, cluster: Cluster, tmp_path: Path, server: KohortServer
+) -> None:
+    """Stopped for longer than its session, between the planning of a batch and its tasks: these are refused."""
+    cluster.alter_group_configs("g", {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "200"})
+    cluster.create_topic("t", PARTITIONS)
+    a, b = tmp_path / "a", tmp_path / "b"
+    settings = {"kafka.session.timeout.ms": "1500"}
+    with Process(server, a, "kafka.session.timeout.ms=1500") as zombie:
+        until(lambda: (a / "sink").is_dir() and cluster.describe_groups(["g"])["g"].members)
+        (a / "hold").touch()
+        fill(cluster, 80)
+        until(lambda: unfinished(a) is not None)
+        zombie.signal(signal.SIGSTOP)
+        other = run("b", **settings)
+        until(lambda: committed(cluster) == 80)
+        (a / "hold").unlink()
+        zombie.signal(signal.SIGCONT)
+        until(lambda: unfinished(a) is None)
+        fill(cluster, 80)
+        until(lambda: committed(cluster) == 160)
+        zombie.stop()
+    other.stop()
+    exactly(160, a, b)
 
 
 @BOTH
