@@ -11,6 +11,7 @@ import pytest
 from local_place import Crash, Fate, LocalPlace
 
 from kohort.spark.lake import HIDDEN, Lake, LakeError, data_files
+from kohort.spark.tables import refuse_among_rows
 
 BATCHES = 3
 ROWS, DEAD = 4, 2
@@ -123,3 +124,11 @@ def test_a_checkpoint_that_went_back_is_refused(tmp_path: Path) -> None:
     lake.write(5, *writers(Fate(), 5))
     with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
         lake.write(4, *writers(Fate(), 4))
+
+
+def test_dead_letters_do_not_lie_among_the_rows() -> None:
+    for fine in ("s3a://b/lake/_dead_letters", "s3a://b/lake-dead", "s3a://b/lake/_x/y", "s3a://b/other"):
+        refuse_among_rows("s3a://b/lake", fine)
+    for wrong in ("s3a://b/lake", "s3a://b/lake/", "s3a://b/lake/dead", "s3a://b", "s3a://b/lake/topic=t/_dead"):
+        with pytest.raises(LakeError, match="must not lie in each other"):
+            refuse_among_rows("s3a://b/lake", wrong)

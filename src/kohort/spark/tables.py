@@ -79,9 +79,22 @@ def check_format(spark: Any, table_format: TableFormat) -> None:
 
 
 def parquet_places(spark: Any, output: str, dead_letters: str | None) -> tuple[Place, Place]:
-    """Where a lake's rows and its dead letters are."""
+    """Where a lake's rows and its dead letters are. Raises LakeError where one lies in the other."""
     place = Place(spark, output)
-    return place, Place(spark, dead_letters) if dead_letters else place / DEAD_LETTERS
+    dead = Place(spark, dead_letters) if dead_letters else place / DEAD_LETTERS
+    refuse_among_rows(str(place), str(dead))
+    return place, dead
+
+
+def refuse_among_rows(output: str, dead_letters: str) -> None:
+    """Raises LakeError where dead letters would lie among the rows, or the rows among them."""
+    rows, dead = output.rstrip("/") + "/", dead_letters.rstrip("/") + "/"
+    inside = dead.removeprefix(rows)
+    if (dead.startswith(rows) and not inside.startswith(("_", "."))) or (rows.startswith(dead)):
+        raise LakeError(
+            f"the dead letters' place {dead_letters} and the rows' {output} must not lie in each other: readers of the "
+            f"one would find the other. Below the rows a name that begins with _ is passed over, as {DEAD_LETTERS} is"
+        )
 
 
 def sink(
