@@ -87,6 +87,12 @@ def test_static_members_come_back_within_their_session_without_a_rebalance(proto
     assert measures.resumed == 40
     if protocol != "consumer":  # whose epoch a static member's return raises
         assert measures.rebalances == 0
+    crashed = run(replace(point, pattern="crash-static", count=2), 1)
+    if protocol != "consumer":
+        assert crashed.moves == 0
+        assert crashed.longest_pause_ms < 2 * point.restart_ms
+    else:  # KIP-848 gives an instance id away only when its holder has left or its session is over (error 111)
+        assert crashed.longest_pause_ms > point.session_ms / 2
     beyond = run(replace(point, session_ms=6_000, restart_ms=9_000), 1)
     assert beyond.moves > 0
 

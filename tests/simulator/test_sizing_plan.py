@@ -36,7 +36,7 @@ def cost(point: Point, **values: Any) -> Cost:
 
 def test_shards_add_up_and_restarts_come_on_top() -> None:
     lines = plan(FLEET, [cost(point) for point in points_of(FLEET)], shards=(10, 100))
-    assert [line.label for line in lines] == ["eager", "consumer", "consumer, pushed"]
+    assert [line.label for line in lines] == ["eager, polled", "consumer, polled", "consumer, pushed"]
     for line in lines:
         assert line.restart.requests == pytest.approx(20)
         assert line.restart.cpu_s == pytest.approx(0.005)

@@ -99,7 +99,7 @@ def test_the_command_keeps_runs_and_report(
     assert "3 members, 9 partitions, 4 deployments and 0.5 crashes a day: run it as " in result.stdout
     report = (lake / "report.html").read_text()
     assert "How to run this group" in report
-    assert "18 runs in" in result.stderr
+    assert "24 runs in" in result.stderr
     assert str(lake / "report.html") in result.stderr
 
 
@@ -115,6 +115,11 @@ def test_the_command_keeps_runs_and_report(
         (["--pattern", "explode"], "pattern: 'explode' is none of"),
         (["--set", "speed=3"], "--set speed=3: it takes NAME=VALUE"),
         (["--set", "poll_ms=soon"], "--set poll_ms=soon: 'soon' is no number"),
+        (["--set", "aged=often"], "--set aged=often: 'often' is neither yes nor no"),
+        (["--set", "pushed=no"], "settings: pushed is one of the grid's lists"),
+        (["--size", "24,96", "--set", "pushed=no"], "settings: pushed is what is compared"),
+        (["--fleet", "10,4,8", "--set", "shards=3"], "settings: shards is what is compared"),
+        (["--fleet", "0,4,8"], "groups: 0 is less than 1"),
         (["--size", "24"], "--size: it takes 2 numbers, as 24,96"),
         (["--size", "24,96", "--members", "3"], "are three questions"),
         (["--grid", "/nowhere/grid.toml"], "/nowhere/grid.toml"),
@@ -188,7 +193,7 @@ def advice(ask: Ask, deploy: dict[tuple[str, bool, bool], float], crash: dict[st
     found = []
     for point in points_of(ask):
         key = (point.protocol, point.pushed, point.static)
-        paused = crash.get(point.protocol, 9.0) if point.pattern == "crash" else deploy.get(key, 99.0)
+        paused = crash.get(point.protocol, 9.0) if point.pattern.startswith("crash") else deploy.get(key, 99.0)
         found.append(cost(point, paused_s=paused))
     return advise(ask, found)
 

@@ -54,8 +54,8 @@ def simulate_command(
         typer.Option(
             "--pattern",
             metavar="NAME,...",
-            help="Of steady, rolling, rolling-static, rolling-hold, stop-start, scale-out, scale-in, crash, zone, "
-            "flap, failover [default: rolling,scale-out,crash].",
+            help="Of steady, rolling, rolling-static, rolling-hold, stop-start, scale-out, scale-in, crash, "
+            "crash-static, zone, flap, failover [default: rolling,scale-out,crash].",
         ),
     ] = None,
     clients: Annotated[
@@ -230,9 +230,10 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
         if not equals or key not in FIELDS:
             raise typer.BadParameter(f"--set {entry}: it takes NAME=VALUE, and a name of {', '.join(FIELDS)}")
         try:
-            settings[key] = text if FIELDS[key] is str else FIELDS[key](text)
-        except ValueError:
-            raise typer.BadParameter(f"--set {entry}: {text!r} is no number") from None
+            settings[key] = YES_NO[text] if FIELDS[key] is bool else FIELDS[key](text)
+        except (ValueError, KeyError):
+            wanted = "neither yes nor no" if FIELDS[key] is bool else "no number"
+            raise typer.BadParameter(f"--set {entry}: {text!r} is {wanted}") from None
     return settings
 
 

@@ -10,7 +10,7 @@ it has none. Rows are in the order of the points, then of the seeds, and the sam
 `state_bytes`, which are of the machine.
 
 This is the one module through which Spark meets the simulator, and with it the server side; see
-docs/decisions/0008-spark-drives-the-simulator.md. The source and the sink know nothing of it.
+docs/decisions/0009-spark-drives-the-simulator.md. The source and the sink know nothing of it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kohort.simulator.sizing.advice import Advice
 from kohort.simulator.sizing.plan import Fleet, Line, Load
 from kohort.simulator.sizing.point import CONSUMER, COOPERATIVE, EAGER, PATTERNS, PROTOCOLS
 from kohort.simulator.sizing.summary import Cost
-from kohort.spark.page import SERIES, Number, Page, drawing, new_figure
+from kohort.spark.page import SERIES, Html, Number, Page, drawing, new_figure
 
 COLOURS = {EAGER: SERIES[1], COOPERATIVE: SERIES[3], CONSUMER: SERIES[0]}
 LEAST_S = 0.1
@@ -77,6 +77,11 @@ def _subtitle(costs: Sequence[Cost]) -> str:
     )
 
 
+def _whole(text: str) -> Html:
+    """A cell that is not broken."""
+    return Html(f'<span style="white-space:nowrap">{html.escape(text)}</span>')
+
+
 def _listed(values: Iterable[object]) -> str:
     words = [str(value) for value in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "no"
@@ -93,23 +98,24 @@ def _advice(found: Page, advice: Advice) -> None:
         f"{ask.crashes_per_day:g} crashes a day.",
     )
     best = advice.best
+    first, *rest = advice.lines
+    found.findings([("good", first, "")])
     found.numbers(
         [
-            Number("run it as", best.label),
             Number("a deployment", f"{best.paused_per_deploy_s:,.1f}", "partition-seconds paused", "good"),
             Number("worst partition", f"{best.deploy.longest_pause_s:.1f} s", "in a deployment"),
             Number("a day", f"{best.paused_per_day_s:,.1f}", f"partition-seconds, {best.unread_share:.4%} of the time"),
         ]
     )
-    found.text("".join(f"<p>{html.escape(line)}</p>" for line in advice.lines))
+    found.text("".join(f"<p>{html.escape(line)}</p>" for line in rest))
     rows = [
         (
-            way.label,
+            _whole(way.label),
             way.paused_per_deploy_s,
             way.deploy.longest_pause_s,
             way.crash.paused_s,
             way.paused_per_day_s,
-            way.deploy.moves,
+            round(way.deploy.moves),
             way.deploy.requests_per_s,
         )
         for way in advice.ways
@@ -117,15 +123,16 @@ def _advice(found: Page, advice: Advice) -> None:
     found.table(
         (
             "run as",
-            "paused, a deployment",
-            "worst partition, s",
-            "paused, a crash",
-            "paused, a day",
-            "moves, a deployment",
+            "a deployment",
+            "worst, s",
+            "a crash",
+            "a day",
+            "moves",
             "requests/s",
         ),
         rows,
-        "Every way to run it, the least pause a day first; paused in partition-seconds",
+        "Every way to run it, the least pause a day first: partition-seconds that a deployment, a crash and a day "
+        "pause; the worst partition, moves and requests in a deployment",
     )
 
 
@@ -152,23 +159,21 @@ def fleet_page(fleet: Fleet, lines: Sequence[Line], costs: Sequence[Cost], error
     columns = (
         "run as",
         "shards",
-        "members a shard",
+        "of members",
         "requests/s",
-        "heartbeats/s",
         "records/s",
         "MB/s",
         "cores",
-        "±, %",
-        "a shard, % of a core",
-        "state, GB",
+        "± %",
+        "shard %",
+        "GB",
     )
     rows = [
         (
-            line.label + (" (beyond)" if load.beyond else ""),
+            _whole(line.label + (" *" if load.beyond else "")),
             load.shards,
             round(load.members_of_a_shard),
             round(load.requests_per_s),
-            round(load.heartbeats_per_s),
             round(load.records_per_s),
             load.record_bytes_per_s / 1e6,
             load.cores,
@@ -179,15 +184,22 @@ def fleet_page(fleet: Fleet, lines: Sequence[Line], costs: Sequence[Cost], error
         for line in lines
         for load in line.loads
     ]
-    found.table(columns, rows, "The whole fleet; “beyond”: shards larger than any that was run")
+    told = (
+        "The whole fleet, by the number of shards and how many members each has; records and bytes of "
+        "__consumer_offsets; the share of a core that one shard takes; the memory of the state. "
+        "* Shards larger than any that was run"
+    )
+    found.table(columns, rows, told)
     found.section("What was run", "Single shards, a quiet minute of each; and what one restart of a member adds.")
     samples = [
-        (line.label, size, rates.requests, rates.records, 1e6 * rates.cpu_s)
+        (_whole(line.label), size, f"{rates.requests:.2f}", f"{rates.records:.2f}", 1e6 * rates.cpu_s)
         for line in lines
         for size, rates in line.samples
     ]
     found.table(("run as", "members", "requests/s a member", "records/s", "µs of a core a second"), samples)
-    restarts = [(line.label, line.restart.requests, line.restart.records, 1000 * line.restart.cpu_s) for line in lines]
+    restarts = [
+        (_whole(line.label), line.restart.requests, line.restart.records, 1000 * line.restart.cpu_s) for line in lines
+    ]
     found.table(("run as", "requests, a restart", "records", "ms of a core"), restarts)
     return found
 
@@ -311,7 +323,7 @@ def _comparison(found: Page, compared: dict[str, Ways]) -> None:
     rows = []
     for protocol in PROTOCOLS:
         for pushed in (False, True):
-            row: list[object] = [f"{protocol}, {'pushed' if pushed else 'polled'}"]
+            row: list[object] = [_whole(f"{protocol}, {'pushed' if pushed else 'polled'}")]
             for ways in compared.values():
                 cost = ways.get((protocol, pushed))
                 row += [None, None] if cost is None else [cost.paused_s, round(cost.stable_s, 2)]

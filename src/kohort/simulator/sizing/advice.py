@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kohort.simulator.sizing.point import CONSUMER, EAGER, PROTOCOLS, Point, normal
+from kohort.simulator.sizing.point import CONSUMER, EAGER, PROTOCOLS, Point, normal, refuse
 from kohort.simulator.sizing.summary import Cost
 
+CRASHES = {"rolling": "crash", "rolling-static": "crash-static"}
+"""A deployment, and a crash in the same group."""
+OWN = ("members", "partitions", "protocol", "assignor", "pushed", "pattern", "count")
 CLOSE = 1.25
 """Ways that cost no more than so many times the least are as good; then the simplest is advised."""
 
@@ -41,7 +44,8 @@ class Way:
 
     @property
     def label(self) -> str:
-        return f"{self.deploy.label}, {'static' if self.static else 'dynamic'} members"
+        polled = "" if self.pushed else ", polled"
+        return f"{self.deploy.label}{polled}, {'static' if self.static else 'dynamic'} members"
 
     @property
     def paused_per_deploy_s(self) -> float:
@@ -70,11 +74,12 @@ class Advice:
 
 def points_of(ask: Ask) -> list[Point]:
     """What must be run. Raises BadPoint."""
+    refuse(ask.settings, OWN, "is what is compared")
     common = {**ask.settings, "members": ask.members, "partitions": ask.partitions}
     found = []
     for protocol in PROTOCOLS:
         for pushed in (False, True):
-            for pattern in ("rolling", "rolling-static", "crash"):
+            for pattern in (*CRASHES, *CRASHES.values()):
                 found.append(
                     normal(Point(**common, protocol=protocol, pushed=pushed, pattern=pattern, count=_one(pattern)))
                 )
@@ -82,7 +87,7 @@ def points_of(ask: Ask) -> list[Point]:
 
 
 def _one(pattern: str) -> int:
-    return 1 if pattern == "crash" else 0
+    return 1 if pattern in CRASHES.values() else 0
 
 
 def advise(ask: Ask, costs: Iterable[Cost]) -> Advice:
@@ -90,9 +95,9 @@ def advise(ask: Ask, costs: Iterable[Cost]) -> Advice:
     by_point = {cost.point: cost for cost in costs}
     ways = []
     for point in points_of(ask):
-        if point.pattern == "crash":
+        if point.pattern not in CRASHES:
             continue
-        crash = normal(replace(point, pattern="crash", count=1))
+        crash = normal(replace(point, pattern=CRASHES[point.pattern], count=1))
         deploy = by_point.get(point)
         if deploy is not None and crash in by_point:
             ways.append(Way(point.protocol, point.pushed, point.static, deploy, by_point[crash], ask))

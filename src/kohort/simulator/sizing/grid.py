@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kohort.simulator.sizing.point import ASSIGNORS, CONSUMER, BadPoint, Point, point_of
+from kohort.simulator.sizing.point import ASSIGNORS, CONSUMER, BadPoint, Point, point_of, refuse
 
 LISTS = ("members", "partitions", "protocols", "assignors", "pushed", "handover", "patterns", "clients")
 SINGULAR = {"protocols": "protocol", "assignors": "assignor", "patterns": "pattern", "clients": "client"}
@@ -50,6 +50,7 @@ class Grid:
 
     def points(self) -> list[Point]:
         """Each once. Raises BadPoint."""
+        refuse(self.settings, (*LISTS, *SINGULAR.values()), "is one of the grid's lists")
         found = dict.fromkeys(self._points())
         if not found:
             raise BadPoint("the grid has no points: no protocol has these assignors, or these patterns")
@@ -113,9 +114,6 @@ def grid_of(values: Mapping[str, Any]) -> Grid:
     settings = values.get("settings", {})
     if not isinstance(settings, Mapping):
         raise BadPoint("settings: it takes names and values")
-    for name in settings:
-        if name in LISTS or name in SINGULAR.values():
-            raise BadPoint(f"settings: {name} is one of the grid's lists")
     return Grid(**given, settings=dict(settings))
 
 

@@ -140,6 +140,7 @@ SCRIPTS: dict[str, Callable[[Stage], Script]] = {
     "scale-out": _scale_out,
     "scale-in": _scale_in,
     "crash": _crash,
+    "crash-static": _crash,
     "zone": _zone,
     "flap": _flap,
     "failover": _failover,

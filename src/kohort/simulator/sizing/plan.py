@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kohort.simulator.sizing.point import CONSUMER, EAGER, BadPoint, Point, normal
+from kohort.simulator.sizing.point import CONSUMER, EAGER, BadPoint, Point, normal, refuse
 from kohort.simulator.sizing.summary import Cost
 
 MEMBERS_OF_A_SHARD = (20, 100, 400, 2_000)
@@ -25,6 +25,7 @@ MEMBERS_OF_A_SHARD = (20, 100, 400, 2_000)
 SHARDS = (50, 200, 1_000, 4_000, 10_000)
 """That are told of."""
 WAYS = ((EAGER, False), (CONSUMER, False), (CONSUMER, True))
+OWN = ("members", "partitions", "groups", "shards", "protocol", "assignor", "pushed", "pattern", "restarts_per_hour")
 OBSERVE_MS = 60_000
 RESTARTS_PER_HOUR = 120.0
 """Of each group in the runs that measure restarts."""
@@ -99,6 +100,7 @@ class Line:
 
 def points_of(fleet: Fleet) -> list[Point]:
     """What must be run. Raises BadPoint."""
+    refuse(fleet.settings, OWN, "is what is compared")
     if fleet.groups < 1:
         raise BadPoint(f"groups: {fleet.groups} is less than 1")
     return [point for protocol, pushed in WAYS for point in _points(fleet, protocol, pushed)]
@@ -140,7 +142,8 @@ def _line(fleet: Fleet, quiet: list[Cost], restarted: Cost, shards: Sequence[int
     last = quiet[-1]
     state = last.state_bytes / (last.point.groups * last.point.members)
     loads = tuple(_load(fleet, number, samples, restart, state) for number in shards)
-    return Line(quiet[0].label, samples, restart, loads)
+    label = quiet[0].label if quiet[0].point.pushed else f"{quiet[0].label}, polled"
+    return Line(label, samples, restart, loads)
 
 
 def _rates(cost: Cost) -> Rates:

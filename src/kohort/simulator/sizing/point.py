@@ -5,6 +5,7 @@ What a protocol does not have is set to its neutral value (`normal`), so that po
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ PATTERNS = {
     "scale-out": "so many members join, one after another",
     "scale-in": "so many members leave, one after another",
     "crash": "so many members are killed together and started again",
+    "crash-static": "the same with static members",
     "zone": "so many members are killed together and stay away",
     "flap": "one member is killed and started again, over and over, for the time to observe",
     "failover": "the coordinator dies and starts again",
@@ -122,6 +124,9 @@ class Point:
     """Between two steps of a deployment."""
     down_ms: Millis = 3_000
     """How long the coordinator is away in a failover."""
+    aged: bool = True
+    """The group has run for hours, so its members heartbeat at any moment of the interval; else as the last rebalance
+    left them, which is together."""
     crashes_per_hour: float = 0.0
     """Failure rate of each group: a member's process dies and is started again."""
     restarts_per_hour: float = 0.0
@@ -133,7 +138,7 @@ class Point:
 
     @property
     def static(self) -> bool:
-        return self.pattern == "rolling-static"
+        return self.pattern.endswith("-static")
 
     @property
     def interval_ms(self) -> Millis:
@@ -183,8 +188,9 @@ def _check(point: Point) -> None:
         rate = getattr(point, name)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 100_000:
             raise BadPoint(f"{name}: {rate!r} is no number between 0 and 100000")
-    if not isinstance(point.pushed, bool):
-        raise BadPoint(f"pushed: {point.pushed!r} is neither true nor false")
+    for name in ("pushed", "aged"):
+        if not isinstance(getattr(point, name), bool):
+            raise BadPoint(f"{name}: {getattr(point, name)!r} is neither true nor false")
     for name, known in (("protocol", tuple(PROTOCOLS)), ("pattern", tuple(PATTERNS)), ("client", CLIENT_NAMES)):
         if getattr(point, name) not in known:
             raise BadPoint(f"{name}: {getattr(point, name)!r} is none of {', '.join(known)}")
@@ -196,7 +202,8 @@ def _check(point: Point) -> None:
         raise BadPoint(f"topics: {point.topics} topics cannot share {point.partitions} partitions")
     if point.session_ms <= point.interval_ms:
         raise BadPoint(f"session_ms: {point.session_ms} must be more than heartbeat_ms ({point.interval_ms})")
-    if point.pattern in ("scale-in", "zone", "crash") and point.affected > point.members - (point.pattern != "crash"):
+    leaves_some = point.pattern in ("scale-in", "zone")
+    if (leaves_some or point.pattern.startswith("crash")) and point.affected > point.members - leaves_some:
         raise BadPoint(f"count: {point.affected} of {point.members} members are too many for {point.pattern}")
     if point.pattern == "rolling-hold" and point.protocol != CONSUMER:
         raise BadPoint("pattern: a rollout hold is for the consumer protocol only")
@@ -207,6 +214,12 @@ FIELDS: dict[str, type] = {
     for field in fields(Point)
 }
 """Name of a field: the type of its value."""
+
+
+def refuse(settings: Iterable[str], names: Iterable[str], why: str) -> None:
+    """Raises BadPoint where one of the names is among the settings."""
+    for name in sorted(set(settings) & set(names)):
+        raise BadPoint(f"settings: {name} {why}")
 
 
 def point_of(values: dict[str, Any]) -> Point:

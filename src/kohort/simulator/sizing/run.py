@@ -103,6 +103,26 @@ def run(point: Point, seed: int = 0) -> Measures:
     return _Run(normal(point), seed).measures()
 
 
+def killed_and_noticed(point: Point, seed: int) -> Millis:
+    """One member of a settled consumer group is killed: from when the coordinator has removed it until nothing changes
+    any more. Of a point of the consumer protocol."""
+    found = _Run(point, seed)
+    found._form()
+    [group], world, broker = found.groups, found.world, found.process.broker
+    assert broker is not None
+    world.run(world.now + group.random.randint(0, point.interval_ms), NO_LIMIT)
+    victim = group.random.choice(group.workers)
+    member_id = victim.member_id()
+    victim.kill()
+    consumers = broker.state.shards[broker.state.shard_of(group.name)].consumers
+    while member_id in consumers.groups[group.name].members:
+        world.run(world.now + 1, NO_LIMIT)
+    removed_at = world.now
+    while not found._is_calm(CALM_MS):
+        world.run(world.now + LOOK_EVERY_MS, NO_LIMIT)
+    return group.changed_at() - removed_at
+
+
 class _Group:
     """A group as a stage for its script."""
 
@@ -226,7 +246,7 @@ class _Run:
                 world.after(self._random.randint(0, self.point.interval_ms), worker.come)
         world.run(world.now + self.point.interval_ms, NO_LIMIT)
         settle_ms = self._random.randint(*SETTLE_MS)
-        scattered = False
+        scattered = not self.point.aged
         while not (scattered and self._is_calm(settle_ms)):
             if not scattered and self._is_calm(LOOK_EVERY_MS):
                 scattered = True
