@@ -66,7 +66,7 @@ def test_a_killed_driver_writes_no_record_twice_and_loses_none(
     lake = tmp_path / "lake"
     for place in ("between the writes", "between the renames"):
         command = [sys.executable, "-c", SCRIPT, place, server.bootstrap_servers, str(lake)]
-        assert subprocess.run(command, timeout=200, check=False).returncode == -signal.SIGKILL, place
+        assert subprocess.run(command, timeout=280, check=False).returncode == -signal.SIGKILL, place
         seen = rows(lake)
         assert set(seen.values()) <= {1}, place
         assert bool(seen) == (place == "between the renames")
