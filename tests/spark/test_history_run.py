@@ -17,10 +17,11 @@ from typer.testing import CliRunner, Result
 from kohort.cli import pipeline, pipeline_history
 from kohort.client.cluster import Cluster
 from kohort.client.groups import Committed
-from kohort.spark.history import history
+from kohort.spark.history import dumps, history
+from kohort.spark.history import run as run_module
 from kohort.spark.history.dumps import DumpError, inputs, take
 from kohort.spark.history.run import HistoryFailed
-from kohort.spark.history.store import Store
+from kohort.spark.history.store import Store, by_partition, read_records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 
@@ -208,3 +209,21 @@ def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match=r"0\.log: at byte \d+: the checksum does not match"):
         take(Store(str(tmp_path / "out")), inputs([str(tmp_path)])[0], "read_committed")
     assert not list((tmp_path / "out").rglob("*.partial"))
+
+
+def test_a_large_dump_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece has dictionaries of its own."""
+    monkeypatch.setattr(dumps, "BATCH", 100)
+    log = Log(10)
+    for name in ("orders", "clicks"):
+        log.healthy(f"of-{name}", log.topic(name, 3, 50.0))
+    table = log.table()
+    pq.write_table(table, tmp_path / "dump.parquet")
+    store = Store(str(tmp_path / "out"))
+    [found] = inputs([str(tmp_path / "dump.parquet")])
+    assert take(store, found, "read_committed").records == table.num_rows
+    of = by_partition(store.files("records/files"))[0]
+    extent = run_module._extent(of)
+    assert extent.records == table.num_rows
+    assert extent.places == {(topic, partition) for topic in ("orders", "clicks") for partition in range(3)}
+    assert sum(read_records(of[name], name).num_rows for name in of) == table.num_rows

@@ -17,6 +17,7 @@ tooth. A record that was read twice counts once: it has its place in the log.
 from __future__ import annotations
 
 import pickle
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -221,7 +222,8 @@ def _timestamps(spark: Any) -> Iterator[None]:
 def _cause(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
-    return next(iter([*ours[-1:], *lines[:1]]), type(error).__name__)
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Invalid)\b", line)]
+    return next(iter([*ours[-1:], *raised[-1:], *lines[:1]]), type(error).__name__)
 
 
 def _live_files(spark: Any, store: Store) -> list[str]:
@@ -290,6 +292,7 @@ def _extent(files: Mapping[str, Sequence[str]]) -> _Extent:
             read = pq.read_table(
                 path, filesystem=system, columns=["log_time", *places], read_dictionary=places[:1], partitioning=None
             )
+            read = read.unify_dictionaries()
             at = milliseconds(read.column("log_time"))
             at = at[at >= 0]
             pairs = read.group_by(places).aggregate([]).to_pylist() if places else []
