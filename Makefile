@@ -42,13 +42,13 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
 test-java: $(VENV)/.dev ## Java's clients, Kafka's tools, Spark's connector (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m java tests/java tests/spark
+	$(BIN)/python -m pytest -m "java and not peers" tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
 
 test-peers: $(VENV)/.dev ## the same requests and tests, to Apache Kafka and to kohort (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m peers tests/peers tests/client_library
+	$(BIN)/python -m pytest -m peers tests/peers tests/client_library tests/clients tests/java
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench examples

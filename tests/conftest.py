@@ -1,10 +1,17 @@
-"""Options of the tests; Apache Kafka's jars, for those that run beside it."""
+"""Options of the tests; Apache Kafka, for those that run beside it or against it.
+
+A test that takes `servers` runs against kohort, which is the `server` of its folder or module, and against Apache
+Kafka; Kafka's turn has the marker `peers`. A test that takes `servers_of_kohort` or `server` is about what kohort alone
+promises or lets a test do, one with `servers_of_kafka` about what is different there.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,3 +25,26 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = os.environ.get("KAFKA_LIB")
     return f"{folder}/*" if folder else apache.fetch_jars(tmp_path_factory.mktemp("kafka") / "lib")
+
+
+@pytest.fixture(scope="session")
+def servers_of_kafka(class_path: str) -> Iterator[str]:
+    """Apache Kafka, from Maven's jars."""
+    from bench import _kafka
+
+    with _kafka.kafka(class_path, LIKE_KOHORT) as (_, (host, port)):
+        yield f"{host}:{port}"
+
+
+@pytest.fixture
+def servers_of_kohort(request: pytest.FixtureRequest) -> str:
+    """The `server` of the module or folder."""
+    servers: str = request.getfixturevalue("server").bootstrap_servers
+    return servers
+
+
+@pytest.fixture(params=EVERYWHERE)
+def servers(request: pytest.FixtureRequest) -> str:
+    """Of kohort, and of Apache Kafka."""
+    found: str = request.getfixturevalue(f"servers_of_{request.param}")
+    return found

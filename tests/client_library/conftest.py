@@ -1,8 +1,7 @@
-"""Running servers for the tests of the client library: kohort, one a module, and Apache Kafka, one in all.
+"""Running servers for the tests of the client library: those of a module, and one of a test's own.
 
-A test that takes `servers`, or `own_server` to stop and start, runs against both: the library promises the same
-everywhere. Kafka's turn has the marker `peers`. A test that takes `servers_of_kohort` or `server` is about what kohort
-alone promises or lets a test do, one with `servers_of_kafka` about what is different there.
+The library promises the same everywhere, so tests that take `servers` (of tests/conftest.py), or `own_server` to stop
+and start it, run against kohort and against Apache Kafka.
 """
 
 from __future__ import annotations
@@ -12,47 +11,11 @@ from typing import Any
 
 import pytest
 from bench import _kafka
+from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
 from kohort.client.cluster import Cluster
 
 _counter = iter(range(1_000_000))
-
-EVERYWHERE = ("kohort", pytest.param("kafka", marks=(pytest.mark.peers, pytest.mark.timeout(300))))
-
-LIKE_KOHORT = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "group.consumer.min.session.timeout.ms": "100",
-    "group.consumer.session.timeout.ms": "10000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "100",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-}
-"""Kafka's settings: what the tests' kohort has by default or is given."""
-
-
-@pytest.fixture(scope="session")
-def servers_of_kafka(class_path: str) -> Iterator[str]:
-    """Apache Kafka, from Maven's jars."""
-    with _kafka.kafka(class_path, LIKE_KOHORT) as (_, (host, port)):
-        yield f"{host}:{port}"
-
-
-@pytest.fixture
-def servers_of_kohort(request: pytest.FixtureRequest) -> str:
-    """The module's `server`."""
-    servers: str = request.getfixturevalue("server").bootstrap_servers
-    return servers
-
-
-@pytest.fixture(params=EVERYWHERE)
-def servers(request: pytest.FixtureRequest) -> str:
-    """Of kohort, and of Apache Kafka."""
-    found: str = request.getfixturevalue(f"servers_of_{request.param}")
-    return found
 
 
 @pytest.fixture(params=EVERYWHERE)

@@ -34,11 +34,16 @@ class Other:
             await asyncio.to_thread(self._consumer.close)
 
 
+@pytest.fixture
+def server(kohort_server: KohortServer) -> KohortServer:
+    return kohort_server
+
+
 @pytest.mark.client
 @pytest.mark.parametrize("first", ["ours", "librdkafka"])
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
-def test_a_group_shared_with_librdkafka(kohort_server: KohortServer, assignor: str, first: str) -> None:
-    servers, group, topic = kohort_server.bootstrap_servers, f"g-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
+def test_a_group_shared_with_librdkafka(servers: str, assignor: str, first: str) -> None:
+    group, topic = f"g-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
     with Cluster(servers) as cluster:
         cluster.create_topic(topic, partitions=PARTITIONS)
 

@@ -11,7 +11,6 @@ from assigned_reader import PARTITIONS, Reader, until_shared
 
 from kohort.client.assignors import ASSIGNORS, Claim, TopicPartition, consumer_of, subscription_bytes
 from kohort.client.cluster import Cluster
-from kohort.testing import KohortServer
 from kohort.wire.embedded import subscription_of
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
@@ -47,8 +46,8 @@ class JavaConsumer:
 
 @pytest.mark.parametrize("first", ["ours", "java"])
 @pytest.mark.parametrize("assignor", CLASSES)
-def test_a_group_shared_with_java(classpath: str, server: KohortServer, assignor: str, first: str) -> None:
-    servers, group, topic = server.bootstrap_servers, f"g-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
+def test_a_group_shared_with_java(classpath: str, servers: str, assignor: str, first: str) -> None:
+    group, topic = f"g-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
     with Cluster(servers) as cluster:
         cluster.create_topic(topic, partitions=PARTITIONS)
 

@@ -1,0 +1,21 @@
+"""Apache Kafka where a test runs against it as it runs against kohort."""
+
+from __future__ import annotations
+
+import pytest
+
+EVERYWHERE = ("kohort", pytest.param("kafka", marks=(pytest.mark.peers, pytest.mark.timeout(300))))
+
+LIKE_KOHORT = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""Kafka's settings: what the tests' kohort has by default or is given."""
