@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from google_crc32c import value as crc32c
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -33,18 +34,30 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Log:
-    """Answers fetches as a broker does: whole batches from the one that holds the position on, one at a time."""
+    """Answers fetches as a broker does: whole batches from the one that holds the position on, some at a time."""
 
-    def __init__(self, batches: list[tuple[int, bytes]], end: int) -> None:
+    def __init__(
+        self,
+        batches: list[tuple[int, bytes]],
+        end: int,
+        at_once: int = 1,
+        aborted: tuple[tuple[int, int, int], ...] = (),
+    ) -> None:
         self.batches = batches
         self.end = end
+        self.at_once = at_once
+        self.aborted = aborted
         self.fetches: list[int] = []
 
     def fetch(self, _: Cluster, positions: dict[tuple[str, int], int], **__: object) -> list[FetchedPartition]:
         (position,) = positions.values()
         self.fetches.append(position)
-        found = next((data for last, data in self.batches if last >= position), b"")
-        return [FetchedPartition("t", 0, ErrorCode.NONE, self.end, self.end, 0, found)]
+        found = b"".join([data for last, data in self.batches if last >= position][: self.at_once])
+        return [FetchedPartition("t", 0, ErrorCode.NONE, self.end, self.end, 0, found, self._aborted(position))]
+
+    def _aborted(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Producer and first offset of the transactions that end behind the position."""
+        return tuple((producer, first) for producer, first, last in self.aborted if last >= position)
 
 
 def values(
@@ -63,6 +76,41 @@ def test_it_stops_on_position_whatever_is_missing(monkeypatch: pytest.MonkeyPatc
     assert log.fetches == [0, 5, 10]
     # A range that begins and ends inside of batches.
     assert values(monkeypatch, log, 1, 8) == [4, 7]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_ranges_that_meet_anywhere_have_each_record_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Also inside a batch, in a gap, and at a batch that fetches cut short."""
+    batches = [
+        (4, batch(0, [0, 1, 4])),
+        (9, batch(7, [0, 2], compression=4)),
+        (10, batch(10, [0], is_control=True)),
+        (13, batch(11, [0, 1, 2], compression=2)),
+    ]
+    cut_short = (14, batch(14, [0])[:-1])
+    for cut in range(15):
+        log = Log([*batches, cut_short], end=14, at_once=at_once)
+        parts = [values(monkeypatch, log, *part) for part in ((0, cut), (cut, 14))]
+        assert parts[0] + parts[1] == [0, 1, 4, 7, 9, 11, 12, 13]
+        assert all(offset < cut for offset in parts[0])
+
+
+def test_aborted_records_are_no_data_to_who_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(producer: int, first: int, offsets: list[int], **options: Any) -> tuple[int, bytes]:
+        made = batch(first, offsets, producer_id=producer, producer_epoch=0, is_transactional=True, **options)
+        return first + offsets[-1], made
+
+    def marker(producer: int, first: int, kind: int) -> tuple[int, bytes]:
+        made = [NewRecord(bytes((0, 0, 0, kind)), b"\0\0\0\0\0\0", 1_000)]
+        options: dict[str, Any] = {"is_control": True, "is_transactional": True, "producer_epoch": 0}
+        return first, encode_batch(made, base_offset=first, producer_id=producer, **options)
+
+    log = [of(7, 0, [0, 1]), of(8, 2, [0, 1], compression=3), of(7, 4, [0]), marker(7, 5, 0), of(7, 6, [0])]
+    log += [(7, batch(7, [0])), marker(8, 8, 1), marker(7, 9, 1)]
+    for at_once in (1, 2, 8):
+        fetched = Log(log, end=10, at_once=at_once, aborted=((7, 0, 5),))
+        assert values(monkeypatch, fetched, 0, 10, {"kafka.isolation.level": "read_committed"}) == [2, 3, 6, 7]
+    assert values(monkeypatch, Log(log, end=10), 0, 10) == [0, 1, 2, 3, 4, 6, 7]
 
 
 def test_a_gap_at_the_end_of_the_log_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +132,17 @@ def test_a_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch, damage: int) 
     data[damage] ^= 0xFF
     with pytest.raises(KafkaError, match=r"t-0: the checksum of the batch at offset 20 .*\(fetched at offset 21\)"):
         values(monkeypatch, Log([(22, bytes(data))], end=23), 21, 23)
+
+
+def test_damage_that_the_checksum_does_not_show_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(batch(20, [0, 1, 2]))
+    data[-4] = 0x7D  # a length in the last record
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    with pytest.raises(KafkaError, match=r"cannot read t-0, batch at offset 20: .*\(fetched at offset 21\)"):
+        values(monkeypatch, Log([(22, bytes(data))], end=23), 21, 23)
+    bomb = encode_batch([NewRecord(None, bytes(65 << 20), 1)], base_offset=20, compression=4)
+    with pytest.raises(KafkaError, match=r"t-0, batch at offset 20: compressed data expands to more than 67108864"):
+        values(monkeypatch, Log([(20, bomb)], end=21), 20, 21)
 
 
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

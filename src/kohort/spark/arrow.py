@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,54 +67,53 @@ class Filler(Protocol):
 
 
 def filler(expected: int, with_headers: bool) -> Filler:
-    """The way for a range of so many offsets."""
-    global _asked
+    """The way for a range of so many offsets. Raises ValueError as `decoder` does."""
+    global _asked, _said
     _asked += expected
-    if _is_compiled(_asked):
-        from kohort.spark.arrow_compiled import CompiledFiller  # numba: only where it is worth it
-
-        return CompiledFiller(with_headers)
+    if _asked >= WORTH_IT or DECODER_VARIABLE in os.environ:
+        compiled, why_not = _compiled()
+        if compiled is not None:
+            return compiled(with_headers)
+        if not _said and DECODER_VARIABLE not in os.environ:
+            _said = True
+            print(
+                f"kohort: {why_not}, so records are decoded by a loop in Python, some ten times slower",
+                file=sys.stderr,
+                flush=True,
+            )
     from kohort.spark.arrow_plain import PlainFiller
 
     return PlainFiller(with_headers)
 
 
 def decoder() -> str:
-    """What decodes a large range in this process: `numba 0.68.1`, or `python` and why.
+    """What decodes a large range in this process: `numba 0.68.1`, or `python` and why. Loads numba to find out.
 
-    Raises ValueError where KOHORT_SPARK_DECODER has no such value, or asks for a numba that is not installed.
+    Raises ValueError where KOHORT_SPARK_DECODER has no such value, or asks for a numba that is not there.
     """
+    compiled, why_not = _compiled()
+    return f"python ({why_not})" if compiled is None else f"numba {version('numba')}"
+
+
+def _compiled() -> tuple[Callable[[bool], Filler] | None, str]:
+    """The fast way, or why it is not taken."""
     chosen = os.environ.get(DECODER_VARIABLE, "auto")
     if chosen not in ("auto", "numba", "python"):
         raise ValueError(f"{DECODER_VARIABLE} is {chosen!r}; it takes auto, numba or python")
     if chosen == "python":
-        return f"python ({DECODER_VARIABLE} says so)"
+        return None, f"{DECODER_VARIABLE} says so"
     try:
-        return f"numba {version('numba')}"
-    except PackageNotFoundError:
-        if chosen == "numba":
-            raise ValueError(
-                f"{DECODER_VARIABLE} is numba, which is not installed: pip install 'kohort[spark]'"
-            ) from None
-        return "python (numba is not installed)"
-
-
-def _is_compiled(asked: int) -> bool:
-    if asked < WORTH_IT and os.environ.get(DECODER_VARIABLE, "auto") == "auto":
-        return False
-    used = decoder()
-    if used.startswith("numba"):
-        return True
-    global _said
-    if not _said and DECODER_VARIABLE not in os.environ:
-        _said = True
-        print(
-            "kohort: numba is not installed, so records are decoded by a loop in Python, some ten times slower: "
-            "pip install 'kohort[spark]'",
-            file=sys.stderr,
-            flush=True,
-        )
-    return False
+        from kohort.spark.arrow_compiled import CompiledFiller  # numba: only where it is worth it
+    except ModuleNotFoundError:
+        why_not = "numba is not installed (pip install 'kohort[spark]')"
+    except Exception as error:
+        # One that does not fit its numpy, or this code. Slow is better than not at all.
+        why_not = f"numba cannot be loaded ({error})"
+    else:
+        return CompiledFiller, ""
+    if chosen == "numba":
+        raise ValueError(f"{DECODER_VARIABLE} is numba, but {why_not}")
+    return None, why_not
 
 
 def timestamps(times: pa.Int64Array) -> pa.TimestampArray:
@@ -123,3 +123,30 @@ def timestamps(times: pa.Int64Array) -> pa.TimestampArray:
     except pa.ArrowInvalid:
         held = pc.and_(pc.less_equal(times, _LONGEST_MS), pc.greater_equal(times, -_LONGEST_MS))
         return pc.if_else(held, times, pa.scalar(None, pa.int64())).cast(MILLISECONDS).cast(MICROSECONDS)
+
+
+# Arrays out of buffers. pyarrow's own conversions import pandas on their first call, a quarter of a second in each
+# worker.
+
+
+def fixed(kind: pa.DataType, array: np.ndarray[Any, Any]) -> pa.Array:
+    """Numbers without nulls; not a copy."""
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)], null_count=0)
+
+
+def repeated(text: str, rows: int) -> pa.StringArray:
+    """The same text in every row."""
+    data = text.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data * rows)], null_count=0)
+
+
+def binary(values: Sequence[bytes | None]) -> pa.BinaryArray:
+    """Bytes and nulls, less than 2 GiB of them."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
+    present = np.array([value is not None for value in values], np.bool_)
+    nulls = len(values) - int(present.sum())
+    validity = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+    data = pa.py_buffer(b"".join(value for value in values if value))
+    return pa.Array.from_buffers(pa.binary(), len(values), [validity, pa.py_buffer(ends), data], null_count=nulls)

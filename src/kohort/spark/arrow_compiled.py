@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.spark import arrow, arrow_kernel
-from kohort.spark.arrow import HEADER, HEADERS, Columns
+from kohort.spark.arrow import HEADER, HEADERS, Columns, fixed
 from kohort.wire.batches import BatchHeader, CorruptBatch
 
 _FIELDS = (arrow_kernel.RECORD, np.int64)
@@ -90,8 +90,8 @@ class CompiledFiller:
             columns = Columns(
                 _binary(self._keys, rows, int(state[arrow_kernel.NO_KEY])),
                 _binary(self._values, rows, int(state[arrow_kernel.NO_VALUE])),
-                pa.array(self._offsets[:rows]),
-                pa.array(self._times[:rows]),
+                fixed(pa.int64(), self._offsets[:rows]),
+                fixed(pa.int64(), self._times[:rows]),
                 self._time_types(rows),
                 self._header_lists(rows) if self._with_headers else None,
             )
@@ -99,11 +99,9 @@ class CompiledFiller:
         return columns
 
     def _time_types(self, rows: int) -> pa.Int32Array:
-        if len(self._types) == 1:
-            return pa.repeat(pa.scalar(self._types[0][1], pa.int32()), rows)
-        begins = [begin for begin, _ in self._types]
-        counts = np.diff([*begins, rows])
-        return pa.array(np.repeat(np.array([kind for _, kind in self._types], np.int32), counts))
+        counts = np.diff([*(begin for begin, _ in self._types), rows])
+        kinds = np.array([kind for _, kind in self._types], np.int32)
+        return fixed(pa.int32(), np.repeat(kinds, counts))
 
     def _header_lists(self, rows: int) -> pa.ListArray:
         ends, valid, key_ends, key_data, *_ = self._headers

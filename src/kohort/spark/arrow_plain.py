@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kohort.spark import arrow
-from kohort.spark.arrow import HEADERS, Columns
+from kohort.spark.arrow import HEADERS, Columns, binary, fixed
 from kohort.wire.batches import BatchHeader
 from kohort.wire.records import Headers, RecordColumns, read_decompressed
 
@@ -64,11 +65,11 @@ class PlainFiller:
         if not self._offsets:
             return None
         columns = Columns(
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.array(self._offsets, pa.int64()),
-            pa.array(self._times, pa.int64()),
-            pa.array(self._types, pa.int32()),
+            binary(self._keys),
+            binary(self._values),
+            fixed(pa.int64(), np.array(self._offsets, np.int64)),
+            fixed(pa.int64(), np.array(self._times, np.int64)),
+            fixed(pa.int32(), np.array(self._types, np.int32)),
             pa.array(self._headers, HEADERS) if self._with_headers else None,
         )
         self._clear()

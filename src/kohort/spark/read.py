@@ -10,10 +10,9 @@ in the socket: the task holds one at a time.
 
 Memory is bounded, whatever the records' sizes. A task holds one answer of a fetch (`kafka.max.partition.fetch.bytes`,
 4 MiB, or one batch that is larger; three times for a moment, until it is taken out of its frame), one decompressed
-batch (at
-most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those that were
-handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and 40 bytes for each of `arrow.ROWS` rows).
-Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
+batch (at most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those
+that were handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and some 60 bytes for each of
+`arrow.ROWS` rows). Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, ServerError
 from kohort.client.leaders import FetchedPartition, GroupMember
 from kohort.client.records import data_batches, next_position
-from kohort.spark.arrow import HEADERS, MICROSECONDS, Columns, Filler, decoder, filler, timestamps
+from kohort.spark.arrow import HEADERS, MICROSECONDS, Columns, Filler, decoder, filler, fixed, repeated, timestamps
 from kohort.spark.options import Options
 from kohort.spark.plan import lost, open_cluster
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
 from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
-from kohort.wire.compression import NONE, decompress
+from kohort.wire.compression import NONE, expand
 from kohort.wire.errors import ErrorCode, ProtocolError
 
 __all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
@@ -218,22 +218,22 @@ def _records(data: bytes, header: BatchHeader, start: int) -> bytes | memoryview
     begin, end = start + HEADER_SIZE, start + header.size
     if header.compression == NONE:
         return memoryview(data)[begin:end]
-    return decompress(header.compression, data[begin:end], DECOMPRESSED_BYTES)
+    return expand(header.compression, data[begin:end], DECOMPRESSED_BYTES)
 
 
 class _Shape:
     """Makes a record batch of columns. What is the same in every row is made once."""
 
     def __init__(self, wanted: Range, convert: Convert | None) -> None:
-        self._topic = pa.scalar(wanted.topic, pa.string())
-        self._partition = pa.scalar(wanted.partition, pa.int32())
+        self._wanted = wanted
         self._topics = self._partitions = pa.nulls(0)
         self._convert = convert
 
     def __call__(self, columns: Columns) -> pa.RecordBatch:
         rows = len(columns.offsets)
         if len(self._topics) < rows:
-            self._topics, self._partitions = pa.repeat(self._topic, rows), pa.repeat(self._partition, rows)
+            self._topics = repeated(self._wanted.topic, rows)
+            self._partitions = fixed(pa.int32(), np.full(rows, self._wanted.partition, np.int32))
         partitions, times = self._partitions[:rows], timestamps(columns.times)
         if self._convert is not None:
             made = self._convert(columns.keys, columns.values)

@@ -66,6 +66,12 @@ def compress(codec: int, data: bytes) -> bytes:
 
 def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """Expand into at most `max_bytes`. ProtocolError when the data is damaged or would be larger."""
+    expanded = expand(codec, data, max_bytes)
+    return expanded if isinstance(expanded, bytes) else bytes(expanded)
+
+
+def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes | memoryview:
+    """As `decompress`, without a last copy: for those who only read what comes."""
     if codec == NONE:
         if len(data) > max_bytes:
             raise ExpansionLimit(max_bytes)
@@ -154,19 +160,19 @@ def _decompress_xerial(data: bytes, max_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_frames(codec: int, data: bytes, max_bytes: int) -> bytes:
-    expand = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
+def _decompress_frames(codec: int, data: bytes, max_bytes: int) -> memoryview:
+    expand_into = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
     size = min(max(_FIRST_BUFFER, 4 * len(data)), max_bytes)
     while True:
         buffer = bytearray(size)
         try:
-            written = expand(data, buffer)
+            written = expand_into(data, buffer)
         except cramjam.DecompressionError as failure:
             # Damage shows at whatever size the buffer has; only a full buffer is worth another try.
             if "failed to write whole buffer" not in str(failure):
                 raise CorruptCompression(f"{NAMES[codec]}: {failure}") from None
         else:
-            return bytes(memoryview(buffer)[:written])
+            return memoryview(buffer)[:written]
         if size == max_bytes:
             raise ExpansionLimit(max_bytes)
         size = min(size * 8, max_bytes)
