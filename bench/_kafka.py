@@ -18,7 +18,7 @@ HEAP = ("-Xms512m", "-Xmx1g")
 COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 """As Kafka's own start script sets it."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-START_S = 60.0
+START_S = 180.0
 
 
 def fetch_jars(into: Path) -> str:

@@ -397,7 +397,7 @@ def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
     a.close()
 
 
-def test_misuse_in_threads_is_told(servers_of_kohort: str, topic: str) -> None:
+def test_misuse_in_threads_is_told(servers: str, topic: str) -> None:
     class Closing(Threaded):
         seen: BaseException | None = None
 
@@ -412,22 +412,22 @@ def test_misuse_in_threads_is_told(servers_of_kohort: str, topic: str) -> None:
         async def on_assigned(self, partitions: Partitions) -> None:  # type: ignore[override]
             pass
 
-    with Closing(servers_of_kohort, topic) as closing:
+    with Closing(servers, topic) as closing:
         closing.subscribe(topic)
         closing.until(6)
         assert "close was called inside a callback" in str(closing.seen)
-    with Awaiting(servers_of_kohort, topic) as awaiting:
+    with Awaiting(servers, topic) as awaiting:
         awaiting.subscribe(topic)
         with pytest.raises(Misuse, match="on_assigned is a coroutine function: those are for GroupConsumer"):
             asyncio.run(until(lambda: awaiting.failure is not None)) or awaiting.committed()
 
 
-def test_a_group_of_another_kind_is_not_joined(servers_of_kohort: str, topic: str) -> None:
+def test_a_group_of_another_kind_is_not_joined(servers: str, topic: str) -> None:
     async def story() -> None:
-        async with Recording(servers_of_kohort, topic) as other:
+        async with Recording(servers, topic) as other:
             await other.ensure_active_group()
             for protocol in ("auto", "classic"):
-                member = Working(servers_of_kohort, topic, [topic], group_protocol=protocol)
+                member = Working(servers, topic, [topic], group_protocol=protocol)
                 with pytest.raises(ServerError, match="its members are no consumers") as refused:
                     await member.run()
                 assert refused.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
