@@ -450,6 +450,10 @@ def test_what_does_not_go_together_is_refused(server: KohortServer, cluster: Clu
     with pytest.raises(OptionError, match="no such topic: t"):
         Query(tmp_path / "none", options(server)).step()
     cluster.create_topic("t", 1)
+    strict = Query(tmp_path / "strict", options(server, startingOffsets="group-or-fail"))
+    with pytest.raises(OptionError, match="group-or-fail: group g has no offset of t-0"):
+        until(strict.step)
+    strict.reader.stop()
     fill(cluster, 10, 1)
     query = Query(tmp_path / "a", options(server, maxOffsetsPerTrigger="4"))
     until(query.step)

@@ -56,6 +56,7 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({**BASE, "kafka.group.instance.id": "a"}, r"kafka\.group\.instance\.id needs groupMode=member"),
         ({**MEMBER, "subscribe": "", "assign": '{"a":[0]}'}, "not with the option assign"),
         ({**MEMBER, "startingOffsets": '{"a":{"0":1}}'}, "startingOffsets takes earliest or latest"),
+        ({**MEMBER, "startingTimestamp": "1"}, "not startingtimestamp"),
         ({**MEMBER, "kafka.group.protocol": "new"}, "classic, consumer or auto"),
         ({**MEMBER, "kafka.partition.assignment.strategy": "mine"}, "no assignor 'mine'"),
         ({**MEMBER, "kafka.session.timeout.ms": "-1"}, "milliseconds"),

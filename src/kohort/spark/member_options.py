@@ -25,6 +25,9 @@ ONLY_MEMBERS = {"kafka.group.instance.id", "kafka.group.remote.assignor"}
 """Refused without groupMode=member. The others are taken, for queries of Spark's Kafka source that set them."""
 
 
+STARTING = ("group", "earliest", "latest", "group-or-earliest", "group-or-latest", "group-or-fail")
+
+
 class MemberOptionError(ValueError):
     """An option of a member is missing, has a bad value, or does nothing without another; the message names it."""
 
@@ -61,10 +64,12 @@ def member_options(given: Mapping[str, str]) -> MemberOptions | None:
     if given.get("assign", "").strip():
         raise MemberOptionError("groupMode=member lets the group assign partitions: not with the option assign")
     starting = given.get("startingoffsets", "group").strip().lower()
-    if starting not in ("group", "earliest", "latest"):
+    by_time = {"startingtimestamp", "startingoffsetsbytimestamp"} & set(given)
+    if starting not in STARTING or by_time:
         raise MemberOptionError(
-            "groupMode=member starts at the group's committed offsets; startingOffsets takes earliest or latest, "
-            "for partitions that have none"
+            "groupMode=member starts at the group's committed offsets; startingOffsets takes earliest or latest (or "
+            f"group-or-earliest, group-or-latest, group-or-fail), for partitions that have none; "
+            f"not {', '.join(sorted(by_time)) or given['startingoffsets']}"
         )
     protocol = given.get("kafka.group.protocol", "auto").strip().lower()
     if protocol not in ("auto", "classic", "consumer"):

@@ -355,7 +355,7 @@ class SparkMember(BlockingGroupConsumer):
             committed = {place: entry.offset for place, entry in self.committed(partitions).items()}
             begin = {place: where_to_begin(committed.get(place), self._last.get(place)) for place in partitions}
             without = [place for place, offset in begin.items() if offset is None]
-            found = self.offsets(without, self._fallback()) if without else {}
+            found = self._beginnings(without)
             positions = {place: found[place] if offset is None else offset for place, offset in begin.items()}
             # Whoever has it next begins at the same place, even if this query ends before its first batch does.
             first = {place: offset for place, offset in positions.items() if committed.get(place) != offset}
@@ -393,9 +393,14 @@ class SparkMember(BlockingGroupConsumer):
         print(f"kohort: the group {self.group_id} has taken away {names}", file=sys.stderr, flush=True)
         self._stirred.set()
 
-    def _fallback(self) -> str:
+    def _beginnings(self, partitions: list[TopicPartition]) -> Positions:
+        """Where to begin without a committed offset. Raises OptionError where that is not to be."""
         starting = self._options.starting
-        return starting if starting in ("earliest", "latest") else self._options.group_fallback
+        where = starting if starting in ("earliest", "latest") else self._options.group_fallback
+        if where == "fail" and partitions:
+            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(partitions))
+            raise OptionError(f"startingOffsets=group-or-fail: group {self.group_id} has no offset of {names}")
+        return self.offsets(partitions, where) if partitions else {}
 
     def _look_into_the_log(self, sharing: Sharing) -> None:
         """Spark may have finished the batch and not come back yet: at the query's end, or with a slow trigger."""
