@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -143,6 +142,5 @@ def through_spark(dump: Path, ends: Path, folder: Path, records: int, cores: int
         for one in summary.findings:
             kinds[one.kind] = kinds.get(one.kind, 0) + 1
         print(f"  {summary.groups} groups, findings: {kinds}; {sum(summary.rows.values()):,} rows in the tables")
-        print(f"  largest worker: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3:,.0f} MB resident")
     finally:
         session.stop()

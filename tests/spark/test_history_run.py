@@ -17,13 +17,16 @@ from typer.testing import CliRunner, Result
 from kohort.cli import pipeline, pipeline_history
 from kohort.client.cluster import Cluster
 from kohort.client.groups import Committed
+from kohort.client.metadata import Topic
 from kohort.spark.history import dumps, history
 from kohort.spark.history import run as run_module
+from kohort.spark.history.cluster import OFFSETS_TOPIC
 from kohort.spark.history.dumps import DumpError, inputs, take
 from kohort.spark.history.run import HistoryFailed
 from kohort.spark.history.store import Store, by_partition, read_records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.errors import ErrorCode
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
@@ -138,7 +141,7 @@ def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_pat
     assert len(rows(output, "commits")) == len(before)
 
 
-def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any) -> None:
+def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"key": [b""]}), tmp_path / "other.parquet")
     for place, message in [
         (tmp_path / "absent", "no such file or directory"),
@@ -146,7 +149,13 @@ def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any) -> No
     ]:
         result: Result = run("--files", place, "--to", tmp_path / "out")
         assert (result.exit_code, message in result.stderr) == (1, True), result.output
-    assert run("--ends", "x", "--to", tmp_path / "out").exit_code != 0
+    assert run("--files", "x", "-b", "y").exit_code == 2
+    unreachable: Result = run("-b", "127.0.0.1:1", "--to", tmp_path / "out")
+    assert (unreachable.exit_code, "cannot reach" in unreachable.stderr) == (3, True), unreachable.output
+    missing = Topic(OFFSETS_TOPIC, (), error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    monkeypatch.setattr(Cluster, "topics", lambda *_, **__: {OFFSETS_TOPIC: missing})
+    none: Result = run("-b", "127.0.0.1:1", "--to", tmp_path / "out")
+    assert (none.exit_code, "no group has ever been in it" in none.stderr) == (1, True), none.output
     with pytest.raises(HistoryFailed, match="one of the two"):
         history(spark, output=tmp_path / "out")
     with pytest.raises(HistoryFailed, match="isolation is 'none'"):

@@ -20,7 +20,7 @@ from kohort.cli.connect import (
 )
 from kohort.cli.output import Format, Output, plural, print_json
 from kohort.client.errors import KafkaError
-from kohort.spark.history.cluster import NoOffsetsTopic
+from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.dumps import DumpError
 from kohort.spark.history.findings import BAD
 from kohort.spark.history.incidents import MINUTE, Limits
@@ -71,8 +71,12 @@ def history_command(
     """
     properties = connection_properties(command_config)
     if not files:
+        # What is wrong here is told before Spark starts.
         with connected(bootstrap_server, command_config) as cluster:
-            cluster.nodes()  # a cluster that cannot be reached is told before Spark starts
+            try:
+                check_topic(cluster)
+            except NoOffsetsTopic as error:
+                fail(str(error), FAILED)
     if ends is not None and not files:
         raise typer.BadParameter("--ends goes with --files; a running cluster is asked for its ends")
 
