@@ -227,3 +227,15 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     nowhere = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc", "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, str(path)], env=nowhere, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_memory_is_bounded_whatever_is_read() -> None:
+    """A gigabyte of records, batches of 60 MB decompressed, records of 20 MB: what a worker holds stays the same."""
+    script = Path(__file__).with_name("arrow_memory.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    grown = dict(line.split() for line in done.stdout.splitlines())
+    assert int(grown["small"]) < 120, grown
+    assert int(grown["compressed"]) < 120 + 3 * 64, grown
+    assert int(grown["large"]) < 120 + 7 * 20, grown
