@@ -1,4 +1,4 @@
-"""Reads much, and prints by how many MB the process has grown at most: for small records, compressed ones, large ones."""
+"""Reads much, and prints by how many MB the process has grown at most: for small records, large and compressed ones."""
 
 from __future__ import annotations
 
