@@ -17,7 +17,7 @@ from kohort.spark.sink_options import SinkOptions, parse
 from kohort.spark.sink_rows import Columns
 from kohort.testing import KohortServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 VALUES = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
 
