@@ -82,6 +82,20 @@ def test_offsets_headers_nulls_and_every_compression(spark: Any, server: KohortS
     assert rows[1].headers is None
 
 
+def test_what_is_large_is_decoded_by_compiled_code(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    """Enough for numba to be worth it, whole and in tasks that meet inside of batches."""
+    batch = encode_batch([NewRecord(b"k%d" % n, b"v" * (n % 50), WHEN) for n in range(7_000)], compression=3)
+    cluster.create_topic("t", 1, configs={"retention.ms": "-1"})
+    for _ in range(30):
+        cluster.produce("t", 0, batch)
+    for options in ({}, {"minPartitions": "4"}):
+        frame = source(spark, server, subscribe="t", **options)
+        row = frame.selectExpr(
+            "count(*) AS n", "count(DISTINCT offset) AS offsets", "max(offset) AS last", "sum(length(value)) AS bytes"
+        ).first()
+        assert (row.n, row.offsets, row.last, row.bytes) == (210_000, 210_000, 209_999, 30 * 140 * sum(range(50)))
+
+
 def test_group_offsets_come_as_typed_columns(spark: Any, server: KohortServer, cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     cluster.commit("g", {("t", 0): 7})
