@@ -99,10 +99,11 @@ def _report(job: Job, runs: list[Run]) -> None:
     if not runs:
         return
     typical = sorted(runs, key=lambda run: run.jvm + run.python)[len(runs) // 2]
+    worker = "" if job.source == "kafka" else f"{max(run.worker_mb for run in runs):.0f}"
     print(
         f"{NAMES[job.source]:20} {job.sink:8} {job.rows / (typical.jvm + typical.python):12,.0f} "
         f"{job.rows / typical.seconds:10,.0f} {typical.jvm:7.2f} {typical.python:9.2f} {typical.server:9.2f} "
-        f"{max(run.worker_mb for run in runs):10.0f}",
+        f"{worker:>10}",
         flush=True,
     )
 
@@ -133,7 +134,9 @@ def _alone(way: str, servers: str, rows: int) -> None:
     """A way into Arrow without Spark, in a process of its own."""
     took = []
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", ALONE, way, servers], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", ALONE, way, servers]
+        numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
+        done = subprocess.run(command, env=numba, capture_output=True, text=True, check=True)
         took.append([float(word) for word in done.stdout.split()])
     found, seconds, cpu, before, peak = sorted(took, key=lambda one: one[2])[1]
     assert found == rows // PARTITIONS, f"{way} read {found} rows"
