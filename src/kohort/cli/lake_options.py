@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -84,20 +83,3 @@ def compacted_line(done: Compacted) -> str:
         f"compacted {where}: {plural(done.files_before, 'file')} of {amount(done.bytes_before)} became "
         f"{plural(done.files_after, 'file')} of {amount(done.bytes_after)}"
     )
-
-
-class Interrupt:
-    """The first Ctrl-C stops the query: a batch under way is given up, and the next run repeats it."""
-
-    def __init__(self) -> None:
-        self._asked = False
-        signal.signal(signal.SIGINT, self._ask)
-        signal.signal(signal.SIGTERM, self._ask)
-
-    def _ask(self, *_: Any) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-    def was(self) -> bool:
-        return self._asked

@@ -9,10 +9,10 @@ import typer
 
 from kohort.cli.connect import FAILED, fail
 from kohort.cli.ingest_progress import amount
+from kohort.cli.interrupt import Interrupt
 from kohort.cli.lake_options import (
     DEFAULT_TARGET,
     Conf,
-    Interrupt,
     Packages,
     TableFormats,
     compacted_line,

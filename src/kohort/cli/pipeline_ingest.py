@@ -19,10 +19,10 @@ from kohort.cli.connect import (
     fail,
 )
 from kohort.cli.ingest_progress import Display, Progress, amount
+from kohort.cli.interrupt import Interrupt
 from kohort.cli.lake_options import (
     DEFAULT_TARGET,
     Conf,
-    Interrupt,
     Packages,
     TableFormats,
     compacted_line,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from kohort.cli.connect import FAILED, fail
+from kohort.cli.interrupt import Interrupt
 from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table
 from kohort.simulator.sizing import BadPoint, Grid, Point, grid_in
 from kohort.simulator.sizing.advice import Advice, Ask, advise, points_of
@@ -128,7 +128,7 @@ def simulate_command(
     try:
         with _Display(form) as display:
             session = spark_session("kohort pipeline simulate")
-            interrupted = _Interrupt()  # now, since Spark puts a handler of its own in place
+            interrupted = Interrupt()  # now, since Spark puts a handler of its own in place
             table = simulate(
                 session,
                 points,
@@ -238,23 +238,6 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 # -- what is shown
-
-
-class _Interrupt:
-    """The first Ctrl-C cancels the job."""
-
-    def __init__(self) -> None:
-        self._asked = False
-        signal.signal(signal.SIGINT, self._ask)
-        signal.signal(signal.SIGTERM, self._ask)
-
-    def _ask(self, *_: Any) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-    def was(self) -> bool:
-        return self._asked
 
 
 class _Display:
