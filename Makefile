@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CRASH_CYCLES ?= 200
+FUZZ_SECONDS ?= 60
+FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash test-kcat test-java test-go test-peers check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +39,9 @@ test: check ## check, then every test that PyPI packages alone can run
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
+
+fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=…, FUZZ_SEED=…, FUZZ_KINDS=…)
+	$(BIN)/python tests/fuzz --kinds $(FUZZ_KINDS) $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients

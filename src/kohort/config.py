@@ -82,6 +82,15 @@ class Config:
     default_replication_factor: int = _setting(1, "Replication factor of such a topic", low=1, high=32767)
     max_partitions: int = _setting(100_000, "Partitions in all", low=1)
     message_max_bytes: int = _setting(1_048_588, "Largest record batch", low=0, high=INT_MAX)
+    message_max_uncompressed_bytes: int = _setting(
+        16_777_216,
+        "Bytes that a compressed batch, and all those of a produce request, may decompress to",
+        low=1_048_576,
+        high=1_073_741_824,
+    )
+    message_max_records: int = _setting(
+        50_000, "Records of a batch, and of all batches of a produce request", low=1_000, high=INT_MAX
+    )
     fetch_max_bytes: int = _setting(57_671_680, "Most bytes in one answer to a fetch", low=1024, high=INT_MAX)
     fetch_turn_max_bytes: int = _setting(
         67_108_864,

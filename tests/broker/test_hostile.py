@@ -24,6 +24,7 @@ from kohort.wire.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 GARBAGE = b"\x0e" + bytes([0xFF] * 7)
 """A record of seven bytes that are none."""
@@ -95,6 +96,50 @@ def test_tombstones_may_stay_for_ever(timestamp: int) -> None:
     tombstone = encode_batch([NewRecord(b"k", None, timestamp)])
     others = [encode_batch([NewRecord(b"%d" % n, b"v", START_MS)]) for n in range(2)]
     assert compacted(Wire(), tombstone, *others, delete_retention_ms=str(2**63 - 1)) == [0, 1, 2]
+
+
+def produced(client: Connection, *batches: bytes) -> list[int]:
+    """The error of each batch of one request."""
+    data = tuple(PartitionProduceData(index=0, records=batch) for batch in batches)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=(TopicProduceData(name="events", partition_data=data),)
+    )
+    return [one.error_code for one in client.ask(request, 9).responses[0].partition_responses]
+
+
+@pytest.mark.parametrize("compression", [1, 2, 3, 4])
+def test_batches_that_expand_beyond_all_measure(compression: int) -> None:
+    client = Wire(message_max_bytes=10_000_000, message_max_uncompressed_bytes=12_000_000).connect()
+    create_topic(client, "events")
+    six, thirteen = (
+        encode_batch([NewRecord(b"k", bytes(n * 1_000_000), START_MS)], compression=compression) for n in (6, 13)
+    )
+    too_large, again = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.REQUEST_TIMED_OUT
+    assert produced(client, six) == [0]
+    assert produced(client, thirteen) == [too_large]
+    assert produced(client, six, six) == [0, again], "two of them are more than a request may have"
+    assert produced(client, thirteen, six) == [too_large, again], "what was refused has cost as much"
+    assert produced(client, encode_batch([NewRecord(b"k", bytes(9_000_000), START_MS)])) == [0]
+
+
+def test_batches_of_very_many_records() -> None:
+    client = Wire(message_max_records=1_000).connect()
+    create_topic(client, "events")
+    most, more = (encode_batch([NewRecord(None, None, START_MS)] * count) for count in (1_000, 1_001))
+    half, one = (encode_batch([NewRecord(None, None, START_MS)] * count) for count in (600, 1))
+    assert produced(client, more) == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert produced(client, most) == [0]
+    assert produced(client, half, half, one) == [
+        0,
+        ErrorCode.REQUEST_TIMED_OUT,
+        0,
+    ]
+
+
+def test_fewer_records_than_a_batch_holds_are_not_looked_at() -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    assert produced(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
 
 
 def test_a_broker_of_many_digits() -> None:

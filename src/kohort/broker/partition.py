@@ -17,13 +17,15 @@ from typing import Protocol
 
 from kohort.broker.idempotence import Producers, Written
 from kohort.broker.topic_configs import TopicSettings
-from kohort.broker.validation import MAX_UNCOMPRESSED_BYTES, InvalidAppend, validate
+from kohort.broker.validation import InvalidAppend, Room, validate
 from kohort.config import Config
 from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
 from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, recompress, set_log_append_time
 from kohort.wire.errors import ErrorCode, ProtocolError
 
 UNKNOWN = -1
+MAX_STORED_BYTES = 128 * 1024 * 1024
+"""What a stored batch may expand to: what was taken once, under whatever setting, is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,10 @@ class Partition:
 
     # -- appending
 
-    def append(self, data: bytes, now: int) -> Appended:
-        """A client's batch: validated, numbered, its sequence checked."""
+    def append(self, data: bytes, now: int, room: Room | None = None) -> Appended:
+        """A client's batch: validated, numbered, its sequence checked. `room` is what its request may still have."""
         try:
-            header = validate(data, self.settings, now)
+            header = validate(data, self.settings, now, room)
         except InvalidAppend as refused:
             return Appended(refused.error, refused.message, refused_records=refused.records)
         if header.producer_id >= 0:
@@ -120,7 +122,7 @@ class Partition:
             if verdict is not ErrorCode.NONE:
                 return Appended(verdict, self._sequence_message(verdict, header.producer_id))
         if self.settings.codec is not None and self.settings.codec != header.compression:
-            data = recompress(data, header, self.settings.codec, max_bytes=MAX_UNCOMPRESSED_BYTES)
+            data = recompress(data, header, self.settings.codec, max_bytes=MAX_STORED_BYTES)
         base_offset = self.end_offset
         timestamp = header.max_timestamp
         batch = patch(data, base_offset, self.leader_epoch)
@@ -290,7 +292,7 @@ def readable_records(batch: StoredBatch) -> list[Record] | None:
     Validation walks over most records without reading them, so a client can have stored bytes that are no records.
     """
     try:
-        return decode_records(batch.data, max_bytes=MAX_UNCOMPRESSED_BYTES)
+        return decode_records(batch.data, max_bytes=MAX_STORED_BYTES)
     except ProtocolError:
         return None
 

@@ -36,6 +36,7 @@ from kohort.broker.topics import (
     topic_record,
 )
 from kohort.broker.turn import Complaint, ConnectionId, HandedOut, Millis
+from kohort.broker.validation import Room
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
@@ -235,9 +236,9 @@ class BrokerState:
 
     # -- records of partitions
 
-    def append(self, partition: Partition, data: bytes) -> Appended:
-        """Append a producer's batch. What is refused changes nothing."""
-        return self._write(partition, partition.append(data, self.now))
+    def append(self, partition: Partition, data: bytes, room: Room) -> Appended:
+        """Append a producer's batch. What is refused changes nothing but the room that its request has left."""
+        return self._write(partition, partition.append(data, self.now, room))
 
     def append_records(self, partition: Partition, records: Sequence[Record]) -> None:
         """Append records of the broker's own as one batch."""

@@ -132,6 +132,10 @@ class TopicSettings:
     compact: bool
     delete: bool
     max_message_bytes: int
+    max_uncompressed_bytes: int
+    """Of a batch, once it is decompressed. The server's, as is the next one."""
+    max_records: int
+    """Of a batch."""
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -163,6 +167,8 @@ def resolve(configs: Mapping[str, str], config: Config) -> TopicSettings:
         compact="compact" in policies,
         delete="delete" in policies,
         max_message_bytes=value("max.message.bytes"),
+        max_uncompressed_bytes=config.message_max_uncompressed_bytes,
+        max_records=config.message_max_records,
         log_append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),

@@ -5,6 +5,10 @@ is more than everything else that a produce request costs; walking from length t
 records of an ordinary topic are walked: their lengths must tile the (decompressed) batch exactly and their number must
 be the declared one, and their timestamps are judged by the header, which the CRC covers. Where the records themselves
 decide (keys of a compacted topic, a lower bound of timestamps) they are read.
+
+One limit that Kafka does not have. A few hundred bytes can expand into hundreds of megabytes, or into millions of
+records, and everybody waits while they are looked at. So batches have a largest size once they are decompressed, and a
+largest number of records; and what all batches of one request may have together (`Room`) is no more than that.
 """
 
 from __future__ import annotations
@@ -18,15 +22,12 @@ from kohort.wire.batches import (
     RecordColumns,
     UnsupportedMagic,
     check_crc,
-    decode_columns,
     read_header,
 )
-from kohort.wire.compression import decompress
+from kohort.wire.compression import ExpansionLimit, decompress
 from kohort.wire.errors import ErrorCode, ProtocolError
-from kohort.wire.records import CorruptBatch, read_varint
+from kohort.wire.records import CorruptBatch, read_decompressed, read_varint
 
-MAX_UNCOMPRESSED_BYTES = 128 * 1024 * 1024
-"""A batch that grows beyond this when decompressed is refused: no consumer could be asked to hold it."""
 NO_TIMESTAMP = -1
 LONG_MAX = 2**63 - 1
 
@@ -41,8 +42,19 @@ class InvalidAppend(Exception):
     """Where single records are to blame: their indexes in the batch."""
 
 
-def validate(data: bytes, settings: TopicSettings, now: int) -> BatchHeader:
+@dataclass(slots=True)
+class Room:
+    """What the batches of one request may still have."""
+
+    records: int
+    uncompressed_bytes: int
+    """Of compressed batches; others have as many bytes as have come."""
+
+
+def validate(data: bytes, settings: TopicSettings, now: int, room: Room | None = None) -> BatchHeader:
     """The header of the one batch in `data`. Raises InvalidAppend."""
+    if room is None:
+        room = Room(settings.max_records, settings.max_uncompressed_bytes)
     header = _whole_batch(data)
     if header.base_offset != 0:
         raise InvalidAppend(ErrorCode.INVALID_RECORD, f"the batch's base offset is {header.base_offset}, not 0")
@@ -54,11 +66,24 @@ def validate(data: bytes, settings: TopicSettings, now: int) -> BatchHeader:
     if not check_crc(data, header):
         raise InvalidAppend(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its CRC")
     _check_header(header)
+    if header.record_count > min(settings.max_records, room.records):
+        fits = header.record_count <= settings.max_records
+        raise _too_large(f"{header.record_count} records", "message.max.records", alone_it_would_fit=fits)
+    room.records -= header.record_count
     try:
-        _check_records(data, header, settings, now)
+        _check_records(data, header, settings, now, room)
     except ProtocolError as error:
         raise InvalidAppend(ErrorCode.INVALID_RECORD, str(error)) from None
     return header
+
+
+def _too_large(what: str, setting: str, *, alone_it_would_fit: bool) -> InvalidAppend:
+    """Java's producer splits what is too large; every client sends again what timed out."""
+    if alone_it_would_fit:
+        return InvalidAppend(
+            ErrorCode.REQUEST_TIMED_OUT, f"{what} do not fit into a request beside the others; see {setting}"
+        )
+    return InvalidAppend(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {what}; see {setting}")
 
 
 def _whole_batch(data: bytes) -> BatchHeader:
@@ -97,8 +122,8 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidAppend(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.compression}")
 
 
-def _check_records(data: bytes, header: BatchHeader, settings: TopicSettings, now: int) -> None:
-    """Raises InvalidAppend, or ProtocolError when the records cannot be read."""
+def _check_records(data: bytes, header: BatchHeader, settings: TopicSettings, now: int, room: Room) -> None:
+    """Raises InvalidAppend, or ProtocolError when the records cannot be read or are too many."""
     if settings.log_append_time:
         lower_bound = False
     else:
@@ -106,15 +131,30 @@ def _check_records(data: bytes, header: BatchHeader, settings: TopicSettings, no
             raise InvalidAppend(ErrorCode.INVALID_TIMESTAMP, "a producer may not set LogAppendTime")
         _check_timestamp(header.max_timestamp, settings, now)
         lower_bound = settings.timestamp_before_max_ms < LONG_MAX
+    records = _decompressed(data, header, settings, room)
     if not settings.compact and not lower_bound:
-        _walk(data, header)
+        _walk(records, header)
         return
-    columns: RecordColumns = decode_columns(data, header, max_bytes=MAX_UNCOMPRESSED_BYTES)
+    columns: RecordColumns = read_decompressed(header, records)
     if settings.compact and None in columns.keys:
         without = tuple(index for index, key in enumerate(columns.keys) if key is None)
         raise InvalidAppend(ErrorCode.INVALID_RECORD, "a compacted topic takes no records without a key", without)
     if lower_bound:
         _check_timestamp(min(columns.timestamps), settings, now)
+
+
+def _decompressed(data: bytes, header: BatchHeader, settings: TopicSettings, room: Room) -> bytes:
+    if not header.compression:
+        return data[HEADER_SIZE:]
+    allowed, room.uncompressed_bytes = room.uncompressed_bytes, 0  # what fails has cost as much as there was room for
+    try:
+        records = decompress(header.compression, data[HEADER_SIZE:], allowed)
+    except ExpansionLimit:
+        fits = allowed < settings.max_uncompressed_bytes
+        setting = "message.max.uncompressed.bytes"
+        raise _too_large(f"over {allowed} bytes of records", setting, alone_it_would_fit=fits) from None
+    room.uncompressed_bytes = allowed - len(records)
+    return records
 
 
 def _check_timestamp(timestamp: int, settings: TopicSettings, now: int) -> None:
@@ -127,11 +167,10 @@ def _check_timestamp(timestamp: int, settings: TopicSettings, now: int) -> None:
         )
 
 
-def _walk(data: bytes, header: BatchHeader) -> None:
-    records = decompress(header.compression, data[HEADER_SIZE:], MAX_UNCOMPRESSED_BYTES)
-    position, count, size = 0, 0, len(records)
+def _walk(records: bytes, header: BatchHeader) -> None:
+    position, size = 0, len(records)
     try:
-        while position < size:
+        for _ in range(header.record_count):
             byte = records[position]
             if byte < 0x80:  # lengths are zigzag varints: of up to 63 bytes in one byte, of up to 8191 in two
                 length, position = byte >> 1 ^ -(byte & 1), position + 1
@@ -140,10 +179,9 @@ def _walk(data: bytes, header: BatchHeader) -> None:
             if length < 0:
                 raise CorruptBatch(f"a record of {length} bytes")
             position += length
-            count += 1
     except IndexError:
         position = size + 1
-    if position != size or count != header.record_count:
+    if position != size:
         raise InvalidAppend(
             ErrorCode.INVALID_RECORD, f"the batch declares {header.record_count} records and does not hold them"
         )

@@ -44,6 +44,7 @@ class ExpansionLimit(ProtocolError):
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"compressed data expands to more than {max_bytes} bytes")
+        self.max_bytes = max_bytes
 
 
 def compress(codec: int, data: bytes) -> bytes:

@@ -10,6 +10,7 @@ from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, CloseConnection, RequestContext
 from kohort.broker.topics import Topic
+from kohort.broker.validation import Room
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.produce import (
     BatchIndexAndErrorMessage,
@@ -32,8 +33,9 @@ def produce(
     state: BrokerState, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | CloseConnection | None:
     leaders = CurrentLeaders(state)
+    room = Room(state.config.message_max_records, state.config.message_max_uncompressed_bytes)
     response = ProduceResponse(
-        responses=tuple(_topic(state, request, topic, context, leaders) for topic in request.topic_data),
+        responses=tuple(_topic(state, request, topic, context, leaders, room) for topic in request.topic_data),
         node_endpoints=tuple(
             NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in leaders.nodes()
         ),
@@ -55,6 +57,7 @@ def _topic(
     data: TopicProduceData,
     context: RequestContext,
     leaders: CurrentLeaders,
+    room: Room,
 ) -> TopicProduceResponse:
     if context.api_version >= TOPIC_IDS:
         topic, unknown = state.catalog.by_id.get(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
@@ -66,7 +69,7 @@ def _topic(
         partition_responses=tuple(
             _refused(partition.index, unknown)
             if topic is None
-            else _partition(state, request, topic, partition, context, leaders)
+            else _partition(state, request, topic, partition, context, leaders, room)
             for partition in data.partition_data
         ),
     )
@@ -79,6 +82,7 @@ def _partition(
     data: PartitionProduceData,
     context: RequestContext,
     leaders: CurrentLeaders,
+    room: Room,
 ) -> PartitionProduceResponse:
     partition = state.partition(topic, data.index)
     if partition is None:
@@ -96,7 +100,7 @@ def _partition(
         return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
     if request.transactional_id is not None:
         return _refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    appended = state.append(partition, data.records or b"")
+    appended = state.append(partition, data.records or b"", room)
     if appended.error:
         return changed(
             _refused(data.index, appended.error, appended.message),

@@ -1,0 +1,276 @@
+"""Kind `broker`: stories of frames into a broker that has topics, records, groups and members.
+
+Half of the frames are valid requests that mean something there, so that the state goes on; the others are mutations of
+such, or of what is drawn blindly. A frame that fails is told with the whole story, and the story is made smaller.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from fuzz_batches import MOST_EXPANDED, MOST_TAKEN
+from fuzz_checks import LIMIT_S, Find, Meter
+from fuzz_grammar import Words, draw
+from fuzz_mutations import Mutations
+from fuzz_words import BrokerWords
+from fuzz_world import World, told
+
+from kohort.broker.apis import APIS
+from kohort.wire.codec import encode_request
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
+from kohort.wire.schemas.produce import ProduceRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+SETTINGS = (
+    "group_max_size=2", "group_consumer_max_size=2", "group_initial_rebalance_delay_ms=0", "group_max_bytes=65536",
+    "journal_enable=False", "auto_create_topics_enable=False", "group_coordinator_rebalance_protocols=classic",
+    "group_heartbeat_hold_enable=False", "num_partitions=3", "group_max_former_groups=1", "message_max_bytes=2000",
+    "group_max_pending_members=2", "fetch_turn_max_bytes=2000", "max_partitions=60", "group_max_configured=1",
+    "group_consumer_initial_rebalance_delay_ms=3000", "group_consumer_handover_max_partitions=1",
+    "group_consumer_ownership_fencing_enable=True", "group_consumer_migration_policy=disabled",
+    "group_consumer_assignors=range", "offset_metadata_max_bytes=10", "compression_type=zstd",
+    "log_cleanup_policy=compact", "log_message_timestamp_type=LogAppendTime", "group_consumer_regex_max_patterns=1",
+    "journal_max_groups=1", "journal_max_stories_per_group=1", "queued_max_request_bytes=1048576",
+)  # fmt: skip
+FRAMES_A_STORY = 600
+TURN_BYTES = MOST_TAKEN
+"""What a turn may take, besides what its requests, its answers and what it stores make of it."""
+APIS_BY_WEIGHT = [*APIS.values()] + [
+    APIS[key] for key in (11, 11, 14, 12, 13, 68, 68, 68, 68, 8, 8, 9, 0, 1, 3) for _ in range(2)
+]
+_LENGTH = struct.Struct(">h")
+
+
+class BrokerFuzz:
+    kind = "broker"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.meter = Meter()
+        self.answers = 0
+        self.disconnects = 0
+        self._memory_s = 0.0
+
+    def run(self, inputs: int) -> int:
+        done = 0
+        while done < inputs:
+            done += Story(self).run(min(FRAMES_A_STORY, inputs - done))
+        return done
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Story:
+    def __init__(self, fuzz: BrokerFuzz) -> None:
+        chance = fuzz._chance
+        self.fuzz = fuzz
+        self.chance = chance
+        self.words = BrokerWords(chance)
+        self.blind = Words(chance)
+        brokers = chance.choice((1, 1, 1, 3))
+        settings = chance.sample(SETTINGS, chance.choice((0, 0, 1, 2)))
+        self.traced = chance.random() < 0.02
+        """Memory is measured in some stories: it makes them slow."""
+        if self.traced:
+            settings.append(f"message_max_uncompressed_bytes={MOST_EXPANDED}")
+        self.lines = [" ".join(("brokers", str(brokers), *settings))]
+        self.brokers = brokers
+        self.world: World = told(self.lines[0])
+        self.world.learned = self.words.learn
+        self.clients: list[int] = []
+        self.last_client = 0
+        self.correlation_id = 0
+
+    def run(self, frames: int) -> int:
+        try:
+            for _ in range(3):
+                self.open()
+            self.furnish()
+            done = 0
+            while done < frames:
+                done += self.some_frames()
+                self.afterwards()
+            self.world.check_state()
+            self.world.check_restart()
+        except Exception as error:
+            raise Find("broker", "story", "\n".join(self.lines).encode(), error) from error
+        self.fuzz.answers += self.world.answers
+        self.fuzz.disconnects += self.world.disconnects
+        return done
+
+    # -- lines
+
+    def do(self, line: str) -> None:
+        self.lines.append(line)
+        self.world.do(line)
+
+    def open(self) -> int:
+        self.last_client += 1
+        self.clients.append(self.last_client)
+        self.do(f"open {self.last_client} {self.chance.randint(1, self.brokers)}")
+        return self.last_client
+
+    def client(self) -> int:
+        number = self.chance.choice(self.clients)
+        client = self.world.clients.get(number)
+        if client is None or client.gone:
+            self.clients.remove(number)
+            return self.open()
+        return number
+
+    def frame(self, data: bytes) -> None:
+        self.do(f"frame {self.client()} {data.hex()}")
+
+    def turn(self, size: int) -> None:
+        self.lines.append("turn")
+        if self.traced and self.chance.random() < 0.25:
+            self.measured(size)
+            return
+        took = self.world.turn()
+        if took > LIMIT_S:
+            self.too_slow(took)
+
+    def measured(self, size: int) -> None:
+        world = self.world
+        before = world.answered_bytes, world.storage_bytes()
+        peak = self.fuzz.meter.peak(world.turn)
+        answered, stored = world.answered_bytes - before[0], world.storage_bytes() - before[1]
+        allowed = TURN_BYTES + 8 * answered + 4 * max(stored, 0)
+        if self.fuzz.meter.too_much(peak - allowed, size):
+            raise AssertionError(f"{peak} bytes for {size} in a turn that answered {answered} and stored {stored}")
+
+    def too_slow(self, took: float) -> None:
+        """Repeated from the beginning; what is slow once was the machine."""
+        for _ in range(3):
+            took = min(took, last_turn_s(self.lines))
+            if took <= LIMIT_S:
+                return
+        raise AssertionError(f"a turn took {took * 1000:.0f} ms")
+
+    # -- what is sent
+
+    def furnish(self) -> None:
+        """Topics with records, members of groups: something to be wrong about."""
+        topics = (("orders", 3), ("clicks", 1), ("keyed", 1), ("wide", 12))
+        compact = (CreatableTopicConfig(name="cleanup.policy", value="compact"),)
+        self.valid(
+            CreateTopicsRequest(
+                topics=tuple(
+                    CreatableTopic(
+                        name=name,
+                        num_partitions=partitions,
+                        replication_factor=-1,
+                        configs=compact if name == "keyed" else (),
+                    )
+                    for name, partitions in topics
+                )
+            ),
+            7,
+        )
+        for cls, version in (
+            (ProduceRequest, 9),
+            (JoinGroupRequest, 4),
+            (SyncGroupRequest, 3),
+            (ConsumerGroupHeartbeatRequest, 1),
+            (OffsetCommitRequest, 8),
+            (HeartbeatRequest, 3),
+        ):
+            for _ in range(3):
+                self.valid(draw(cls, version, self.words).message, version)
+
+    def valid(self, request: object, version: int) -> None:
+        self.correlation_id += 1
+        self.frame(encode_request(request, version, self.correlation_id, "furniture")[4:])
+        self.turn(1000)
+
+    def some_frames(self) -> int:
+        count = self.chance.choice((1, 1, 1, 1, 2, 5))
+        size = 0
+        for _ in range(count):
+            data = self.drawn_frame()
+            size += len(data)
+            self.frame(data)
+        self.turn(size)
+        return count
+
+    def drawn_frame(self) -> bytes:
+        chance = self.chance
+        self.correlation_id += 1
+        api = chance.choice(APIS_BY_WEIGHT)
+        version = chance.randint(api.first, api.last)
+        drawn = draw(api.request, version, self.words if chance.random() < 0.9 else self.blind)
+        pick = chance.random()
+        body = drawn.data if pick < 0.5 else Mutations(drawn.data, drawn.marks, chance).one()
+        header = self.header(api.key, version, version >= api.flexible_from, pick)
+        return header + body
+
+    def header(self, api_key: int, version: int, flexible: bool, pick: float) -> bytes:
+        chance = self.chance
+        tags = b"\0" if flexible else b""
+        if pick < 0.93:
+            name = b"client"
+        else:
+            name = chance.choice((b"", b"x" * 300, b"\xff\xfe", "é".encode()))
+            tags = chance.choice(
+                (tags, b"\0", b"", b"\x01\x05\x02ab", b"\x02\x05\x00\x05\x00", b"\xff\xff\xff\xff\x0f")
+            )
+            match chance.randrange(8):
+                case 0:
+                    api_key = chance.choice((-1, 2, 4, 17, 36, 76, 100, 32767, -32768))
+                case 1:
+                    version = chance.choice((-1, version + 1, 99, 32767, -32768))
+        length = len(name) if pick < 0.97 else chance.choice((-1, -2, 0, 32767, len(name) + 1))
+        header = struct.pack(">hhi", api_key, version, self.correlation_id) + _LENGTH.pack(length) + name + tags
+        return header if pick < 0.995 else header[: chance.randrange(len(header))]
+
+    def afterwards(self) -> None:
+        chance = self.chance
+        pick = chance.random()
+        if pick < 0.08:
+            self.do(f"wait {chance.choice((1, 500, 3_000, 11_000, 46_000, 700_000))}")
+        elif pick < 0.10:
+            self.do(f"close {chance.choice(self.clients)}")
+            self.turn(100)
+        elif pick < 0.11:
+            self.open()
+        if pick > 0.95:
+            self.world.check_state()
+
+
+def last_turn_s(lines: list[str]) -> float:
+    """CPU time of the last turn of a story."""
+    world = played(lines[:-1])
+    return world.turn()
+
+
+def played(lines: list[str]) -> World:
+    world = told(lines[0])
+    for line in lines[1:]:
+        world.do(line)
+    return world
+
+
+def failure_of(story: bytes) -> str | None:
+    """What goes wrong in a story, without its details; None if nothing."""
+    lines = story.decode().split("\n")
+    try:
+        world = told(lines[0])
+        for line in lines[1:]:
+            world.slowest_s = 0.0
+            world.do(line)
+            if (
+                world.slowest_s > LIMIT_S
+                and min(last_turn_s(lines[: lines.index(line) + 1]) for _ in range(3)) > LIMIT_S
+            ):
+                return "slow"
+            world.check_state()
+        world.check_restart()
+    except Exception as error:
+        return type(error).__name__
+    return None

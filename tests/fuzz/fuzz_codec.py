@@ -1,0 +1,117 @@
+"""Kind `codec`: every message and version of the schema tables, requests and responses, through the decoder.
+
+A drawn message must be read as what was drawn and written as its bytes. A mutated one must be read, or refused by a
+ProtocolError; what was read must fit into the bytes, must be writable, and must then be read as the same again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+from fuzz_checks import Find, Meter
+from fuzz_grammar import Drawn, Words, all_messages, draw
+from fuzz_mutations import Mutations
+
+from kohort.wire import codec
+from kohort.wire.errors import ProtocolError
+
+PER_MESSAGE = 256
+"""Mutations of one drawn message."""
+
+
+class CodecFuzz:
+    """One worker's stream of inputs of this kind."""
+
+    kind = "codec"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._words = Words(chance)
+        self._messages = all_messages()
+        self.meter = Meter()
+
+    def run(self, inputs: int) -> int:
+        """Runs at least so many inputs; returns how many. Raises Find."""
+        done = 0
+        while done < inputs:
+            cls, version = self._messages[int(self._chance.random() * len(self._messages))]
+            done += self._message(cls, version)
+        return done
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _message(self, cls: type, version: int) -> int:
+        drawn = draw(cls, version, self._words)
+        self.check_valid(drawn)
+        mutations = Mutations(drawn.data, drawn.marks, self._chance)
+        self.check(cls, version, [mutations.one() for _ in range(PER_MESSAGE)])
+        return PER_MESSAGE + 1
+
+    def check(self, cls: type, version: int, made: list[bytes]) -> None:
+        """Raises Find."""
+        decode_prefix = codec.decode_prefix
+        read = []
+        with self.meter.timed() as timed:
+            data = b""
+            try:
+                for data in made:
+                    try:
+                        message, end = decode_prefix(cls, version, data)
+                    except ProtocolError:
+                        continue
+                    read.append((message, end, data))
+            except Exception as error:
+                raise Find(self.kind, described(cls, version), data, error) from error
+        if timed.too_long:
+            for data in made:
+                self._check_time(cls, version, data)
+        for _, end, data in read:
+            if end > len(data):
+                raise Find(self.kind, described(cls, version), data, f"read up to {end} of {len(data)} bytes")
+        for message, _, data in read[::8]:
+            self._check_again(cls, version, message, data)
+        for data in made[::64]:
+            self._check_memory(cls, version, data)
+
+    def check_valid(self, drawn: Drawn) -> None:
+        """Raises Find."""
+        cls, version, message, data = drawn.cls, drawn.version, drawn.message, drawn.data
+        try:
+            read = codec.decode(cls, version, data)
+            written = codec.encode(message, version)
+        except Exception as error:
+            raise Find(self.kind, described(cls, version), data, error) from error
+        if read != message:
+            raise Find(self.kind, described(cls, version), data, f"read as {read}, drawn as {message}")
+        if written != data:
+            raise Find(self.kind, described(cls, version), data, f"{message} is written as {written.hex()}")
+
+    def _check_again(self, cls: type, version: int, message: Any, data: bytes) -> None:
+        try:
+            again = codec.decode(cls, version, codec.encode(message, version))
+        except Exception as error:
+            raise Find(self.kind, described(cls, version), data, error) from error
+        if again != message and repr(again) != repr(message):  # not a number is not itself
+            raise Find(self.kind, described(cls, version), data, f"read as {message}, and from that as {again}")
+
+    def _check_time(self, cls: type, version: int, data: bytes) -> None:
+        took = self.meter.fastest(lambda: _decode(cls, version, data))
+        if took > self.meter.limit_s(len(data)):
+            raise Find(self.kind, described(cls, version), data, f"took {took * 1000:.1f} ms")
+
+    def _check_memory(self, cls: type, version: int, data: bytes) -> None:
+        peak = self.meter.peak(lambda: _decode(cls, version, data))
+        if self.meter.too_much(peak, len(data)):
+            raise Find(self.kind, described(cls, version), data, f"{peak} bytes for {len(data)}")
+
+
+def _decode(cls: type, version: int, data: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        codec.decode_prefix(cls, version, data)
+
+
+def described(cls: type, version: int) -> str:
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__} v{version}"
