@@ -75,9 +75,7 @@ def test_it_is_advertised_as_a_feature(client: Connection, version: int, lowest:
     """Clients before version 4 take a lowest version of 0 for an error."""
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
     assert {68, 69} <= {api.api_key for api in versions.api_keys}
-    assert [(f.name, f.min_version, f.max_version) for f in versions.supported_features] == [
-        ("group.version", lowest, 1)
-    ]
+    assert ("group.version", lowest, 1) in [(f.name, f.min_version, f.max_version) for f in versions.supported_features]
     assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("group.version", 1)]
 
 

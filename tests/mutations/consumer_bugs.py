@@ -215,7 +215,7 @@ CONSUMER_BUGS = (
         ),
         (
             "consumer_static.txt",
-            SIMULATOR,
+            f"{SIMULATOR}, storm",
         ),
     ),
     Bug(

@@ -78,7 +78,9 @@ class Feed:
     """Produces numbered records without end, each stored once."""
 
     def __init__(self, servers: str) -> None:
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+        settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20}
+        # By default it looks for new partitions every five minutes.
+        self._producer = Producer(settings | {"topic.metadata.refresh.interval.ms": 1000})
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.produced = 0
