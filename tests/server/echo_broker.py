@@ -7,6 +7,7 @@ wake              answered with itself, and all parked requests are answered wit
 write             answered with itself, after an operation was committed
 bad               the connection is closed
 bug               raises
+at once           answered with itself, without a turn where it may; "bug at once" raises then
 """
 
 from __future__ import annotations
@@ -64,6 +65,14 @@ class EchoBroker:
 
     def next_deadline(self) -> Millis | None:
         return self.deadline
+
+    def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
+        if data[4:] == b"bug at once":
+            raise RuntimeError("this is the bug")
+        if data[4:] != b"at once":
+            return b"", 0
+        self.times.append(now)
+        return data, len(data)
 
     def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn:
         self.turns.append(list(arrived))

@@ -126,3 +126,41 @@ def test_a_control_of_a_server_that_is_over_fails(edge: Edge) -> None:
     edge.stop()
     with pytest.raises(ConnectionAbortedError):
         asyncio.run(turns.control(None))
+
+
+def test_what_needs_no_turn_gets_none(edge: Edge) -> None:
+    with edge.wire() as wire:
+        wire.ask(b"hello")
+        turns = len(edge.broker.turns)
+        assert wire.ask(b"at once") == [b"at once"]
+        assert len(edge.broker.turns) == turns
+        assert wire.ask(b"a turn") == [b"a turn"]
+
+
+def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[..., Edge]) -> None:
+    storage = SlowStorage()
+    storage.may_commit.set()
+    edge = edge_of(storage)
+    with edge.wire() as writer, edge.wire() as other:
+        assert other.ask(b"hello") == [b"hello"]
+        edge.hold_commits_in_a_thread()
+        storage.may_commit.clear()
+        writer.push(b"write")
+        eventually(lambda: edge.broker.written == 1)
+        turns = len(edge.broker.turns)
+        other.push(b"at once")
+        eventually(lambda: edge._running._turns._arrived)  # type: ignore[union-attr]
+        storage.may_commit.set()
+        assert other.pull() == b"at once"
+        assert len(edge.broker.turns) > turns
+        assert writer.pull() == b"write"
+
+
+def test_a_bug_without_a_turn_stops_everything_too(edge: Edge) -> None:
+    with edge.wire() as wire, edge.wire() as other:
+        assert other.ask(b"hello") == [b"hello"]
+        wire.push(b"bug at once")
+        assert wire.is_closed
+        assert other.is_closed
+    with pytest.raises(RuntimeError, match="this is the bug"):
+        edge.stop()

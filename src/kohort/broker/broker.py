@@ -23,8 +23,10 @@ from typing import Any, assert_never
 
 from kohort.broker import moves
 from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, LEAVE_GROUP, Api, advertised
+from kohort.broker.connection import Connection
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
+from kohort.broker.heartbeats import Heartbeats
 from kohort.broker.journal_topic import write_journal
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
@@ -55,23 +57,13 @@ from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-
-@dataclass(slots=True)
-class _Connection:
-    id: ConnectionId
-    broker_id: int
-    host: str
-    client: Client
-    software: tuple[str, str]
-    backlog: deque[bytes]
-    parked: RequestId | None = None
-    closing: bool = False
-    """Told to disconnect; whatever still comes from it is dropped."""
+NOTHING = b"", 0
+"""No answer, to no request."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ParkedRequest:
-    connection: _Connection
+    connection: Connection
     context: RequestContext
     shard: int | None
     """The shard that holds the request; None for a fetch."""
@@ -97,9 +89,10 @@ class Broker:
         self._state = BrokerState(config, storage, nodes, random, now, assignors)
         self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
         self._upkeep = Upkeep(self._state, now)
-        self._connections: dict[ConnectionId, _Connection] = {}
+        self._heartbeats = Heartbeats(self._state)
+        self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
-        self._resumed: deque[_Connection] = deque()
+        self._resumed: deque[Connection] = deque()
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -157,6 +150,16 @@ class Broker:
         state.tasks.clear()
         return Turn(state.end_turn(), releases, state.take_complaints(), tasks)
 
+    def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
+        """The answers to the requests that `data` (frames with their lengths) begins with, as far as a turn of theirs
+        would do nothing but answer; and how many bytes these requests are.
+
+        Only while no turn is under way, and nothing waits for one."""
+        connection = self._connections.get(connection_id)
+        if connection is None or connection.closing or connection.parked is not None or connection.backlog:
+            return NOTHING
+        return NOTHING if self._stopping else self._heartbeats.answers(connection, data, now)
+
     # -- what arrives
 
     def _take(self, event: Arrived) -> None:
@@ -169,11 +172,15 @@ class Broker:
                 if connection.parked is not None or connection.backlog:
                     connection.backlog.append(event.data)
                     return
+                answer = self._heartbeats.answer(connection, event.data, self._state.now)
+                if answer:
+                    self._releases.append(Send(connection.id, answer))
+                    return
                 self._handle(connection, event.data)
                 self._settle()
             case Opened():
                 client = Client("", f"/{event.host}")
-                self._connections[event.connection] = _Connection(
+                self._connections[event.connection] = Connection(
                     event.connection, event.broker_id, client.host, client, ("", ""), deque()
                 )
             case Closed():
@@ -192,7 +199,7 @@ class Broker:
             case _:
                 assert_never(event)
 
-    def _answer_held(self, connection: _Connection) -> None:
+    def _answer_held(self, connection: Connection) -> None:
         """A heartbeat's answer is held only as long as nothing else comes on its connection."""
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
         if parked is not None and parked.shard is not None and parked.context.api_key in HEARTBEATS:
@@ -217,7 +224,7 @@ class Broker:
             self._serve_last_leaves(connection, waiting)
             self._settle()
 
-    def _serve_last_leaves(self, connection: _Connection, waiting: list[bytes]) -> None:
+    def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
         """Who closes while joining has sent a leave behind the join; without it the member would stay, and hold up
         the others, until its session ends. The answers go nowhere.
         """
@@ -239,7 +246,7 @@ class Broker:
 
     # -- one request
 
-    def _handle(self, connection: _Connection, frame: bytes) -> None:
+    def _handle(self, connection: Connection, frame: bytes) -> None:
         request: Any
         try:
             header = read_request_header(frame)
@@ -260,7 +267,7 @@ class Broker:
             self._disconnect(connection, f"malformed request: {error}")
             return
         client = connection.client
-        if client.client_id != header.client_id:
+        if client.client_id != (header.client_id or ""):
             client = connection.client = Client(header.client_id or "", connection.host, *connection.software)
         self._last_request_id += 1
         context = RequestContext(
@@ -285,7 +292,7 @@ class Broker:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
 
-    def _finish(self, connection: _Connection, context: RequestContext, result: Any) -> None:
+    def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
         match result:
             case InShard():
                 self._park(connection, context, result.shard)
@@ -298,11 +305,11 @@ class Broker:
             case _:
                 self._send(connection, context, result)
 
-    def _park(self, connection: _Connection, context: RequestContext, shard: int | None) -> None:
+    def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
-    def _refuse_version(self, connection: _Connection, api: Api, version: int, correlation_id: int) -> None:
+    def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:
         if api is not API_VERSIONS:
             self._disconnect(connection, f"{api.name} request of version {version}, not in {api.first}-{api.last}")
             return
@@ -315,7 +322,7 @@ class Broker:
         self._releases.append(Send(connection.id, data))
 
     def _note_software(
-        self, connection: _Connection, request: ApiVersionsRequest, response: ApiVersionsResponse
+        self, connection: Connection, request: ApiVersionsRequest, response: ApiVersionsResponse
     ) -> None:
         if response.error_code == 0 and request.client_software_name:
             connection.software = (request.client_software_name, request.client_software_version)
@@ -323,13 +330,13 @@ class Broker:
 
     # -- what leaves
 
-    def _send(self, connection: _Connection, context: RequestContext, response: Any) -> None:
+    def _send(self, connection: Connection, context: RequestContext, response: Any) -> None:
         if connection.closing:
             return
         data = encode_response(response, context.api_version, context.correlation_id, api_key=context.api_key)
         self._releases.append(Send(connection.id, data))
 
-    def _disconnect(self, connection: _Connection, reason: str) -> None:
+    def _disconnect(self, connection: Connection, reason: str) -> None:
         connection.closing = True
         connection.backlog.clear()
         self._releases.append(Disconnect(connection.id, reason))

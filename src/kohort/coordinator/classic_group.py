@@ -56,6 +56,10 @@ from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
+REBALANCING, PREPARING = int(ErrorCode.REBALANCE_IN_PROGRESS), Phase.PREPARING
+"""To look a member of an enumeration up takes longer than the rest of a heartbeat (Python 3.11)."""
+NOT_PLAIN = -1
+"""No error code: what came is no plain heartbeat."""
 HOLD_STEP_MS = 100
 """Heartbeats are held until a multiple of this, so that many are answered in one turn."""
 
@@ -300,6 +304,19 @@ class ClassicGroups:
         if event.hold_ms > 0 and not error and self._hold(event, now):
             return
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
+
+    def heard(self, request: HeartbeatRequest, now: Millis) -> int:
+        """The answer to a heartbeat that only keeps its session alive; -1 for any other, of which nothing is done."""
+        group = self._running.groups.get(request.group_id)
+        if group is None or request.group_instance_id is not None or request.generation_id != group.generation_id:
+            return NOT_PLAIN
+        member = group.members.get(request.member_id)
+        if member is None:
+            return NOT_PLAIN
+        key = ("session", group.group_id, member.member_id)
+        if not self._running.deadlines.postpone(key, now + member.session_timeout_ms):
+            return NOT_PLAIN
+        return REBALANCING if group.phase is PREPARING else 0
 
     def _hold(self, event: GroupRequested, now: Millis) -> bool:
         """Whether the answer waits for a rebalance. Only that of a member that owes nothing, and never so long that it

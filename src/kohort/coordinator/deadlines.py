@@ -48,6 +48,16 @@ class Deadlines(Generic[K]):
         if placed is None or when < placed:
             self._place(key, when)
 
+    def postpone(self, key: K, when: Millis) -> bool:
+        """Move an armed deadline to a later time, or keep it; what `next` told last is still early enough.
+
+        False when it is not armed, or would come earlier: then nothing is changed."""
+        due = self._due.get(key)
+        if due is None or when < due:
+            return False
+        self._due[key] = when
+        return True
+
     def clear(self, key: K) -> None:
         self._due.pop(key, None)
 

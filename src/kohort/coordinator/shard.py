@@ -17,7 +17,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.checks import founds
-from kohort.coordinator.classic_group import ClassicGroups
+from kohort.coordinator.classic_group import NOT_PLAIN, ClassicGroups
 from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
@@ -153,6 +153,13 @@ class Shard:
         return Effects(
             tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks), tuple(out.holds_over)
         )
+
+    def heard(self, request: HeartbeatRequest, now: Millis) -> int:
+        """`step` for a heartbeat whose only effects are its answer and a later end of the session: the answer's error.
+        -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier by this."""
+        if self.unavailable or request.group_id in self.hard.consumers.groups:
+            return NOT_PLAIN
+        return self._groups.heard(request, now)
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)

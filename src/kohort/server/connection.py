@@ -83,6 +83,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._all.clock()
+        if self.gate_open and not self.partial:
+            # What needs no turn is answered here and now.
+            answers, size = self._all.at_once(self.id, data)
+            if size:
+                self._transport.write(answers)
+                if size == len(data):
+                    return
+                data = data[size:]
         try:
             frames = self._splitter.feed(data)
         except ProtocolError as error:

@@ -26,6 +26,7 @@ class Connections:
         config: Config,
         *,
         arrive: Callable[[Arrived], None],
+        at_once: Callable[[ConnectionId, bytes], tuple[bytes, int]],
         wake: Callable[[], None],
         waiting_bytes: Callable[[ConnectionId], int],
     ) -> None:
@@ -34,6 +35,7 @@ class Connections:
         self.log = log.LimitedLog()
         self.inflow = Inflow(config.queued_max_request_bytes)
         self.arrive = arrive
+        self.at_once = at_once
         self.wake = wake
         self._waiting_bytes = waiting_bytes
         self._open: dict[ConnectionId, Connection] = {}

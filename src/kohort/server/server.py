@@ -120,6 +120,7 @@ class Server:
         self._connections = Connections(
             self.config,
             arrive=self._turns.arrive,
+            at_once=self._turns.at_once,
             wake=self._turns.wake,
             waiting_bytes=self._broker.waiting_bytes,
         )

@@ -30,6 +30,7 @@ class Steps(Protocol):
     @property
     def busy(self) -> bool: ...
     def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn: ...
+    def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]: ...
     def next_deadline(self) -> Millis | None: ...
     def waiting_bytes(self, connection: ConnectionId) -> int: ...
 
@@ -83,6 +84,17 @@ class TurnLoop:
         self._arrived.append(event)
         if not self._due:
             self.wake()
+
+    def at_once(self, connection: ConnectionId, data: bytes) -> tuple[bytes, int]:
+        """Answers to requests that need no turn, and how many bytes of `data` these are; nothing while a turn is under
+        way or due, for what came before comes first."""
+        if self._due or self._under_way or self._stopped:
+            return b"", 0
+        try:
+            return self._broker.at_once(connection, data, self._clock.now())
+        except Exception as error:
+            self._fail(error, [])
+            return b"", 0
 
     def wake(self) -> None:
         """A turn is due as soon as the one under way is over."""

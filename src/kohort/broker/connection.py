@@ -1,0 +1,28 @@
+"""What the broker knows of a connection."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.broker.turn import ConnectionId
+from kohort.coordinator.events import Client, RequestId
+
+if TYPE_CHECKING:
+    from kohort.broker.heartbeats import Beat
+
+
+@dataclass(slots=True)
+class Connection:
+    id: ConnectionId
+    broker_id: int
+    host: str
+    client: Client
+    software: tuple[str, str]
+    backlog: deque[bytes]
+    parked: RequestId | None = None
+    closing: bool = False
+    """Told to disconnect; whatever still comes from it is dropped."""
+    beat: Beat | None = None
+    """The last heartbeat that was answered without a handler."""

@@ -1,0 +1,354 @@
+"""Heartbeats that are answered without a turn, or in one without a handler: as if they had gone the common way.
+
+Two brokers are told the same random history. One gets what arrives as the server hands it over, and may answer at
+once; the other has no such way, and takes a turn for everything. What leaves on each connection is the same, byte by
+byte, and so is what is left behind: records, deadlines, parked requests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_groups import commit_request, join_request, stable
+from wire_driver import START_MS, Wire, create_topic
+
+from kohort.broker.broker import Broker
+from kohort.broker.state import Endpoint
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, MoveGroup, Opened, Shutdown
+from kohort.config import Config
+from kohort.coordinator.events import RequestId
+from kohort.coordinator.state import Group
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import Operation
+from kohort.wire.codec import decode, encode_request
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+CONFIG = Config(
+    brokers=2,
+    listeners="127.0.0.1:9092,127.0.0.1:9093",
+    offsets_topic_num_partitions=3,
+    group_initial_rebalance_delay_ms=500,
+    group_max_size=3,
+)
+GROUPS = ("g", "h")
+MEMBERS = range(4)
+SOFTWARE = ("", "kafka-python", "librdkafka", "")
+"""Of each member's client; the heartbeats of one of them may be held."""
+CLIENT_IDS = ("one", None, "three", "four")
+
+
+class Teller:
+    """One of the two brokers."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self.is_swift = at_once
+        self.storage = MemoryStorage()
+        endpoints = [Endpoint("127.0.0.1", 9092 + index) for index in range(2)]
+        chance = random.Random(1)
+        self.broker = Broker(CONFIG, self.storage, now=START_MS, random=chance, endpoints=endpoints)
+        self.answers: dict[int, bytes] = defaultdict(bytes)
+        self.written: list[Operation] = []
+        self.swift = 0
+        if not at_once:
+            unable: Any = self.broker._heartbeats
+            unable.answer = lambda connection, frame, now: b""
+        self.step([], START_MS)
+
+    def step(self, arrived: list[Arrived], now: int) -> None:
+        while True:
+            turn = self.broker.step(arrived, now)
+            self.written.extend(turn.operations)
+            if turn.operations:
+                self.storage.commit(turn.operations)
+            for release in turn.releases:
+                closed = isinstance(release, Disconnect)
+                self.answers[release.connection] += b"<closed>" if closed else release.data  # type: ignore[union-attr]
+            if not self.broker.busy:
+                return
+            arrived = []
+
+    def receive(self, connection: int, frames: list[bytes], now: int, *, alone: bool) -> list[Arrived]:
+        """What is left for a turn of bytes that arrive; `alone`: nothing waits for one."""
+        whole = b"".join(frames)
+        size = 0
+        if self.is_swift and alone:
+            answers, size = self.broker.at_once(ConnectionId(connection), whole, now)
+            self.answers[connection] += answers
+            self.swift += size
+        left: list[Arrived] = []
+        for frame in frames:
+            if size:
+                size -= len(frame)
+                assert size >= 0, "it took a part of a frame"
+            else:
+                left.append(Frame(ConnectionId(connection), frame[4:]))
+        return left
+
+    def left_behind(self) -> Any:
+        state = self.broker.state
+        return (
+            [sorted(shard.running.deadlines.items()) for shard in state.shards],
+            [list(shard.running.parked.values()) for shard in state.shards],
+            [[running(group) for group in shard.running.groups.values()] for shard in state.shards],
+            [vars(shard.hard) | {"consumers": vars(shard.hard.consumers)} for shard in state.shards],
+            self.written,
+        )
+
+
+def running(group: Group) -> list[Any]:
+    """A group, but for the numbers of the requests that are parked in it."""
+    members = [
+        replace(m, join=m.join and RequestId(1), sync=m.sync and RequestId(1), heartbeat=m.heartbeat and RequestId(1))
+        for m in group.members.values()
+    ]
+    return [replace(group, members={}), members]
+
+
+class History:
+    def __init__(self) -> None:
+        self.now = START_MS
+        self.tellers = [Teller(at_once=True), Teller(at_once=False)]
+        self.correlation = 0
+        self.waiting: list[tuple[int, list[bytes]]] = []
+        """What arrived while a turn is under way, or due."""
+        self.known: dict[tuple[int, str], tuple[str, int]] = {}
+        """Of each member's connection and group: its member id and generation."""
+        self.joining: dict[tuple[int, int], str] = {}
+        """The group of each JoinGroup, by connection and correlation id."""
+        for member in MEMBERS:
+            broker_id = 1 + (member == 3)
+            self.both([Opened(ConnectionId(member), broker_id, "127.0.0.1")])
+            if SOFTWARE[member]:
+                asked = ApiVersionsRequest(client_software_name=SOFTWARE[member], client_software_version="1")
+                self.send(member, [(asked, 3)], False)
+
+    def both(self, arrived: list[Arrived]) -> None:
+        for teller in self.tellers:
+            teller.step(arrived, self.now)
+
+    def send(self, member: int, requests: list[tuple[Any, int]], waits: bool) -> None:
+        frames = []
+        for request, version in requests:
+            self.correlation += 1
+            frames.append(encode_request(request, version, self.correlation, CLIENT_IDS[member]))
+        if waits or self.waiting:
+            self.waiting.append((member, frames))
+            return
+        self.arrive([(member, frames)], alone=True)
+
+    def arrive(self, chunks: list[tuple[int, list[bytes]]], *, alone: bool) -> None:
+        for teller in self.tellers:
+            before = {member: len(teller.answers[member]) for member in MEMBERS}
+            left: list[Arrived] = []
+            for member, frames in chunks:
+                left.extend(teller.receive(member, frames, self.now, alone=alone and not left))
+            if left or not alone:
+                teller.step(left, self.now)
+            self.learn(teller, before)
+
+    def learn(self, teller: Teller, before: dict[int, int]) -> None:
+        for member, seen in before.items():
+            data = teller.answers[member][seen:]
+            while len(data) >= 8 and not data.startswith(b"<closed>"):
+                size = int.from_bytes(data[:4], "big")
+                frame, data = data[4 : 4 + size], data[4 + size :]
+                group = self.joining.get((member, int.from_bytes(frame[:4], "big")))
+                if group is not None:
+                    joined = decode(JoinGroupResponse, 3, frame, 4)
+                    self.known[member, group] = (joined.member_id, joined.generation_id)
+
+    # -- what may happen
+
+    def join(self, member: int, group: str, waits: bool) -> None:
+        self.joining[member, self.correlation + 1] = group
+        known, _ = self.known.get((member, group), ("", -1))
+        self.send(member, [(join_request(group, known), 3)], waits)
+
+    def sync(self, member: int, group: str, waits: bool) -> None:
+        known, generation = self.known.get((member, group), ("", -1))
+        self.send(member, [(SyncGroupRequest(group_id=group, generation_id=generation, member_id=known), 3)], waits)
+
+    def heartbeat(self, member: int, group: str, other: str, version: int, count: int, waits: bool) -> None:
+        """`other`: a wrong generation, an instance id, an OffsetCommit among them, another client's heartbeat."""
+        known, generation = self.known.get((member, group), ("", -1))
+        beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=known)
+        requests: list[tuple[Any, int]] = [(beat, version)] * count
+        wrong = HeartbeatRequest(group_id=group, generation_id=generation + 1, member_id=known)
+        if other == "generation":
+            requests.insert(count // 2, (wrong, version))
+        elif other == "commit":
+            requests.insert(count // 2, (commit_request(7, group), 7))
+        elif other == "instance":
+            named = HeartbeatRequest(group_id=group, generation_id=generation, member_id=known, group_instance_id="i")
+            requests.insert(count // 2, (named, 4))
+        elif other == "somebody":
+            theirs, at = self.known.get(((member + 1) % 4, group), ("", -1))
+            of_theirs = HeartbeatRequest(group_id=group, generation_id=at, member_id=theirs)
+            requests.insert(count // 2, (of_theirs, version))
+        self.send(member, requests, waits)
+
+    def leave(self, member: int, group: str, waits: bool) -> None:
+        identity = MemberIdentity(member_id=self.known.get((member, group), ("", -1))[0])
+        self.send(member, [(LeaveGroupRequest(group_id=group, members=(identity,)), 4)], waits)
+
+    def consumer(self, member: int, group: str, waits: bool) -> None:
+        """A member of the other protocol: the group becomes a consumer group, perhaps a mixed one."""
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=f"member-{member}",
+            member_epoch=0,
+            rebalance_timeout_ms=5000,
+            subscribed_topic_names=("t",),
+            topic_partitions=(),
+        )
+        self.send(member, [(beat, 1)], waits)
+
+    def turn(self) -> None:
+        """The turn under way is over."""
+        waiting, self.waiting = self.waiting, []
+        self.arrive(waiting, alone=False)
+
+    def advance(self, by: int) -> None:
+        """Time passes; a deadline may be served too early, and never late."""
+        self.turn()
+        end = self.now + by
+        while True:
+            due = [at for teller in self.tellers if (at := teller.broker.next_deadline()) is not None and at <= end]
+            if not due:
+                break
+            self.now = max(self.now, min(due))
+            self.arrive([], alone=False)
+        self.now = end
+
+    def move(self, group: str, broker_id: int) -> None:
+        self.turn()
+        self.both([MoveGroup(group, broker_id)])
+
+    def again(self, member: int) -> None:
+        self.turn()
+        self.both([Closed(ConnectionId(member))])
+        self.both([Opened(ConnectionId(member), 1, "127.0.0.1")])
+
+    def compare_answers(self) -> None:
+        swift, plain = self.tellers
+        for member in MEMBERS:
+            assert swift.answers[member] == plain.answers[member], f"connection {member}"
+
+    def compare(self) -> None:
+        self.compare_answers()
+        swift, plain = self.tellers
+        assert swift.left_behind() == plain.left_behind()
+
+
+member, group, waits = st.sampled_from(MEMBERS), st.sampled_from(GROUPS), st.booleans()
+heartbeat = st.tuples(
+    st.just("heartbeat"),
+    member,
+    group,
+    st.sampled_from(("", "", "", "generation", "commit", "instance", "somebody")),
+    st.integers(0, 4),
+    st.integers(1, 5),
+    st.sampled_from((False, False, True)),
+)
+advance = st.tuples(st.just("advance"), st.sampled_from((1, 500, 3000, 9999, 10_000, 31_000)))
+action = st.one_of(
+    st.tuples(st.just("join"), member, group, waits),
+    st.tuples(st.just("sync"), member, group, waits),
+    heartbeat,
+    heartbeat,
+    heartbeat,
+    advance,
+    advance,
+    st.tuples(st.just("leave"), member, group, waits),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("again"), member),
+    st.one_of(
+        st.tuples(st.just("consumer"), member, st.just("h"), waits),
+        st.tuples(st.just("move"), group, st.sampled_from((1, 2))),
+    ),
+)
+WORKS = (
+    ("move", "g", 1),
+    ("move", "h", 1),
+    ("join", 0, "g", False),
+    ("join", 1, "g", False),
+    ("advance", 3000),
+    ("sync", 1, "g", False),
+    ("sync", 0, "g", False),
+)
+"""Two members of a group, so that most histories have heartbeats that are answered at once."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(action, max_size=40))
+def test_random_histories(actions: list[Any]) -> None:
+    history = History()
+    for name, *arguments in (*WORKS, *actions):
+        getattr(history, name)(*arguments)
+        history.compare_answers()
+    history.turn()
+    history.compare()
+
+
+def test_the_way_is_taken() -> None:
+    history = History()
+    for name, *arguments in WORKS:
+        getattr(history, name)(*arguments)
+    history.heartbeat(1, "g", "", 4, 5, False)
+    swift = history.tellers[0]
+    assert swift.swift > 5 * 40
+    before = swift.swift
+    history.heartbeat(1, "g", "commit", 4, 4, False)
+    history.compare()
+    assert 0 < swift.swift - before < 5 * 40, "what is behind a commit waits for its turn"
+
+
+def beating(**config: Any) -> tuple[Wire, Any, bytes]:
+    wire = Wire(**config)
+    connection = wire.connect()
+    create_topic(connection, "t", 3)
+    joined = stable(connection)
+    beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    return wire, connection, encode_request(beat, 4, 77, "client")
+
+
+def test_only_whole_frames_are_taken() -> None:
+    wire, connection, frame = beating()
+    for end in range(len(frame)):
+        assert wire.broker.at_once(connection.id, frame[:end], wire.now) == (b"", 0)
+        answers, size = wire.broker.at_once(connection.id, frame + frame[:end], wire.now)
+        assert (len(answers), size) == (16, len(frame))
+    assert wire.broker.at_once(connection.id, b"", wire.now) == (b"", 0)
+
+
+@pytest.mark.parametrize("config", [{"socket_request_max_bytes": 60}, {"group_request_max_bytes": 60}])
+def test_limits_hold(config: dict[str, int]) -> None:
+    wire, connection, frame = beating()
+    assert wire.broker.at_once(connection.id, frame, wire.now)[1]
+    limited = Broker(
+        Config(**config, listeners="127.0.0.1:9092"),
+        MemoryStorage(),
+        now=wire.now,
+        random=random.Random(1),
+        endpoints=[Endpoint("127.0.0.1", 9092)],
+    )
+    limited.step([Opened(ConnectionId(1), 1, "127.0.0.1")], wire.now)
+    assert limited.at_once(ConnectionId(1), frame, wire.now) == (b"", 0)
+
+
+def test_nothing_is_taken_from_a_stranger_or_at_the_end() -> None:
+    wire, connection, frame = beating()
+    assert wire.broker.at_once(ConnectionId(99), frame, wire.now) == (b"", 0)
+    wire.step(Shutdown())
+    assert wire.broker.at_once(connection.id, frame, wire.now) == (b"", 0)
