@@ -547,7 +547,7 @@ class ShardWorld:
         effects = shard.step(event, self.now)
         for record in effects.records:
             shard.apply(record, self.now)
-            self.log.append(record)
+            self.log.append(Record(record.key, record.value))
         shard.validate()
         self._check_log(shard)
         for entry in effects.journal:

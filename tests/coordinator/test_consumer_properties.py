@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from consumer_world import TopicNames, partitions_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,12 +25,15 @@ from hypothesis import strategies as st
 from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
+from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import state_name
+from kohort.coordinator.consumer_state import ConsumerGroup
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
     Client,
     DeadlineReached,
+    Effects,
     Event,
     ExpireOffsets,
     GroupConfigsChanged,
@@ -173,6 +177,8 @@ class World:
         self.turn_records: list[Record] = []
         self.turn_replies: list[Reply] = []
         self.tasks: list[Task] = []
+        self.effects: list[Effects] = []
+        """Of every step."""
         self.overrides: dict[str, dict[str, str]] = {}
         self.epochs = dict.fromkeys(GROUPS, 0)
         self.shard = self._started()
@@ -193,6 +199,7 @@ class World:
 
     def step(self, event: Event) -> None:
         effects = self.shard.step(event, self.now)
+        self.effects.append(effects)
         for record in effects.records:
             self.shard.apply(record, self.now)
         self.shard.validate()
@@ -213,7 +220,7 @@ class World:
                 assert not lost, f"{client.member_id} uses {lost}, which the group took from it"
 
     def end_turn(self) -> None:
-        self.log.extend(self.turn_records)
+        self.log.extend(Record(record.key, record.value) for record in self.turn_records)
         self.turn_records.clear()
         replies, self.turn_replies = self.turn_replies, []
         for reply in replies:
@@ -544,3 +551,30 @@ def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any,
         for index in range(spec.partitions)
     }
     assert all(member.uses == group.state_of(member.member_id).assigned.keys() for member in members)
+
+
+def test_a_heartbeat_that_changes_nothing_has_the_effects_of_any_other() -> None:
+    """It takes a shorter way through the coordinator. Without that way every effect is the same."""
+    short_ways = 0
+    is_short = ConsumerGroups._changes_nothing
+
+    def counted(groups: ConsumerGroups, group: ConsumerGroup, event: GroupRequested) -> bool:
+        nonlocal short_ways
+        found = is_short(groups, group, event)
+        short_ways += found
+        return found
+
+    def effects_of(actions: list[tuple[Any, ...]], way: Any) -> list[Effects]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ConsumerGroups, "_changes_nothing", way)
+            world = World()
+            play(world, actions)
+            return world.effects
+
+    @settings(derandomize=True, database=None, deadline=None, max_examples=100)
+    @given(st.lists(action, min_size=20, max_size=60))
+    def check(actions: list[tuple[Any, ...]]) -> None:
+        assert effects_of(actions, counted) == effects_of(actions, lambda groups, group, event: False)
+
+    check()
+    assert short_ways > 200

@@ -112,7 +112,7 @@ class World:
 
     def end_turn(self) -> None:
         for record in self.turn_records:
-            self.log.append(record)
+            self.log.append(Record(record.key, record.value))
             key, value = parse(record) or (None, None)
             if isinstance(key, GenerationKey) and key.group and value is not None:
                 assert value.generation > self.reserved[key.group], "a generation is taken twice"

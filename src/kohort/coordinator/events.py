@@ -138,11 +138,19 @@ Event = (
 )
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One record of the `__consumer_offsets` log. `value` None is a tombstone. `timestamp` is the step's `now`."""
 
     key: bytes
     value: bytes | None
+    parsed: tuple[Any, Any] | None = None
+    """What the bytes say (records.py), where whoever wrote them knows."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and (self.key, self.value) == (other.key, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.value))
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):

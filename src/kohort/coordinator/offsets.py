@@ -66,6 +66,7 @@ class Offsets:
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
             expire = min(now + request.retention_time_ms, LONG_MAX)
         fence = self._fence(request)
+        limit = self._config.offset_metadata_max_bytes
         topics = []
         for topic in request.topics:
             results = []
@@ -74,7 +75,7 @@ class Offsets:
                 refused = fence((topic.topic_id, asked.partition_index))
                 if refused:
                     pass
-                elif len(metadata.encode("utf-16-le")) // 2 > self._config.offset_metadata_max_bytes:
+                elif len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     value = OffsetCommitValue(

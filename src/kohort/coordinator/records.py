@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from kohort.coordinator.events import Record
@@ -62,25 +63,40 @@ def _value(value: Any, version: int) -> bytes:
 
 
 def _version_0(kind: int, key: Any, value: Any) -> Record:
-    return Record(_key(kind, key), None if value is None else _value(value, 0))
+    return Record(_key(kind, key), None if value is None else _value(value, 0), (key, value))
+
+
+def _offset_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return key, _key(OFFSET_COMMIT, key)
+
+
+_known_offset_key = lru_cache(maxsize=16_384)(_offset_key)
+"""A group commits the same partitions again and again."""
+LONGEST_KNOWN = 250
+"""Characters of a group id whose keys are remembered: a request can carry ids of a megabyte."""
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
     """Version 1 only for a commit with an explicit retention, because only it has an expiry."""
-    key = _key(OFFSET_COMMIT, OffsetCommitKey(group=group, topic=topic, partition=partition))
+    find = _known_offset_key if len(group) <= LONGEST_KNOWN else _offset_key
+    key, encoded = find(group, topic, partition)
     if value is None:
-        return Record(key, None)
-    return Record(key, _value(value, 1 if value.expire_timestamp >= 0 else 4))
+        return Record(encoded, None, (key, None))
+    if value.expire_timestamp >= 0:
+        return Record(encoded, _value(value, 1))  # which has no leader epoch: what it says is not quite `value`
+    return Record(encoded, _value(value, 4), (key, value))
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
-    return Record(_key(GROUP_METADATA, GroupMetadataKey(group=group)), None if value is None else _value(value, 4))
+    key = GroupMetadataKey(group=group)
+    return Record(_key(GROUP_METADATA, key), None if value is None else _value(value, 4), (key, value))
 
 
 def generation_record(group: str, generation: int | None) -> Record:
     """Of the empty name: what groups that are forgotten had at most."""
-    value = None if generation is None else _value(GenerationValue(generation=generation), 0)
-    return Record(_key(GENERATION, GenerationKey(group=group)), value)
+    value = None if generation is None else GenerationValue(generation=generation)
+    return _version_0(GENERATION, GenerationKey(group=group), value)
 
 
 def consumer_group_record(group: str, value: ConsumerGroupMetadataValue | None) -> Record:

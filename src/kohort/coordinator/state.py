@@ -41,7 +41,7 @@ class HardState:
         """No group of a name that is not among them ever announced a higher one."""
 
     def apply(self, record: Record) -> None:
-        parsed = parse(record)
+        parsed = record.parsed or parse(record)
         if parsed is None:
             return
         key, value = parsed
