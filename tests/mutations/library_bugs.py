@@ -133,7 +133,7 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "the end of a batch is committed for what was lost and came back meanwhile",
-        ((SHARING, "if known is not None and known.epoch == epoch:", "if known is not None:"),),
+        ((SHARING, "if place not in left and known is not None and known.epoch == epoch:", "if known is not None:"),),
         (BOOKS_TEST + "test_what_is_lost_does_not_count_any_more",),
     ),
     Bug(

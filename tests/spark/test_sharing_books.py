@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kohort.client.groups import Committed
+from kohort.client.holders import Holder
 from kohort.spark.plan import BATCH, START
-from kohort.spark.sharing import Member, Sharing, member_of, ranges_of, where_to_begin
+from kohort.spark.sharing import Member, Sharing, is_ours, member_of, ranges_of, where_to_begin
 
 P, Q = ("t", 0), ("t", 1)
 ME = Member("m-1", 3, "consumer")
@@ -64,15 +68,41 @@ def test_what_is_to_be_given_up_is_not_planned_again() -> None:
     assert sharing.held({P: 4, Q: 3}) == {P: 10, Q: 20}
 
 
+def test_what_tasks_have_left_is_not_finished() -> None:
+    sharing = begun()
+    owned = {P: 3, Q: 3}
+    sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)
+    sharing.finish({P})
+    assert sharing.due(owned) == {Q: 25}
+    assert sharing.held(owned) == {P: 10, Q: 25}
+    assert sharing.busy([P, Q], owned) == set()
+
+
+OURS = Holder(query="q").metadata()
+
+
+def at(offset: int, metadata: str = OURS) -> Committed:
+    return Committed(offset, -1, metadata)
+
+
 def test_where_it_begins() -> None:
-    assert where_to_begin(7, None) == 7
+    assert where_to_begin(at(7), None) == 7
     assert where_to_begin(None, None) is None
-    assert where_to_begin(10, (10, 15)) == 15  # finished, and the process ended before it could commit
+    assert where_to_begin(at(10), (10, 15)) == 15  # finished, and the process ended before it could commit
     assert where_to_begin(None, (10, 15)) == 15
-    assert where_to_begin(12, (10, 15)) == 12  # somebody has read on, or set it so
-    assert where_to_begin(30, (10, 15)) == 30
-    assert where_to_begin(4, (10, 15)) == 4
+    assert where_to_begin(at(12), (10, 15)) == 12  # somebody has read on, or set it so
+    assert where_to_begin(at(30), (10, 15)) == 30
+    assert where_to_begin(at(4), (10, 15)) == 4
     [plain] = ranges_of({"t": {"0": 15}}).values()  # the checkpoint of a query that was no member
-    assert where_to_begin(4, plain) == 15
-    assert where_to_begin(20, plain) == 20
+    assert where_to_begin(at(4), plain) == 15
+    assert where_to_begin(at(20), plain) == 20
     assert member_of({"t": {"0": 15}}) is None
+
+
+@pytest.mark.parametrize("metadata", ["", "reset by hand", '{"by":"somebody"}'])
+def test_an_operators_rewind_counts_also_to_where_the_last_batch_began(metadata: str) -> None:
+    assert where_to_begin(at(10, metadata), (10, 15)) == 10
+    assert not is_ours(at(10, metadata), 10)
+    assert is_ours(at(10), 10)
+    assert not is_ours(at(10), 11)
+    assert not is_ours(None, 10)

@@ -215,10 +215,12 @@ class GroupConsumer:
         places = list(self.owned if partitions is None else partitions)
         return await self._ask(questions.committed, self._group_id, places)
 
-    async def offsets(self, partitions: Iterable[TopicPartition], at: Any = "latest") -> dict[TopicPartition, int]:
+    async def offsets(
+        self, partitions: Iterable[TopicPartition], at: Any = "latest", *, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
         """As `Cluster.offsets`: "earliest", "latest" or a time."""
         self._enter("offsets", in_callback=True)
-        return await self._ask(questions.offsets, list(partitions), at)
+        return await self._ask(questions.offsets, list(partitions), at, isolation)
 
     async def fetch(
         self,

@@ -133,9 +133,11 @@ class BlockingGroupConsumer:
         """As GroupConsumer.committed."""
         return self._do("committed", self._inner.committed, partitions)
 
-    def offsets(self, partitions: Iterable[TopicPartition], at: Any = "latest") -> dict[TopicPartition, int]:
+    def offsets(
+        self, partitions: Iterable[TopicPartition], at: Any = "latest", *, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
         """As GroupConsumer.offsets."""
-        return self._do("offsets", self._inner.offsets, partitions, at)
+        return self._do("offsets", self._offsets, partitions, at, isolation)
 
     def fetch(
         self,
@@ -178,6 +180,11 @@ class BlockingGroupConsumer:
 
     async def _subscribe(self, topics: str | Iterable[str], pattern: str | None) -> None:
         self._inner.subscribe(topics, pattern=pattern)
+
+    async def _offsets(
+        self, partitions: Iterable[TopicPartition], at: Any, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        return await self._inner.offsets(partitions, at, isolation=isolation)
 
     async def _fetch(
         self, positions: Mapping[TopicPartition, int], wait: int, most: int, each: int, isolation: Isolation

@@ -22,8 +22,10 @@ def committed(cluster: Cluster, group_id: str, partitions: list[TopicPartition])
     return cluster.committed(group_id, partitions)
 
 
-def offsets(cluster: Cluster, partitions: list[TopicPartition], at: Any) -> dict[TopicPartition, int]:
-    return cluster.offsets(partitions, at)
+def offsets(
+    cluster: Cluster, partitions: list[TopicPartition], at: Any, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    return cluster.offsets(partitions, at, isolation=isolation)
 
 
 def fetch(

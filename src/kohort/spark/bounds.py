@@ -24,20 +24,23 @@ def starting(planner: Planner, default: Literal["earliest", "latest"], partition
     if where == "group":
         return _of_group(planner, partitions)
     if isinstance(where, ByTimestamp):
-        return _at_times(planner, where, partitions, start=True)
-    return _resolve(planner, "startingOffsets", where, partitions)
+        return _at_times(planner, where, partitions, None)
+    return _resolve(planner, "startingOffsets", where, partitions, {})
 
 
-def ending(planner: Planner, partitions: list[TopicPartition]) -> Positions:
+def ending(planner: Planner, begin: Positions) -> Positions:
+    """Of partitions that are read from `begin` on: with read_committed that may be behind what is decided."""
     where = planner.options.ending
     if isinstance(where, ByTimestamp):
-        return _at_times(planner, where, partitions, start=False)
-    return _resolve(planner, "endingOffsets", where, partitions)
+        return _at_times(planner, where, list(begin), begin)
+    return _resolve(planner, "endingOffsets", where, list(begin), begin)
 
 
-def _resolve(planner: Planner, name: str, where: Where, partitions: list[TopicPartition]) -> Positions:
+def _resolve(
+    planner: Planner, name: str, where: Where, partitions: list[TopicPartition], begin: Positions
+) -> Positions:
     if not isinstance(where, dict):
-        return planner.beginnings(partitions) if where == "earliest" else planner.ends(partitions)
+        return planner.beginnings(partitions) if where == "earliest" else planner.ends_behind(partitions, begin)
     given = _exactly(name, where, partitions)
     if any(offset < (LATEST if name == "endingOffsets" else EARLIEST) for offset in given.values()):
         marks = "-1 (latest)" if name == "endingOffsets" else "-1 (latest) or -2 (earliest)"
@@ -46,7 +49,7 @@ def _resolve(planner: Planner, name: str, where: Where, partitions: list[TopicPa
     positions = _in_log(
         planner, {place: offset for place, offset in given.items() if offset >= 0}, f"{name} asks for offset"
     )
-    return positions | planner.ends(marked[LATEST]) | planner.beginnings(marked[EARLIEST])
+    return positions | planner.ends_behind(marked[LATEST], begin) | planner.beginnings(marked[EARLIEST])
 
 
 def _exactly(name: str, given: ByPartition, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -60,8 +63,11 @@ def _exactly(name: str, given: ByPartition, partitions: list[TopicPartition]) ->
     return flat
 
 
-def _at_times(planner: Planner, where: ByTimestamp, partitions: list[TopicPartition], *, start: bool) -> Positions:
-    """The first record as young as the time. Where there is none, an end is the log's; a start is what is said."""
+def _at_times(
+    planner: Planner, where: ByTimestamp, partitions: list[TopicPartition], begin: Positions | None
+) -> Positions:
+    """The first record as young as the time: where to start, or to end what is read from `begin` on. Where there is
+    none, an end is the log's; a start is what is said."""
     moments: Mapping[TopicPartition, int]
     if isinstance(where.at, int):
         moments = dict.fromkeys(partitions, where.at)
@@ -69,12 +75,12 @@ def _at_times(planner: Planner, where: ByTimestamp, partitions: list[TopicPartit
         moments = _exactly(where.option, where.at, partitions)
     positions = planner.at_times(moments)
     without = [place for place, offset in positions.items() if offset == NO_RECORD]
-    if without and start and planner.options.no_match == "error":
+    if without and begin is None and planner.options.no_match == "error":
         raise OptionError(
             f"{where.option}: no record is as young as that in {_names(without)} "
             "(startingOffsetsByTimestampStrategy=latest starts there at the end)"
         )
-    return positions | planner.ends(without)
+    return positions | planner.ends_behind(without, begin or {})
 
 
 def _of_group(planner: Planner, partitions: list[TopicPartition]) -> Positions:
@@ -89,8 +95,11 @@ def _of_group(planner: Planner, partitions: list[TopicPartition]) -> Positions:
 
 
 def _in_log(planner: Planner, positions: Positions, whose: str) -> Positions:
-    """The positions, each inside its log; one that is not is data loss."""
-    beginnings, ends = planner.beginnings(positions), planner.ends(positions)
+    """The positions, each inside its log; one that is not is data loss.
+
+    A position behind the last stable offset is in the log, whatever the isolation level.
+    """
+    beginnings, ends = planner.beginnings(positions), planner.log_ends(positions)
     inside = {}
     for (topic, partition), offset in positions.items():
         first, last = beginnings[topic, partition], ends[topic, partition]

@@ -30,6 +30,11 @@ class Directory(Protocol):
     def read_text(self) -> str: ...
 
 
+def is_checkpoint(directory: Directory) -> bool:
+    """Whether a query has begun here."""
+    return (directory / "metadata").exists() or (directory / "offsets").exists()
+
+
 def query_id(checkpoint: Directory) -> str | None:
     """The query's id, which it keeps over restarts; None before its first start."""
     metadata = checkpoint / "metadata"

@@ -26,7 +26,7 @@ from kohort.client.groups import Committed
 from kohort.client.holders import Holder, holder_of
 from kohort.client.metadata import TopicPartition
 from kohort.spark.checkpoint import open_checkpoint
-from kohort.spark.checkpoint_files import is_finished, last_finished, query_id
+from kohort.spark.checkpoint_files import is_checkpoint, is_finished, last_finished, query_id
 from kohort.spark.identity import ReplyTo, Tidings
 from kohort.spark.options import Options
 from kohort.spark.plan import Json, Positions, from_json, open_cluster
@@ -92,6 +92,7 @@ class Commits:
             return
         if self._cluster is None:
             self._cluster = _open(self._options, COMMIT_MS)
+            self.look_for_checkpoint()
         try:
             self._look_around(_commit(self._cluster, self._options.group_id, changed, self.holder()))
         except KafkaError as error:
@@ -117,6 +118,7 @@ class Commits:
                 "checkpointLocation as an option of the source, the stop does"
             )
             return
+        self.look_for_checkpoint()
         try:
             if not is_finished(open_checkpoint(place), end):
                 return
@@ -127,6 +129,24 @@ class Commits:
             self._warn(f"the last finished batch is not committed to the group {self._options.group_id}: {error}")
         else:
             self._planned = None
+
+    def look_for_checkpoint(self) -> None:
+        """Warn where the option checkpointLocation is not the place of a checkpoint, when there must be one: without
+        it no stop is ever committed, and nothing else would say so."""
+        place = self._options.checkpoint
+        if place is None:
+            return
+        try:
+            there = is_checkpoint(open_checkpoint(place))
+        except (OSError, ValueError) as error:
+            self._warn(f"checkpointLocation {place} cannot be read on {socket.gethostname()}: {error}")
+            return
+        if not there:
+            self._warn(
+                f"checkpointLocation {place}: on {socket.gethostname()} there is no checkpoint, neither metadata nor "
+                "offsets, so that a stop of the query will not be committed. It has to be the writer's; a path without "
+                "a scheme (hdfs:, s3a:, …) is one of this machine"
+            )
 
     def finish_when_ended(self) -> None:
         """From now on SIGTERM, by which Spark ends a planning process, finishes first. Nowhere else: a no-op."""

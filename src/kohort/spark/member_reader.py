@@ -29,12 +29,15 @@ read twice. If the session has ended and others have read on, what they read of 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -47,8 +50,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kohort.client.cluster import Cluster
 from kohort.client.consumer_blocking import BlockingGroupConsumer
-from kohort.client.errors import Closed, KafkaError, NotOwned
+from kohort.client.errors import Closed, KafkaError, NotOwned, ServerError
 from kohort.client.groups import Committed, Committer
 from kohort.client.leaders import GroupMember
 from kohort.client.metadata import TopicPartition
@@ -58,8 +62,8 @@ from kohort.spark.checkpoint import open_checkpoint
 from kohort.spark.checkpoint_files import is_finished
 from kohort.spark.commits import PLANNING_PROCESS, REFUSED, Commits
 from kohort.spark.options import OptionError, Options
-from kohort.spark.plan import BATCH, Json, Planner, Positions, admit, batch_start, from_json, open_cluster, to_json
-from kohort.spark.sharing import Member, Owned, Sharing, member_of, ranges_of, where_to_begin
+from kohort.spark.plan import BATCH, Json, Planner, Positions, admit, open_cluster, to_json
+from kohort.spark.sharing import Member, Owned, Sharing, is_ours, member_of, ranges_of, where_to_begin
 from kohort.spark.source import read_task, tasks_of
 from kohort.wire.errors import ErrorCode
 
@@ -68,6 +72,8 @@ IDLE_S = 0.1
 LOOK_S = 0.1
 """How often the checkpoint is looked at while partitions are to be given up."""
 COMMIT_RETRY_S = 0.5
+REFUSED_S = 1.0
+"""How long nothing is read of a partition that was refused to a batch."""
 LEAVE_S = 5.0
 """How long the end of the process may take: nobody waits for it, but the machine may be going down."""
 
@@ -83,6 +89,8 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         """Where an availableNow run ends: fixed when it begins."""
         self._latest: Positions = {}
+        self._watched: dict[TopicPartition, int] = {}
+        """What was held at the last look, each with its epoch: if its topic has another id now, it is another one."""
         self._idle_since = 0.0
         self._batch_at: float | None = None
         self._commit_due = False
@@ -110,7 +118,7 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMinRows(least) if least is not None else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.ends(self.planner.partitions())
+        self._target = self.planner.ends(self.planner.partitions(self.planner.named))
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         member = self._joined(start)
@@ -128,8 +136,8 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start  # word for word: anything else would be a new batch to Spark
 
     def _plan(self, sharing: Sharing, owned: Owned, start: Json, limit: ReadLimit) -> Json | None:
-        begin = sharing.held(owned)
-        begin, ends = self._ends(sharing, begin)
+        assert self._member is not None
+        begin, ends = self._ends(sharing, self._member.not_refused(sharing.held(owned)))
         self._latest = ends
         if self._held_back(begin, ends, limit):
             return None
@@ -140,24 +148,33 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_since = 0.0
         self._batch_at = time.monotonic()
         self._commit_due = bool(start)
-        assert self._member is not None
         return sharing.plan(begin, ends, start, self._member.identity)
 
     def _ends(self, sharing: Sharing, begin: Positions) -> tuple[Positions, Positions]:
         """Where reading goes on and where the logs end; in an availableNow run, where they ended when it began."""
+        there = self.planner.existing({topic for topic, _ in begin})
+        begin = {place: offset for place, offset in begin.items() if place[0] in there}  # the group takes the rest back
+        recreated = self.planner.take_recreated()
+        watched, self._watched = self._watched, {place: sharing.places[place].epoch for place in begin}
         try:
             ends = self.planner.ends_behind(begin, begin)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            return {}, {}  # it was deleted, and the group will take it back
-        behind = sorted(place for place, offset in ends.items() if offset < begin[place])
-        for topic, index in behind:
-            where = f"below {begin[topic, index]}, where the group is"
-            self.planner.lost(f"{topic}-{index} ends at offset {ends[topic, index]}, {where}")
-        if behind:
-            begin = begin | self.planner.beginnings(behind)
-            sharing.go_back({place: begin[place] for place in behind})
+            return {}, {}
+        anew = [p for p in sorted(begin) if p[0] in recreated and watched.get(p) == self._watched[p] and begin[p]]
+        for topic, index in anew:
+            where = f"the group had reached offset {begin[topic, index]} of partition {index}"
+            self.planner.lost(f"{topic} was deleted and created again; {where}")
+        shorter = {p: ends[p] for p in sorted(begin) if ends[p] < begin[p] and p not in anew}
+        for topic, index in shorter:
+            what = (
+                f"{topic}-{index} ends at offset {ends[topic, index]}, below {begin[topic, index]}, where the group is"
+            )
+            self.planner.lost(f"{what}. Without these records reading goes on at {ends[topic, index]}")
+        moved = shorter | self.planner.beginnings_left(anew)
+        begin |= moved
+        sharing.go_back(moved)
         if self._target is not None:
             ends = {place: min(offset, self._target.get(place, 0)) for place, offset in ends.items()}
         return begin, {place: max(offset, begin[place]) for place, offset in ends.items()}
@@ -185,7 +202,8 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "asynchronous progress tracking (asyncProgressTrackingEnabled) is not supported: the group's offsets "
                 "could get ahead of the checkpoint"
             )
-        tasks = tasks_of(self._options, ranges_of(end) if BATCH in end else self._before_it_was_one(start, end))
+        # Without BATCH it is one that this query planned when it was no member, and did not finish.
+        tasks = tasks_of(self._options, ranges_of(end) if BATCH in end else self.planner.repeated(start, end))
         if planned and member is not None:
             for task in tasks:
                 task.reader = self._reader(end)
@@ -201,12 +219,6 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return GroupMember(self._options.group_id or "", reader.member, reader.epoch)
 
-    def _before_it_was_one(self, start: Json, end: Json) -> dict[TopicPartition, tuple[int, int]]:
-        """The ranges of a batch that this query planned when it was no member, and did not finish."""
-        begin, until = batch_start(start, end), from_json(end)
-        begin |= self.planner.beginnings([place for place in until if place not in begin])
-        return {place: (begin[place], offset) for place, offset in until.items()}
-
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self._options, partition)
 
@@ -217,7 +229,8 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _joined(self, start: Json) -> SparkMember:
         if self._member is None:
-            self.planner.partitions()  # a topic that does not exist would be waited for in silence
+            # A topic that does not exist would be waited for in silence; one that is gone may be lost.
+            self.planner.partitions(() if self._options.fail_on_data_loss or not start else self.planner.named)
             self._member = SparkMember(self._options, start)
             self._member.join()
         return self._member
@@ -230,6 +243,11 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is not None:
             self._planner.close()
             self._planner = None
+
+
+TAKEN_AWAY = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH})
+"""Somebody else has the partition, or had it since. (To one that is no member everything is refused, whoever reads; its
+commits are, too.)"""
 
 
 class SparkMember(BlockingGroupConsumer):
@@ -253,6 +271,12 @@ class SparkMember(BlockingGroupConsumer):
         self._stirred = threading.Event()
         self._ending = False
         self._again_at = 0.0
+        self._other: Cluster | None = None
+        """Where it is asked what tasks were refused; nowhere, where nothing is ever refused."""
+        self._fenced = True
+        """Whether the cluster refuses fetches of those who do not own a partition; only kohort does."""
+        self._refused: dict[TopicPartition, float] = {}
+        """When tasks were refused a partition that this member believes to be its own."""
         self.commits = Commits(options)
         self.settle_s = options.member.rebalance_timeout_ms / 1000
 
@@ -267,7 +291,7 @@ class SparkMember(BlockingGroupConsumer):
         self.__enter__()
         pattern = self._options.pattern
         if pattern is not None:
-            self.subscribe(pattern=f".*(?:{pattern}).*")  # anywhere in the name, as Spark's source
+            self.subscribe(pattern=anywhere(pattern))
         else:
             self.subscribe(self._options.topics)
         self._end_with_the_process()
@@ -299,11 +323,17 @@ class SparkMember(BlockingGroupConsumer):
         committer = Committer(former.member, former.epoch, self._options.member.instance_id)
         try:
             with open_cluster(self._options) as cluster:
+                for place in self._left(cluster, former, {place: row[1] for place, row in self._last.items()}):
+                    del self._last[place]
                 there = cluster.committed(self.group_id, self._last)
-                at = {place: entry.offset for place, entry in there.items()}
-                found = {place: where_to_begin(at.get(place), row) for place, row in self._last.items()}
-                behind = {place: to for place, to in found.items() if to is not None and to != at.get(place)}
-                cluster.commit_as(self.group_id, behind, committer)
+                found = {place: where_to_begin(there.get(place), row) for place, row in self._last.items()}
+                behind = {
+                    place: to
+                    for place, to in found.items()
+                    if to is not None and (place not in there or there[place].offset != to)
+                }
+                metadata = self.commits.holder().metadata()
+                cluster.commit_as(self.group_id, _marked(behind, metadata), committer)
                 cluster.leave_as(self.group_id, committer, classic=former.protocol == "classic")
         except KafkaError as error:
             print(f"kohort: the former process's membership: {error}", file=sys.stderr, flush=True)
@@ -316,25 +346,70 @@ class SparkMember(BlockingGroupConsumer):
         return batch is not None and batch.end == end
 
     def finished(self, end: Json) -> None:
-        """Spark has finished the batch that ends here, or it is asked again. Commits."""
+        """Spark has finished the batch that ends here, or it is asked again. Commits. Raises KafkaError."""
         with self.books() as sharing:
             if self.planned(end):
-                sharing.finish()
-                self._done = end
+                self._finish(sharing)
             elif sharing.batch is not None and end == self._done:
                 sharing.batch = None  # it was planned, and Spark did not run it
             self._stirred.set()
             if time.monotonic() >= self._again_at:
                 self._commit_due(sharing)
 
+    def _finish(self, sharing: Sharing, cluster: Cluster | None = None) -> None:
+        """Enter that the batch in progress is done, but for what its tasks have left. Raises KafkaError."""
+        batch = sharing.batch
+        assert batch is not None
+        reader, owned = member_of(batch.end), self.owned
+        mine = {place: row[2] for place, row in batch.ranges.items() if owned.get(place) == row[0]}
+        left: set[TopicPartition] = set()
+        if reader is not None and mine and self._fenced:
+            self._other = self._other or open_cluster(self._options)
+            left = self._left(cluster or self._other, reader, mine)
+        for topic, index in sorted(left):
+            self._refused[topic, index] = time.monotonic()
+            what = f"the group {self.group_id} has taken away {topic}-{index}; its part of the batch is not committed"
+            print(f"kohort: {what}", file=sys.stderr, flush=True)
+        self._done = batch.end
+        sharing.finish(left)
+
+    def _left(self, cluster: Cluster, reader: Member, ends: Positions) -> set[TopicPartition]:
+        """What a batch's tasks may have left because the group refused it to its member. Raises KafkaError.
+
+        Tasks cannot tell the driver. But what is refused to a member at an epoch stays so, whoever has the partition
+        later: so it is asked for once more, at the end. That does not depend on what this member has been told so far;
+        without fencing of commits the coordinator would take one of a partition that was given to somebody else.
+        """
+        left: set[TopicPartition] = set()
+        rest = dict(ends) if reader.protocol == "consumer" else {}
+        as_member = GroupMember(self.group_id, reader.member, reader.epoch)
+        try:
+            while rest:
+                for fetched in cluster.fetch(rest, max_wait_ms=0, partition_max_bytes=1, as_member=as_member):
+                    self._fenced = fetched.fenced
+                    if not fetched.fenced:
+                        return set()
+                    del rest[fetched.topic, fetched.partition]
+                    if fetched.error in TAKEN_AWAY:
+                        left.add((fetched.topic, fetched.partition))
+        except ServerError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        return left
+
+    def not_refused(self, positions: Positions) -> Positions:
+        """Without what was refused a moment ago: the group is about to say so to this member, too."""
+        now = time.monotonic()
+        return {p: offset for p, offset in positions.items() if now - self._refused.get(p, -math.inf) > REFUSED_S}
+
     def _commit_due(self, sharing: Sharing) -> bool:
         """Commit what is finished. Whether that succeeded; raises KafkaError only where it never will."""
         due = sharing.due(self.owned)
         if not due:
             return True
-        metadata = self.commits.holder().metadata()
+        self.commits.look_for_checkpoint()
         try:
-            self.commit({place: Committed(offset, -1, metadata) for place, offset in due.items()})
+            self.commit(_marked(due, self.commits.holder().metadata()))
         except NotOwned:
             self._stirred.set()
             return False  # some are lost; the others are asked for again
@@ -352,14 +427,16 @@ class SparkMember(BlockingGroupConsumer):
     def on_assigned(self, partitions: Partitions) -> None:
         owned = self.owned
         try:
-            committed = {place: entry.offset for place, entry in self.committed(partitions).items()}
-            begin = {place: where_to_begin(committed.get(place), self._last.get(place)) for place in partitions}
+            there = self.committed(partitions)
+            begin = {place: where_to_begin(there.get(place), self._last.get(place)) for place in partitions}
             without = [place for place, offset in begin.items() if offset is None]
             found = self._beginnings(without)
             positions = {place: found[place] if offset is None else offset for place, offset in begin.items()}
-            # Whoever has it next begins at the same place, even if this query ends before its first batch does.
-            first = {place: offset for place, offset in positions.items() if committed.get(place) != offset}
-            self.commit({place: offset for place, offset in first.items() if place in self.owned})
+            # Whoever has it next begins at the same place, even if this query ends before its first batch does. And it
+            # is marked, so that what an operator sets later, perhaps to the same place, is known from it.
+            first = {place: offset for place, offset in positions.items() if not is_ours(there.get(place), offset)}
+            mine = {place: offset for place, offset in first.items() if place in self.owned}
+            self.commit(_marked(mine, self.commits.holder().metadata()))
         except NotOwned:
             pass  # lost already; what is left of them is said by their epochs
         else:
@@ -379,6 +456,7 @@ class SparkMember(BlockingGroupConsumer):
                 self._look_into_the_log(sharing)
             self._stirred.wait(LOOK_S)
         while partitions & self.owned.keys():
+            self._stirred.clear()
             with self.books() as sharing:
                 if self._commit_due(sharing):
                     break
@@ -400,17 +478,16 @@ class SparkMember(BlockingGroupConsumer):
         if where == "fail" and partitions:
             names = ", ".join(f"{topic}-{index}" for topic, index in sorted(partitions))
             raise OptionError(f"startingOffsets=group-or-fail: group {self.group_id} has no offset of {names}")
-        return self.offsets(partitions, where) if partitions else {}
+        return self.offsets(partitions, where, isolation=self._options.isolation) if partitions else {}
 
-    def _look_into_the_log(self, sharing: Sharing) -> None:
+    def _look_into_the_log(self, sharing: Sharing, cluster: Cluster | None = None) -> None:
         """Spark may have finished the batch and not come back yet: at the query's end, or with a slow trigger."""
         place, batch = self._options.checkpoint, sharing.batch
         if place is None or batch is None:
             return
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KafkaError):
             if is_finished(open_checkpoint(place), batch.end):
-                self._done = batch.end
-                sharing.finish()
+                self._finish(sharing, cluster)
 
     def settled(self, planner: Planner) -> bool:
         """Whether this member has all that the group means it to have now."""
@@ -422,11 +499,20 @@ class SparkMember(BlockingGroupConsumer):
         """Commit what is finished, and leave. Called once, in any thread."""
         self._ending = True
         self._stirred.set()
-        with self.books() as sharing:
-            self._look_into_the_log(sharing)
+        with self.books() as sharing, self._open_for_the_end() as cluster:
+            if sharing.batch is not None:
+                self.commits.look_for_checkpoint()
+            self._look_into_the_log(sharing, cluster)
         with contextlib.suppress(Closed, KafkaError):
             self.close()
         self.commits.close()
+        if self._other is not None:
+            self._other.close()
+
+    def _open_for_the_end(self) -> Cluster:
+        """Another connection: whoever was interrupted may have been in the middle of an answer on the other one."""
+        limited = min(int(LEAVE_S * 500), self._options.api_timeout_ms)
+        return open_cluster(replace(self._options, api_timeout_ms=limited, request_timeout_ms=limited))
 
     def _end_with_the_process(self) -> None:
         """From now on SIGTERM, by which Spark ends a planning process, leaves the group first. Elsewhere: nothing."""
@@ -443,6 +529,23 @@ class SparkMember(BlockingGroupConsumer):
             os._exit(0)
 
         signal.signal(signal.SIGTERM, ended)
+
+
+def anywhere(pattern: str) -> str:
+    """A pattern for whole names that is looked for anywhere in them, as Spark's source does.
+
+    Flags for all of it, which may stand at its beginning only, become those of a group; that topics' names are ASCII
+    need not be said.
+    """
+    flags = re.match(r"(?:\(\?[aimsux]+\))*", pattern)
+    assert flags is not None
+    letters = "".join(letter for letter in "imsx" if letter in flags[0])
+    end = "\n)" if "x" in letters else ")"  # it may end in a comment
+    return f".*(?{letters}:{pattern[flags.end() :]}{end}.*"
+
+
+def _marked(positions: Positions, metadata: str) -> dict[TopicPartition, int | Committed]:
+    return {place: Committed(offset, -1, metadata) for place, offset in positions.items()}
 
 
 def _settings(options: Options) -> ConsumerOptions:

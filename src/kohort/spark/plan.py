@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from kohort.client.cluster import Cluster
-from kohort.client.errors import check
+from kohort.client.errors import KafkaError, check
 from kohort.client.groups import Committed
 from kohort.client.metadata import Topic, TopicPartition
 from kohort.spark import bounds
@@ -140,6 +140,21 @@ class Planner:
 
     # -- what there is
 
+    @property
+    def named(self) -> set[str]:
+        """The topics that the options name."""
+        return {*self.options.topics, *self.options.assigned}
+
+    def includes(self, topic: str, partition: int) -> bool:
+        """Whether the options mean this partition, as far as it exists."""
+        if self.options.assigned:
+            return partition in self.options.assigned.get(topic, ())
+        return self._matches(topic) if self.options.pattern is not None else topic in self.options.topics
+
+    def _matches(self, topic: str) -> bool:
+        # Anywhere in the name, as Spark's source does since it asks the admin client.
+        return re.search(self.options.pattern or "", topic, re.ASCII) is not None
+
     def partitions(self, reached: Collection[str] = ()) -> list[TopicPartition]:
         """What the query reads. Raises OptionError where a topic does not exist, unless the query had `reached` it."""
         options = self.options
@@ -153,14 +168,17 @@ class Planner:
                         )
             return sorted((name, partition) for name in found for partition in options.assigned[name])
         if options.pattern is not None:
-            # Anywhere in the name, as Spark's source does since it asks the admin client.
-            pattern = re.compile(options.pattern, re.ASCII)
-            found = {name: topic for name, topic in self._cluster.topics().items() if pattern.search(name)}
+            found = {name: topic for name, topic in self._cluster.topics().items() if self._matches(name)}
             self._note_ids(found)
-            found.update(self._existing([name for name in reached if name not in found], reached))
+            missed = [name for name in reached if name not in found and self._matches(name)]
+            found.update(self._existing(missed, reached))
         else:
             found = self._existing(options.topics, reached)
         return [(name, index) for name in sorted(found) for index in range(len(found[name].partitions))]
+
+    def existing(self, names: Collection[str]) -> set[str]:
+        """Those of the topics that exist; whether one was created anew is noted."""
+        return set(self._existing(names, names)) if names else set()
 
     def _existing(self, names: Iterable[str], reached: Collection[str]) -> dict[str, Topic]:
         """The topics that exist. A broker that has just started may not know one yet, so a second look is taken."""
@@ -197,18 +215,49 @@ class Planner:
         return self._cluster.offsets(partitions, "latest", isolation=self.options.isolation)
 
     def ends_behind(self, partitions: Iterable[TopicPartition], reached: Positions) -> Positions:
-        """The ends of the logs. One before what was `reached` is looked at again: a broker may have old metadata."""
+        """The ends of the logs. One before what was `reached` is looked at again: a broker may have old metadata.
+
+        With read_committed the log is meant, and not what of it is decided: behind the last stable offset, and not
+        behind the log's end, a partition stands still until open transactions are done.
+        """
         wanted = list(partitions)
-        ends = self.ends(wanted)
+        ends = self._ends_or_standing(wanted, reached)
         for _ in range(self.options.offset_retries - 1):
             if all(offset >= reached.get(place, offset) for place, offset in ends.items()):
                 break
             time.sleep(self.options.offset_retry_ms / 1000)
-            ends = self.ends(wanted)
+            ends = self._ends_or_standing(wanted, reached)
         return ends
+
+    def _ends_or_standing(self, partitions: list[TopicPartition], reached: Positions) -> Positions:
+        ends = self.ends(partitions)
+        behind = [place for place, offset in ends.items() if offset < reached.get(place, offset)]
+        if behind and self.options.isolation == "read_committed":
+            ends |= {place: reached[place] for place, end in self.log_ends(behind).items() if reached[place] <= end}
+        return ends
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> Positions:
+        """The high watermarks, whatever the isolation level."""
+        return self._cluster.offsets(partitions, "latest")
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> Positions:
         return self._cluster.offsets(partitions, "earliest")
+
+    def beginnings_left(self, partitions: Iterable[TopicPartition]) -> Positions:
+        """The beginnings of those that exist."""
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        try:
+            return self.beginnings(wanted)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        topics = {topic for topic, _ in wanted}
+        found = self._existing(topics, topics)
+        return self.beginnings(
+            (topic, index) for topic, index in wanted if topic in found and index < len(found[topic].partitions)
+        )
 
     def at_times(self, moments: Mapping[TopicPartition, int]) -> Positions:
         """The first records at or after times in milliseconds; -1 where there is none."""
@@ -228,14 +277,38 @@ class Planner:
     def starting(self, default: Literal["earliest", "latest"]) -> Positions:
         return bounds.starting(self, default, self.partitions())
 
-    def ending(self, partitions: list[TopicPartition]) -> Positions:
-        return bounds.ending(self, partitions)
+    def ending(self, start: Positions) -> Positions:
+        return bounds.ending(self, start)
+
+    def repeated(self, start: Json, end: Json) -> dict[TopicPartition, tuple[int, int]]:
+        """The ranges of a batch that a former process planned.
+
+        An end without START is behind its start, but for that of a first batch with nothing in it, whose start nobody
+        knows any more (Spark's own source writes such ends): then there is nothing in it now, either.
+        """
+        known, until = batch_start(start, end), from_json(end)
+        begin = known | self.beginnings_left([place for place in until if place not in known])
+        self.note_late(known, begin, until)
+        return {place: (begin[place], offset) for place, offset in until.items() if place in begin}
 
     # -- the group
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed."""
         return self._cluster.committed(self.options.group_id or "", partitions)
+
+    def note_late(self, reached: Positions, begin: Positions, until: Positions) -> bool:
+        """Whether something is lost of partitions that the query had not reached. Raises DataLoss where it may not."""
+        gone = sorted(until.keys() - begin.keys())
+        for topic, index in gone:
+            self.lost(f"{topic}-{index} is gone, and with it its offsets up to {until[topic, index]}")
+        late = sorted(place for place in begin.keys() - reached.keys() if begin[place])
+        for topic, index in late:
+            self.lost(
+                f"{topic}-{index} is new to the query and begins at offset {begin[topic, index]}: the records before "
+                "were deleted unread"
+            )
+        return bool(gone or late)
 
     def lost(self, what: str) -> None:
         """Data is gone: an error, or with failOnDataLoss=false a warning."""

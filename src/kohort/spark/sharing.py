@@ -18,6 +18,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kohort.client.groups import Committed
+from kohort.client.holders import holder_of
 from kohort.client.metadata import TopicPartition
 from kohort.spark.plan import BATCH, START, Json, Positions, from_json, to_json
 
@@ -79,12 +81,13 @@ class Sharing:
         self.batch = Batch(end, {place: row for place, row in ranges.items() if row[2] > row[1]})
         return end
 
-    def finish(self) -> None:
-        """The batch in progress is done. What was lost meanwhile is somebody else's to read."""
+    def finish(self, left: Collection[TopicPartition] = ()) -> None:
+        """The batch in progress is done, but for what its tasks have `left`. What was lost meanwhile is somebody
+        else's to read."""
         batch, self.batch = self.batch, None
         for place, (epoch, _, until) in (batch.ranges if batch is not None else {}).items():
             known = self.places.get(place)
-            if known is not None and known.epoch == epoch:
+            if place not in left and known is not None and known.epoch == epoch:
                 self.places[place] = known._replace(position=until)
 
     def go_back(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -136,16 +139,23 @@ def ranges_of(end: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
     return {place: (begin.get(place, UNKNOWN), until) for place, until in from_json(end).items()}
 
 
-def where_to_begin(committed: int | None, last: tuple[int, int] | None) -> int | None:
+def is_ours(committed: Committed | None, offset: int) -> bool:
+    """Whether the group has this offset from a query of this source, this one or another."""
+    return committed is not None and committed.offset == offset and holder_of(committed.metadata) is not None
+
+
+def where_to_begin(committed: Committed | None, last: tuple[int, int] | None) -> int | None:
     """Where to begin in a partition that has come: at the group's offset, None where it has none.
 
     `last` is its range in the last batch that this query finished in a former process. If the group still stands where
-    that began, then that process ended before it could commit, and nobody has read on since. What a query has read that
-    was no member, it goes on behind: the group only followed it.
+    that began, then that process ended before it could commit, and nobody has read on since: unless that is what an
+    operator has said meanwhile, whose tools do not write what a query writes beside its offsets. What a query has read
+    that was no member, it goes on behind: the group only followed it.
     """
+    at = None if committed is None else committed.offset
     if last is None:
-        return committed
+        return at
     begin, until = last
     if begin == UNKNOWN:
-        return max(until, committed or 0)
-    return until if committed is None or committed == begin else committed
+        return max(until, at or 0)
+    return until if at is None or is_ours(committed, begin) else at

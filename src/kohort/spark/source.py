@@ -44,7 +44,7 @@ from kohort.spark import sink_options
 from kohort.spark.commits import Commits
 from kohort.spark.identity import ReplyTo, tell
 from kohort.spark.options import OptionError, Options, for_batch, for_stream, parse
-from kohort.spark.plan import BATCH, START, Json, Planner, Positions, admit, batch_start, cut, from_json, to_json
+from kohort.spark.plan import BATCH, START, Json, Planner, Positions, admit, cut, from_json, to_json
 from kohort.spark.sink import KohortStreamWriter, KohortWriter
 from kohort.spark.sink_rows import check
 
@@ -147,7 +147,7 @@ class KohortReader(DataSourceReader):
         planner = Planner(self._options)
         try:
             start = planner.starting("earliest")
-            end = planner.ending(list(start))
+            end = planner.ending(start)
             for (topic, index), offset in end.items():
                 if offset < start[topic, index]:
                     raise OptionError(
@@ -172,7 +172,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Positions | None = None
         self._target: Positions | None = None
         """Where an availableNow run ends: fixed when it begins."""
+        self._target_checked = False
+        """Whether the target was compared with what the query has reached."""
         self._latest: Positions = {}
+        self._planned: tuple[Json, Positions] | None = None
+        """The end of the newest batch, and where its partitions begin."""
         self._idle_since = 0.0
         self._batch_at: float | None = None
         """When the last batch was planned, on the monotonic clock."""
@@ -203,7 +207,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMinRows(least) if least is not None else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.ends(self.planner.partitions())
+        # What is missing is told when it is known whether the query had reached it.
+        self._target = self.planner.ends(self.planner.partitions(self.planner.named))
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         if BATCH in start:
@@ -217,15 +222,16 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commits.commit(reached)
         ends = self._ends(reached)
         recreated = self.planner.take_recreated()
-        self._note_lost(reached, ends, recreated)
+        lost = self._note_lost(reached, ends, recreated)
         begin = self._begin(reached, ends, recreated)
-        self._note_late(reached, begin)
+        lost |= self.planner.note_late(reached, begin, ends)
+        ends = {place: offset for place, offset in ends.items() if place in begin}
         self._latest = ends
-        if not recreated and self._held_back(begin, ends, limit):
+        if not lost and self._held_back(begin, ends, limit):
             return start
         if isinstance(limit, ReadMaxRows):
             ends = admit(begin, ends, limit.max_rows)
-        if ends == reached and not recreated:
+        if ends == reached and not (recreated or first):
             return start  # word for word: anything else would be a new batch to Spark
         self._idle_since = 0.0
         self._batch_at = time.monotonic()
@@ -233,6 +239,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = to_json(ends)
         if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
             end[START] = to_json({place: begin[place] for place in ends})
+        self._planned = (end, begin)
         self._commits.plan(end)
         return end
 
@@ -249,46 +256,55 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json:
         if not self._latest:
             # A restarted query repeats its last batch, and reports it, before it asks for new offsets.
-            self._latest = self._target or self.planner.ends(self.planner.partitions())
+            self._latest = self._target or self.planner.ends(self.planner.partitions(self.planner.named))
         return to_json(self._latest)
 
     def _ends(self, reached: Positions) -> Positions:
         """Where the logs end now; where they ended at the beginning of an availableNow run."""
         if self._target is not None:
+            if not self._target_checked:
+                self._check_target(self._target, reached)
             return dict(self._target)
         time.sleep(max(0.0, self._idle_since + IDLE_S - time.monotonic()))
         self._idle_since = time.monotonic()
         return self.planner.ends_behind(self.planner.partitions({topic for topic, _ in reached}), reached)
 
-    def _begin(self, reached: Positions, until: Positions, recreated: set[str]) -> Positions:
-        """Where reading goes on: partitions that are new, or were created anew, at their beginning."""
-        anew = [
-            place for place, offset in until.items() if offset < reached.get(place, offset + 1) or place[0] in recreated
-        ]
-        return reached | self.planner.beginnings(anew) if anew else reached
+    def _check_target(self, target: Positions, reached: Positions) -> None:
+        """A log that seemed to end before what was reached is looked at again. Raises OptionError where a topic that
+        was never reached does not exist."""
+        there = set(self.planner.partitions({topic for topic, _ in reached}))
+        behind = [place for place, offset in target.items() if offset < reached.get(place, offset) and place in there]
+        target.update(self.planner.ends_behind(behind, reached))
+        self._target_checked = True
 
-    def _note_lost(self, reached: Positions, ends: Positions, recreated: set[str]) -> None:
+    def _begin(self, reached: Positions, until: Positions, recreated: set[str]) -> Positions:
+        """Where reading goes on. Partitions that are new, or of a topic created anew: at their beginning. Where a log
+        has become shorter: at its end, as in Spark's source, for most of it was read."""
+        anew = [place for place in until if place not in reached or place[0] in recreated]
+        shorter = {place: until[place] for place in until.keys() & reached.keys() if until[place] < reached[place]}
+        return reached | shorter | self.planner.beginnings_left(anew)
+
+    def _note_lost(self, reached: Positions, ends: Positions, recreated: set[str]) -> bool:
+        """Whether the query goes on although something is lost. Raises DataLoss where it may not."""
+        told = False
         for topic, index in sorted(set(reached) - set(ends)):
-            self.planner.lost(f"{topic}-{index} is gone; the query had reached its offset {reached[topic, index]}")
+            gone = "is gone" if self.planner.includes(topic, index) else "is not among what the query is to read"
+            self.planner.lost(f"{topic}-{index} {gone}; the query had reached its offset {reached[topic, index]}")
+            told = True
         for (topic, index), offset in ends.items():
             before = reached.get((topic, index), 0)
-            if offset < before:
+            if topic in recreated:
+                if before:
+                    what = f"{topic} was deleted and created again; the query had reached offset {before} of "
+                    self.planner.lost(f"{what}partition {index}")
+                told = True
+            elif offset < before:
                 self.planner.lost(
-                    f"{topic}-{index} ends at offset {offset}, below {before}, which the query has "
-                    "reached: it was deleted and created again"
+                    f"{topic}-{index} ends at offset {offset}, below {before}, which the query has reached: its log "
+                    f"was cut, or it was deleted and created again. Without these records reading goes on at {offset}"
                 )
-            elif before and topic in recreated:
-                self.planner.lost(
-                    f"{topic} was deleted and created again; the query had reached offset {before} of partition {index}"
-                )
-
-    def _note_late(self, reached: Positions, begin: Positions) -> None:
-        for topic, index in sorted(set(begin) - set(reached)):
-            if begin[topic, index]:
-                self.planner.lost(
-                    f"{topic}-{index} is new to the query and begins at offset {begin[topic, index]}: the records "
-                    "before were deleted unread"
-                )
+                told = True
+        return told
 
     # -- tasks
 
@@ -298,8 +314,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "asynchronous progress tracking (asyncProgressTrackingEnabled) is not supported: the group's offsets "
                 "could get ahead of the checkpoint"
             )
-        until = from_json(end)
-        tasks = _tasks(self._options, self._begin(batch_start(start, end), until, set()), until)
+        if self._planned is not None and self._planned[0] == end:
+            begin = self._planned[1]
+            ranges = {place: (begin[place], offset) for place, offset in from_json(end).items()}
+        else:
+            ranges = self.planner.repeated(start, end)
+        tasks = tasks_of(self._options, ranges)
         for task in tasks[:TELLERS]:
             task.reply_to = self._commits.reply_to()
         return tasks

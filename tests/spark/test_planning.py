@@ -1,0 +1,255 @@
+"""What a query plans when logs are not what they were: against logs made by hand, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
+
+from kohort.client.errors import server_error
+from kohort.client.metadata import Partition, Topic, TopicPartition
+from kohort.spark import plan, source
+from kohort.spark.options import OptionError, for_batch, parse
+from kohort.spark.plan import START, DataLoss, Planner
+from kohort.spark.source import KohortReader, KohortStreamReader
+from kohort.wire.errors import ErrorCode
+
+ALL = ReadAllAvailable()
+
+
+@dataclass
+class Logs:
+    """The calls of a Cluster that planning makes."""
+
+    ends: dict[TopicPartition, int]
+    begin: dict[TopicPartition, int] = field(default_factory=dict)
+    stable: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
+        there = {topic for topic, _ in self.ends}
+        return {name: self._topic(name, name in there) for name in (sorted(there) if names is None else names)}
+
+    def _topic(self, name: str, there: bool) -> Topic:
+        if not there:
+            return Topic(name, (), error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        count = sum(topic == name for topic, _ in self.ends)
+        return Topic(name, tuple(Partition(name, n, 0, 0, (), ()) for n in range(count)), topic_id=self.ids.get(name))
+
+    def offsets(
+        self, places: Iterable[TopicPartition], at: Any = "latest", isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        wanted = list(places)
+        for place in wanted:
+            if place not in self.ends:
+                raise server_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "ListOffsets")
+        self.asked.append(at)
+        if at == "earliest":
+            return {place: self.begin.get(place, 0) for place in wanted}
+        decided = self.stable if isolation == "read_committed" else {}
+        return {place: decided.get(place, self.ends[place]) for place in wanted}
+
+    def committed(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {}
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MISSING_S", 0.0)
+    monkeypatch.setattr(source, "IDLE_S", 0.0)
+
+
+def reader(logs: Logs, **options: str) -> KohortStreamReader:
+    """As in a new process."""
+    given = {"kafka.bootstrap.servers": "unused:1", "fetchOffset.retryIntervalMs": "0"}
+    given |= {} if {"subscribePattern", "assign"} & set(options) else {"subscribe": "t"}
+    made = KohortStreamReader(parse(given | {name.replace("_", "."): value for name, value in options.items()}))
+    made._planner = Planner(made._options)
+    made._planner._cluster = logs  # type: ignore[assignment]
+    return made
+
+
+def ranges(tasks: Iterable[Any]) -> list[tuple[str, int, int, int]]:
+    return [(task.topic, task.partition, task.start, task.end) for task in tasks]
+
+
+def json(**topics: int) -> dict[str, dict[str, int]]:
+    """Offsets of partition 0 of topics."""
+    return {topic: {"0": offset} for topic, offset in topics.items()}
+
+
+def test_an_empty_first_batch_is_repeated_as_it_was() -> None:
+    """Spark runs a first batch even if there is nothing in it. When it is repeated "latest" means something else."""
+    logs = Logs({("t", 0): 1000})
+    first = reader(logs)
+    start = first.initialOffset()
+    end = first.latestOffset(start, ALL)
+    assert end == {**json(t=1000), START: json(t=1000)}
+    assert ranges(first.partitions(start, end)) == []
+    assert first.latestOffset(end, ALL) is end
+    logs.ends["t", 0] = 1010
+    again = reader(logs)
+    assert again.initialOffset() == json(t=1010)
+    assert ranges(again.partitions(again.initialOffset(), end)) == []
+    following = again.latestOffset(end, ALL)
+    again.commit(end)
+    assert ranges(again.partitions(end, following)) == [("t", 0, 1000, 1010)]
+
+
+def test_an_end_without_its_start_is_never_read_from_the_beginning() -> None:
+    """As Spark's Kafka source has written it, and this one's former versions."""
+    again = reader(Logs({("t", 0): 1010}))
+    assert ranges(again.partitions(again.initialOffset(), json(t=1000))) == []
+    assert again.latestOffset(json(t=1000), ALL) == json(t=1010)
+
+
+def test_a_shorter_log_is_gone_on_with_at_its_end_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unclean election has cut it. Read from the beginning, everything would be read twice."""
+    logs = Logs({("t", 0): 95})
+    with pytest.raises(DataLoss, match="t-0 ends at offset 95, below 100, which the query has reached"):
+        reader(logs).latestOffset(json(t=100), ALL)
+    careless = reader(logs, failOnDataLoss="false", minOffsetsPerTrigger="50")
+    end = careless.latestOffset(json(t=100), ReadMinRows(50))
+    assert end["t"] == {"0": 95}
+    careless.commit(json(t=100))
+    assert ranges(careless.partitions(json(t=100), end)) == []
+    assert ranges(reader(logs, failOnDataLoss="false").partitions(json(t=100), end)) == []
+    assert careless.latestOffset(end, ReadMinRows(50)) is end
+    logs.ends["t", 0] = 150
+    assert careless.latestOffset(end, ReadMinRows(50)) == json(t=150)
+    assert capsys.readouterr().err.count("data loss") == 1
+
+
+def test_losses_are_not_told_while_a_batch_waits_for_more(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = Logs({("t", 0): 100, ("u", 0): 100})
+    careless = reader(logs, subscribePattern=".", failOnDataLoss="false", minOffsetsPerTrigger="50")
+    end = careless.latestOffset(json(t=0, u=0), ReadMinRows(50))
+    del logs.ends["u", 0]
+    logs.ends["v", 0] = logs.begin["v", 0] = 7
+    end = careless.latestOffset(end, ReadMinRows(50))
+    for _ in range(3):
+        assert careless.latestOffset(end, ReadMinRows(50)) is end
+    assert capsys.readouterr().err.count("data loss") == 2
+
+
+def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
+    logs = Logs({("t", 0): 100}, ids={"t": b"1"})
+    careless = reader(logs, failOnDataLoss="false")
+    assert careless.latestOffset(json(t=90), ALL) == json(t=100)
+    logs.ends["t", 0], logs.ids["t"] = 30, b"2"
+    assert careless.latestOffset(json(t=100), ALL) == {**json(t=30), START: json(t=0)}
+
+
+# -- read_committed
+
+
+COMMITTED = {"kafka_isolation_level": "read_committed"}
+
+
+def test_behind_the_last_stable_offset_a_partition_stands_still() -> None:
+    logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
+    stands = reader(logs, **COMMITTED, fetchOffset_retryIntervalMs="3600000")  # nor is it waited for
+    start = json(t=95)
+    assert stands.latestOffset(start, ALL) is start
+    logs.stable["t", 0] = 99
+    assert stands.latestOffset(start, ALL) == json(t=99)
+    logs.ends["t", 0] = logs.stable["t", 0] = 94
+    with pytest.raises(DataLoss, match="t-0 ends at offset 94, below 95"):
+        reader(logs, **COMMITTED).latestOffset(start, ALL)
+
+
+def test_an_offset_behind_the_last_stable_one_is_in_the_log() -> None:
+    logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
+    begins = reader(logs, startingOffsets='{"t":{"0":95}}', **COMMITTED)
+    assert begins.initialOffset() == json(t=95)
+    with pytest.raises(DataLoss, match="offset 101 of t-0, but its log holds 0 to 100"):
+        reader(logs, startingOffsets='{"t":{"0":101}}', **COMMITTED).initialOffset()
+
+
+@pytest.mark.parametrize("end", [{}, {"endingOffsets": '{"t":{"0":-1}}'}])
+def test_a_batch_read_from_there_is_empty(monkeypatch: pytest.MonkeyPatch, end: dict[str, str]) -> None:
+    logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
+    monkeypatch.setattr(plan, "open_cluster", lambda options: logs)
+    given = {"kafka.bootstrap.servers": "unused:1", "subscribe": "t", "kafka.isolation.level": "read_committed"}
+    given["startingOffsets"] = '{"t":{"0":95}}'
+    assert KohortReader(for_batch(given | end)).partitions() == []
+
+
+# -- partitions that are gone, or not meant any more
+
+
+def test_a_narrowed_pattern_reads_no_more_than_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = Logs({("orders-eu", 0): 10, ("orders-us", 0): 10})
+    start = {"orders-eu": {"0": 1}, "orders-us": {"0": 2}}
+    narrowed = {"subscribePattern": "^orders-eu$"}
+    with pytest.raises(DataLoss, match=r"orders-us-0 is not among what the query is to read; .* reached its offset 2"):
+        reader(logs, **narrowed).latestOffset(start, ALL)
+    careless = reader(logs, **narrowed, failOnDataLoss="false")
+    assert careless.latestOffset(start, ALL) == {"orders-eu": {"0": 10}}
+    assert capsys.readouterr().err.count("data loss: orders-us-0") == 1
+
+
+def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = Logs({("t", 0): 10})
+    start = json(t=3, gone=7)
+    run = reader(logs, subscribe="t,gone", failOnDataLoss="false")
+    run.prepareForTriggerAvailableNow()
+    end = run.latestOffset(start, ALL)
+    assert (end, run.latestOffset(end, ALL)) == (json(t=10), end)
+    assert capsys.readouterr().err.count("data loss: gone-0 is gone; the query had reached its offset 7") == 1
+    strict = reader(logs, subscribe="t,gone")
+    strict.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="gone-0 is gone"):
+        strict.latestOffset(start, ALL)
+
+
+@pytest.mark.parametrize("start", [None, {"t": {"0": 3}}])
+def test_a_topic_that_never_was_is_an_error_also_in_a_run_that_ends(start: Any) -> None:
+    run = reader(Logs({("t", 0): 10}), subscribe="t,typo", failOnDataLoss="false")
+    run.prepareForTriggerAvailableNow()
+    with pytest.raises(OptionError, match="no such topic: typo"):
+        run.latestOffset(run.initialOffset() if start is None else start, ALL)
+
+
+def test_a_batch_is_repeated_without_what_was_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Deleted since, and new to the query in that very batch."""
+    end = {"t": {"0": 10}, "gone": {"0": 7}}
+    again = reader(Logs({("t", 0): 12}), subscribe="t,gone", failOnDataLoss="false")
+    assert ranges(again.partitions(json(t=3), end)) == [("t", 0, 3, 10)]
+    assert again.reportLatestOffset() == json(t=12)
+    assert "data loss: gone-0 is gone, and with it its offsets up to 7" in capsys.readouterr().err
+    with pytest.raises(DataLoss, match="gone-0 is gone"):
+        reader(Logs({("t", 0): 12}), subscribe="t,gone").partitions(json(t=3), end)
+
+
+def test_what_was_deleted_before_a_batch_is_repeated_is_told() -> None:
+    """Of a partition that was new in it: nobody has written down where that began."""
+    logs = Logs({("t", 0): 10, ("t", 1): 100})
+    end = {"t": {"0": 10, "1": 100}}
+    planned = reader(logs)
+    assert planned.latestOffset(json(t=10), ALL) == end
+    planned.commit(json(t=10))
+    assert ranges(planned.partitions(json(t=10), end)) == [("t", 1, 0, 100)]
+    logs.begin["t", 1] = 50
+    with pytest.raises(DataLoss, match="t-1 is new to the query and begins at offset 50"):
+        reader(logs).partitions(json(t=10), end)
+    careless = reader(logs, failOnDataLoss="false")
+    assert ranges(careless.partitions(json(t=10), end)) == [("t", 1, 50, 100)]
+    assert planned.partitions(json(t=10), end)[0].start == 0  # the task says what is gone
+
+
+def test_a_run_that_ends_looks_again_at_a_log_that_seems_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with old metadata answers the first question."""
+    logs = Logs({("t", 0): 40})
+    run = reader(logs)
+    run.prepareForTriggerAvailableNow()
+    logs.ends["t", 0] = 100
+    assert run.latestOffset(json(t=90), ALL) == json(t=100)
+    mixed: Mapping[str, Any] = run.reportLatestOffset()
+    assert mixed == json(t=100)
