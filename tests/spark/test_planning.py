@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from made_logs import Logs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
-from kohort.client.errors import server_error
-from kohort.client.metadata import Partition, Topic, TopicPartition
-from kohort.spark import plan, source
+from kohort.spark import commits, plan, source
 from kohort.spark.options import OptionError, for_batch, parse
 from kohort.spark.plan import START, DataLoss, Planner
 from kohort.spark.source import KohortReader, KohortStreamReader
-from kohort.wire.errors import ErrorCode
 
 ALL = ReadAllAvailable()
-
-
-@dataclass
-class Logs:
-    """The calls of a Cluster that planning makes."""
-
-    ends: dict[TopicPartition, int]
-    begin: dict[TopicPartition, int] = field(default_factory=dict)
-    stable: dict[TopicPartition, int] = field(default_factory=dict)
-    ids: dict[str, bytes] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        there = {topic for topic, _ in self.ends}
-        return {name: self._topic(name, name in there) for name in (sorted(there) if names is None else names)}
-
-    def _topic(self, name: str, there: bool) -> Topic:
-        if not there:
-            return Topic(name, (), error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        count = sum(topic == name for topic, _ in self.ends)
-        return Topic(name, tuple(Partition(name, n, 0, 0, (), ()) for n in range(count)), topic_id=self.ids.get(name))
-
-    def offsets(
-        self, places: Iterable[TopicPartition], at: Any = "latest", isolation: str = "read_uncommitted"
-    ) -> dict[TopicPartition, int]:
-        wanted = list(places)
-        for place in wanted:
-            if place not in self.ends:
-                raise server_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "ListOffsets")
-        self.asked.append(at)
-        if at == "earliest":
-            return {place: self.begin.get(place, 0) for place in wanted}
-        decided = self.stable if isolation == "read_committed" else {}
-        return {place: decided.get(place, self.ends[place]) for place in wanted}
-
-    def committed(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-        return {}
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -244,12 +203,33 @@ def test_what_was_deleted_before_a_batch_is_repeated_is_told() -> None:
     assert planned.partitions(json(t=10), end)[0].start == 0  # the task says what is gone
 
 
-def test_a_run_that_ends_looks_again_at_a_log_that_seems_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_looks_again_at_a_log_that_seems_too_short() -> None:
     """A broker with old metadata answers the first question."""
     logs = Logs({("t", 0): 40})
     run = reader(logs)
     run.prepareForTriggerAvailableNow()
     logs.ends["t", 0] = 100
     assert run.latestOffset(json(t=90), ALL) == json(t=100)
-    mixed: Mapping[str, Any] = run.reportLatestOffset()
-    assert mixed == json(t=100)
+    assert run.reportLatestOffset() == json(t=100)
+
+
+# -- the checkpoint's place
+
+
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_a_place_that_has_no_checkpoint_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_the_end: bool
+) -> None:
+    monkeypatch.setattr(commits, "_open", lambda *_: Logs({}))
+    monkeypatch.setattr(commits, "_commit", lambda *_: {})
+    for there in (False, True):
+        query = reader(Logs({("t", 0): 10}), kafka_group_id="g", checkpointLocation=str(tmp_path / "ckpt"))
+        query._commits.plan(json(t=10))
+        if at_the_end:
+            query._commits.finish()
+        else:
+            query.commit(json(t=10))
+        query.commit(json(t=11))
+        told = capsys.readouterr().err
+        assert told.count(f"checkpointLocation {tmp_path}/ckpt: on ") == (0 if there else 1), told
+        (tmp_path / "ckpt" / "metadata").mkdir(parents=True, exist_ok=True)

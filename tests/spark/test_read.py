@@ -113,9 +113,62 @@ def test_aborted_records_are_no_data_to_who_reads_committed(monkeypatch: pytest.
     assert values(monkeypatch, Log(log, end=10), 0, 10) == [0, 1, 2, 3, 4, 6, 7]
 
 
-def test_a_gap_at_the_end_of_the_log_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("log_end", [9, 12])
+def test_a_gap_at_the_end_of_the_log_ends_the_range(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_end: int
+) -> None:
     monkeypatch.setattr(read, "GAP_S", 0.0)
-    assert values(monkeypatch, Log([(4, batch(0, [0, 4]))], end=9), 0, 9) == [0, 4]
+    log = Log([(4, batch(0, [0, 4]))], end=log_end)
+    assert values(monkeypatch, log, 0, 9) == [0, 4]
+    assert (log.fetches[0], log.fetches[-1]) == (0, log_end - 1)
+    assert log.fetches.count(5) >= read.GAP_ANSWERS
+    assert f"t-0: no records from offset 5 to 9: a gap at the end of the log ({log_end})" in capsys.readouterr().err
+
+
+class Silent(Log):
+    """Answers with nothing so many times, as a broker does that cannot read from tiered storage."""
+
+    silent = 1_000_000
+
+    def fetch(self, _: Cluster, positions: dict[tuple[str, int], int], **__: object) -> list[FetchedPartition]:
+        (position,) = positions.values()
+        if position == self.end - 1 or self.silent <= 0:
+            return super().fetch(_, positions)
+        self.silent -= 1
+        return [FetchedPartition("t", 0, ErrorCode.NONE, self.end, self.end, 0, b"")]
+
+
+@pytest.mark.parametrize("end", [5, 9])
+def test_silence_in_a_log_that_goes_on_is_no_gap(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    """Also where the range ends with the log: the last offset is there, so what stands before it is owed."""
+    monkeypatch.setattr(read, "GAP_S", 0.0)
+    batches = [(4, batch(0, [0, 1, 2, 3, 4])), (8, batch(5, [0, 3]))]
+    with pytest.raises(DataLoss, match=rf"t-0: nothing to read at offset 0 .* the range goes to {end}, the log to 9"):
+        values(monkeypatch, Silent(batches, end=9), 0, end, {"kafkaConsumer.pollTimeoutMs": "20"})
+    patient = Silent(batches, end=9)
+    patient.silent = 50
+    assert values(monkeypatch, patient, 0, end) == [0, 1, 2, 3, 4, 5, 8][: 5 if end == 5 else 7]
+
+
+def test_the_time_of_waiting_for_a_broker_is_no_silence() -> None:
+    """Of connecting, of retries, of quotas: one answer after an hour is one answer."""
+    options = parse(OPTIONS | {"kafka.fetch.max.wait.ms": "500"})
+    silence = read._Silence()
+    for now in (3_600.0, 3_600.5, 7_200.0, 10_800.0):
+        silence.goes_on(options, now)
+    assert (silence.answers, silence.seconds) == (4, 0.5 + 2 * (0.5 + read.BEYOND_WAIT_S))
+
+
+def test_quotas_that_leave_nothing_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "GAP_S", 0.0)
+    log, unanswered = Log([(4, batch(0, [0, 4]))], end=5), [1] * 10
+
+    def fetch(cluster: Cluster, positions: Any) -> list[FetchedPartition]:
+        return [] if unanswered and unanswered.pop() else log.fetch(cluster, positions)
+
+    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: fetch(c, p))
+    assert sum(one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 5))) == 2
+    assert log.fetches == [0]
 
 
 def test_a_log_that_does_not_reach_the_end_is_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +185,15 @@ def test_a_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch, damage: int) 
     data[damage] ^= 0xFF
     with pytest.raises(KafkaError, match=r"t-0: the checksum of the batch at offset 20 .*\(fetched at offset 21\)"):
         values(monkeypatch, Log([(22, bytes(data))], end=23), 21, 23)
+
+
+def test_what_stands_behind_the_range_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = bytearray(batch(10, [0, 1]))
+    damaged[-1] ^= 0xFF
+    log = Log([(9, batch(0, [0, 9])), (11, bytes(damaged))], end=12, at_once=2)
+    assert values(monkeypatch, log, 0, 10) == [0, 9]
+    with pytest.raises(KafkaError, match="the checksum of the batch at offset 10"):
+        values(monkeypatch, log, 0, 11)
 
 
 def test_damage_that_the_checksum_does_not_show_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,7 +196,9 @@ class Cluster:
         Returns within `max_wait_ms` or so when there is nothing to read. `max_bytes` bounds the answer of one broker
         and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition
         whose leader is moving is left out of the list, and raises once that has lasted for the api timeout; one with
-        an `error` (OFFSET_OUT_OF_RANGE: the position is not in the log) is in it. Raises KafkaError.
+        an `error` (OFFSET_OUT_OF_RANGE: the position is not in the log) is in it. A broker that answers nothing because
+        of a quota is left out, too; if none answers, it is waited for as long as they say, and nothing is returned
+        after the api timeout. Raises KafkaError.
 
         `as_member` reads as a member of a consumer group. kohort then refuses partitions that it does not own at its
         epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or

@@ -57,6 +57,24 @@ CONSUMER = -1
 Failures = dict[TopicPartition, KafkaError]
 
 
+class _Throttled(KafkaError):
+    """A quota of the client's is used up: a Fetch was answered without its partitions (KafkaApis, since 2.0), and the
+    broker does not read from the connection for `wait_s`. Nothing is wrong, so it is no failure to be retried."""
+
+    def __init__(self, throttle_time_ms: int) -> None:
+        super().__init__(None, f"a quota is used up: the broker answers no fetches for {throttle_time_ms} ms")
+        self.wait_s = throttle_time_ms / 1000
+
+
+class _LeftOut(KafkaError):
+    """An answer does not have the partition that was asked for."""
+
+    retriable = True
+
+    def __init__(self, what: str, partition: TopicPartition) -> None:
+        super().__init__(None, f"{what} {partition[0]}-{partition[1]}: the answer leaves the partition out")
+
+
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
     """What one Fetch answered for a partition.
@@ -192,7 +210,8 @@ class Fetching:
         read_committed: bool,
         as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
-        """Fetch from each position, retried while nothing at all can be answered."""
+        """Fetch from each position, retried while nothing at all can be answered. Nothing after the api timeout, where
+        quotas leave nothing for so long."""
         if not positions:
             return []
         self._turn += 1
@@ -209,7 +228,18 @@ class Fetching:
                     return fetched
             return self._round(order, positions, limits, read_committed, as_member, limits.max_wait_ms)
 
-        return self._router.retrying(attempt)
+        deadline = time.monotonic() + self._router.timing.api / 1000
+        while True:
+            try:
+                return self._router.retrying(attempt)
+            except _Throttled as throttled:
+                if not self._wait(throttled, deadline):
+                    return []
+
+    def _wait(self, throttled: _Throttled, deadline: float) -> bool:
+        """Wait until the broker listens again. Whether that is before the deadline."""
+        time.sleep(max(0.0, min(throttled.wait_s, deadline - time.monotonic())))
+        return time.monotonic() < deadline
 
     def fetch_ahead(
         self,
@@ -240,6 +270,9 @@ class Fetching:
                 return fetch()
             try:
                 answered = dict(_fetch_rows(connection.receive(FetchResponse, timeout_ms=timeout_ms)))
+            except _Throttled as throttled:
+                self._wait(throttled, time.monotonic() + self._router.timing.api / 1000)
+                return fetch()
             except (ConnectionFailed, TimedOut, ServerError):
                 return fetch()
             rows = [answered.get(partition) for partition in led]
@@ -278,12 +311,15 @@ class Fetching:
         """Raise if nothing was answered, or if a partition has failed for longer than the api timeout."""
         now = time.monotonic()
         lasting: Failures = {}
+        throttled = [failed.pop(partition) for partition, why in list(failed.items()) if isinstance(why, _Throttled)]
         for partition, failure in failed.items():
             since = self._failing_since.setdefault(partition, now)
             if now - since > self._router.timing.api / 1000:
                 lasting[partition] = failure.because(f"for {now - since:.0f} s")
         if not some_answered:
             raise_worst(self._router, failed)
+            for failure in throttled:
+                raise failure
         forget_leaders(self._router, failed)
         for failure in lasting.values():
             raise failure
@@ -328,6 +364,8 @@ def _fetch_request(
 def _fetch_rows(answer: FetchResponse) -> Iterator[tuple[TopicPartition, tuple[PartitionData, bool]]]:
     if answer.error_code:
         raise server_error(answer.error_code, "Fetch")
+    if answer.throttle_time_ms > 0 and not answer.responses:
+        raise _Throttled(answer.throttle_time_ms)
     return (
         ((topic.topic, row.partition_index), (row, answer.fenced))
         for topic in answer.responses
@@ -378,9 +416,8 @@ def ask_leaders(
             connection, led = asked[0]
             try:
                 answered.update(rows(connection.receive(response_class)))
-                missing = server_error(ErrorCode.UNKNOWN_SERVER_ERROR, what, "the answer leaves a partition out")
-                failed.update({partition: missing for partition in led if partition not in answered})
-            except (ConnectionFailed, TimedOut, ServerError) as error:
+                failed.update({missed: _LeftOut(what, missed) for missed in led if missed not in answered})
+            except (ConnectionFailed, TimedOut, ServerError, _Throttled) as error:
                 failed.update(dict.fromkeys(led, error))
             del asked[0]
     finally:

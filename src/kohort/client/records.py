@@ -33,15 +33,17 @@ class FetchedRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def data_batches(fetched: FetchedPartition, position: int) -> Iterator[tuple[BatchHeader, int]]:
+def data_batches(fetched: FetchedPartition, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, int]]:
     """The record batches that hold data at or after `position`, their checksums verified: each with the place in
-    `fetched.records` where it begins.
+    `fetched.records` where it begins. What begins at `end` or behind it is not looked at.
 
     Raises KafkaError (CORRUPT_MESSAGE) where the bytes are not record batches.
     """
     aborted = sorted(fetched.aborted, key=lambda pair: pair[1])
     aborting: set[int] = set()
     for header, start in _batches(fetched):
+        if end is not None and header.base_offset >= end:
+            return
         if not check_crc(fetched.records, header, start):
             error = ProtocolError(f"the checksum of the batch at offset {header.base_offset} does not match")
             raise _corrupt(fetched, error)

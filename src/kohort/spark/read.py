@@ -1,9 +1,15 @@
 """One task's work: fetch a range of a partition's offsets and yield it as Arrow record batches.
 
 The range ends at a position and not at a count: compaction, transaction markers and aborted records leave gaps. The
-broker skips a gap in the middle of a log; one at its end is known by silence, since every answer is empty although the
-log goes on. A single empty answer says nothing: a broker that throttles a client sends those too. Ranges that meet
-inside a batch both fetch it, and each takes its own records.
+broker skips a gap in the middle of a log: it answers with what comes behind. One at the end of the log is known by
+silence, but silence says little: a broker answers with nothing also while it cannot read, from tiered storage for one.
+So several empty answers count, the time between them and not the time of connecting and retrying (nor of waiting for a
+quota, which the client does), and then the last offset of the log is asked for. If there is nothing either, the range
+is over, and a line on stderr says so; if there is, the broker owes what comes before it: the task waits for that, and
+in the end it is loss.
+
+Ranges that meet inside a batch both fetch it, and each takes its own records; what begins behind the range is not even
+looked at.
 
 The next fetch is asked for before the last one is decoded, so broker and task work at the same time. Its answer waits
 in the socket: the task holds one at a time.
@@ -41,7 +47,10 @@ from kohort.wire.errors import ErrorCode, ProtocolError
 __all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
 
 GAP_S = 5.0
-"""A partition whose log reaches it, but that yields nothing for this long, has nothing more in the range."""
+GAP_ANSWERS = 3
+"""After so long, and so many empty answers, it is looked whether there is anything more in the log."""
+BEYOND_WAIT_S = 1.0
+"""An empty answer that takes so much longer than the broker was asked to wait says nothing of the time before it."""
 
 BASE_SCHEMA = pa.schema(
     [
@@ -101,27 +110,32 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
     shape = _Shape(wanted, convert)
     position = wanted.start
     with open_cluster(options) as cluster:
-        progressed = time.monotonic()
+        silence = _Silence()
         answer = _ask(options, cluster, wanted, position)
         while position < wanted.end:
             fetched = _answered(options, answer, wanted, position)
             if fetched is None:
                 break
-            if wanted.reader is not None and fetched.error in FENCED:
-                _leave(wanted, position, fetched.error)
+            if not fetched:
+                answer = _ask(options, cluster, wanted, position)  # quotas have left nothing so far
+                continue
+            if wanted.reader is not None and fetched[0].error in FENCED:
+                _leave(wanted, position, fetched[0].error)
                 break
-            if fetched.error:
-                reached = _after_error(options, cluster, wanted, position, fetched.error)
+            if fetched[0].error:
+                reached = _after_error(options, cluster, wanted, position, fetched[0].error)
                 answer = _ask(options, cluster, wanted, reached)
             else:
-                reached = _reached(fetched, position)
+                reached = _reached(fetched[0], position)
                 if reached < wanted.end:
                     answer = _ask(options, cluster, wanted, reached)
-                yield from map(shape, _take(columns, wanted, fetched, position))
+                yield from map(shape, _take(columns, wanted, fetched[0], position))
             if reached > position:
                 position = reached
-                progressed = time.monotonic()
-            elif _is_over(options, wanted, fetched, position, time.monotonic() - progressed):
+                silence = _Silence()
+                continue
+            silence.goes_on(options, time.monotonic())
+            if _is_over(options, wanted, fetched[0], position, silence):
                 break
     rest = columns.flush()
     if rest is not None:
@@ -142,16 +156,32 @@ def _ask(options: Options, cluster: Cluster, wanted: Range, position: int) -> An
     )
 
 
-def _answered(options: Options, answer: Answer, wanted: Range, position: int) -> FetchedPartition | None:
-    """What stands at a position; None where the topic is gone and failOnDataLoss is false."""
+@dataclass(slots=True)
+class _Silence:
+    """Empty answers from one position."""
+
+    answers: int = 0
+    seconds: float = 0.0
+    """From the first to the last, as far as the broker was heard."""
+    heard_at: float = 0.0
+    owed: bool = False
+    """Whether the log was seen to go on: what is asked for must come."""
+
+    def goes_on(self, options: Options, now: float) -> None:
+        if self.answers:
+            self.seconds += min(now - self.heard_at, options.max_wait_ms / 1000 + BEYOND_WAIT_S)
+        self.answers, self.heard_at = self.answers + 1, now
+
+
+def _answered(options: Options, answer: Answer, wanted: Range, position: int) -> list[FetchedPartition] | None:
+    """What stands at a position, if anything was said; None where the topic is gone and failOnDataLoss is false."""
     try:
-        answered = answer()
+        return answer()
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         lost(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
         return None
-    return answered[0]
 
 
 def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
@@ -171,20 +201,37 @@ def _after_error(options: Options, cluster: Cluster, wanted: Range, position: in
     return beginning if beginning > position else wanted.end
 
 
-def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, position: int, silent_s: float) -> bool:
-    """Whether nothing more will come, after so much silence. Raises DataLoss."""
+def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, position: int, silence: _Silence) -> bool:
+    """Whether nothing more will come, after such a silence. Raises DataLoss."""
+    if silence.answers < GAP_ANSWERS:
+        return False
     committed = options.isolation == "read_committed"
     log_end = fetched.last_stable_offset if committed else fetched.high_watermark
-    if log_end >= wanted.end:
-        return silent_s > GAP_S
-    if silent_s > options.poll_timeout_ms / 1000:
+    patience_s = options.poll_timeout_ms / 1000
+    if log_end >= wanted.end and not silence.owed and silence.seconds > min(GAP_S, patience_s):
+        if _is_last(options, wanted, position, log_end):
+            gap = f"no records from offset {position} to {wanted.end}: a gap at the end of the log ({log_end})"
+            print(f"kohort: {_name(wanted)}: {gap}", file=sys.stderr, flush=True)
+            return True
+        silence.owed = True
+    if silence.seconds > patience_s:
         lost(
             options,
-            f"{_name(wanted)}: nothing to read at offset {position} for {silent_s:.0f} s; the range goes to "
+            f"{_name(wanted)}: nothing to read at offset {position} for {silence.seconds:.0f} s; the range goes to "
             f"{wanted.end}, the log to {log_end}",
         )
         return True
     return False
+
+
+def _is_last(options: Options, wanted: Range, position: int, log_end: int) -> bool:
+    """Whether the log holds nothing from a position on, where nothing comes from: the last offset is asked for."""
+    if log_end - 1 <= position:
+        return True
+    with open_cluster(options) as cluster:  # the task's own waits for an answer
+        while (last := _answered(options, _ask(options, cluster, wanted, log_end - 1), wanted, log_end - 1)) == []:
+            pass
+        return last is None or not (last[0].records or last[0].error)
 
 
 def _name(wanted: Range) -> str:
@@ -201,7 +248,7 @@ def _reached(fetched: FetchedPartition, position: int) -> int:
 def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: int) -> Iterator[Columns]:
     """Add what a fetch brought. Raises KafkaError where its bytes are damaged."""
     try:
-        for header, start in data_batches(fetched, position):
+        for header, start in data_batches(fetched, position, wanted.end):
             try:
                 yield from columns.take(header, _records(fetched.records, header, start), position, wanted.end)
             except ProtocolError as error:
