@@ -137,6 +137,11 @@ LIBRARY_BUGS = (
         (BOOKS_TEST + "test_what_is_lost_does_not_count_any_more",),
     ),
     Bug(
+        "what tasks have left is committed",
+        ((SHARING, "if place not in left and known is not None", "if known is not None"),),
+        (BOOKS_TEST + "test_what_tasks_have_left_is_not_finished",),
+    ),
+    Bug(
         "a partition is given up while a batch reads it",
         ((SHARING, "if place in ranges and owned.get(place) == ranges[place][0]}", "if False}"),),
         (BOOKS_TEST + "test_a_batch_says_what_it_reads_and_who",),
@@ -146,10 +151,15 @@ LIBRARY_BUGS = (
         (
             (
                 SHARING,
-                "return until if committed is None or committed == begin else",
-                "return until if committed is None else",
+                "return until if at is None or is_ours(committed, begin) else",
+                "return until if at is None else",
             ),
         ),
         (BOOKS_TEST + "test_where_it_begins",),
+    ),
+    Bug(
+        "an operator's rewind to where the last batch began does not count",
+        ((SHARING, "if at is None or is_ours(committed, begin) else", "if at is None or at == begin else"),),
+        (BOOKS_TEST + "test_an_operators_rewind_counts_also_to_where_the_last_batch_began",),
     ),
 )
