@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,22 @@ CLIENTS = ("confluent", "kafka-python", "aiokafka")
 WAIT_S = 30.0
 
 
+OWN_WORKER = (sys.executable, str(Path(__file__).with_name("worker.py")))
+
+
+def kill_all_of(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a process that was started in a session of its own, and to those that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 class Worker:
     """One consumer process. `assigned`, `rebalances`, `records` and `errors` follow what it says."""
 
-    def __init__(self, changed: threading.Condition, **options: Any) -> None:
+    def __init__(
+        self, changed: threading.Condition, command: Sequence[str] = OWN_WORKER, **options: Any
+    ) -> None:
         self.name: str = options["name"]
         self.assigned: list[int] = []
         self.assignments: list[list[int]] = []
@@ -30,11 +44,12 @@ class Worker:
         self.closed = False
         self._changed = changed
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(options)],
+            [*command, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -61,8 +76,7 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL: no LeaveGroup, nothing committed on the way out."""
-        self._process.kill()
-        self._process.wait()
+        kill_all_of(self._process)
         self._reader.join()
 
     def close(self) -> None:
@@ -73,7 +87,7 @@ class Worker:
             try:
                 self._process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                kill_all_of(self._process)
                 raise AssertionError(f"{self.name} did not close within {WAIT_S} s") from None
         self._reader.join(WAIT_S)
 
@@ -84,7 +98,7 @@ class Group:
     def __init__(
         self, client: str, bootstrap: str, group: str, topic: str, *, cooperative: bool = False, **more: Any
     ) -> None:
-        """`more`: options of worker.py, as session_timeout_ms."""
+        """`more`: options of worker.py, as session_timeout_ms; `command`, of another program that takes them."""
         self._options = {
             **more,
             "client": client,

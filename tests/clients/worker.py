@@ -122,9 +122,11 @@ def run_kafka_python(options: dict[str, Any]) -> None:
         heartbeat_interval_ms=options["heartbeat_interval_ms"],
         max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
         group_instance_id=options["instance"],
+        metadata_max_age_ms=1_000 if options.get("pattern") else 300_000,
         partition_assignment_strategy=[CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor],
     )
-    consumer.subscribe([options["topic"]], listener=telling(ConsumerRebalanceListener))
+    of_topics = {"pattern": options["topic"]} if options.get("pattern") else {"topics": [options["topic"]]}
+    consumer.subscribe(**of_topics, listener=telling(ConsumerRebalanceListener))
     lines = commands()
     assigned: list[int] | None = None
     while not asked_to_close(lines):
@@ -158,8 +160,10 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
         max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
         rebalance_timeout_ms=20_000,
         group_instance_id=options["instance"],
+        metadata_max_age_ms=1_000 if options.get("pattern") else 300_000,
     )
-    consumer.subscribe([options["topic"]], listener=telling(ConsumerRebalanceListener))
+    of_topics = {"pattern": options["topic"]} if options.get("pattern") else {"topics": [options["topic"]]}
+    consumer.subscribe(**of_topics, listener=telling(ConsumerRebalanceListener))
     await consumer.start()
     lines = commands()
     assigned: list[int] | None = None

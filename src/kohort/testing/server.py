@@ -133,6 +133,13 @@ class KohortServer:
         return ",".join(map(str, self._server.advertised))
 
     @property
+    def listeners(self) -> str:
+        """HOST:PORT where the brokers listen, comma separated; with `advertised_listeners` clients are told another."""
+        if self._server is None:
+            raise RuntimeError("this server does not run")
+        return ",".join(map(str, self._server.addresses))
+
+    @property
     def broker_ids(self) -> list[int]:
         return [self._config.broker_id + index for index in range(self._config.brokers)]
 

@@ -1,0 +1,166 @@
+"""The rows and columns of docs/clients.md: which client has which feature, and which programs it needs.
+
+What a client does not have stands here with the reason, and in the page; everything else is run. What is missing of a
+client is of the version that is tested: `LACKS` says why a cell is empty, never that one would fail.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import matrix_features as features
+
+CLASSIC, CONSUMER = "classic", "consumer"
+
+FEATURES: dict[str, tuple[str, ...]] = {
+    "Records": (*features.CODECS, "idempotent", "read"),
+    "Groups": ("hand-over", "resume", "cooperative", "static", "regex", "KIP-848", "KIP-848 static", "KIP-848 regex"),
+    "Administration": ("topics", "groups", "set offsets", "delete offsets", "delete groups"),
+}
+COLUMNS = tuple(name for names in FEATURES.values() for name in names)
+
+
+def _node_has_zstd() -> bool:
+    if shutil.which("node") is None:
+        return True
+    said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = (int(part) for part in said.strip().removeprefix("v").split(".")[:2])
+    return (major, minor) >= (22, 15)
+
+
+NODE_HAS_ZSTD = _node_has_zstd()
+NO_KIP_848 = "does not speak the protocol of KIP-848"
+KIP_848 = dict.fromkeys(("KIP-848", "KIP-848 static", "KIP-848 regex"), NO_KIP_848)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A row. `tools` are the programs without which its cells cannot run."""
+
+    key: str
+    title: str
+    tools: tuple[str, ...]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    fails: Mapping[str, str] = field(default_factory=dict)
+    """What the client is known to fail in, against Apache Kafka too, and why. It is run, and is to fail."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What is worth knowing of a cell that passes."""
+    looks_for_topics: bool = True
+    """Whether it looks for topics of a pattern again after it has subscribed."""
+    codecs: tuple[str, ...] = features.CODECS
+    """Those that it can read."""
+
+    def missing(self) -> list[str]:
+        return [tool for tool in self.tools if shutil.which(tool) is None]
+
+    def feature(self, name: str) -> features.Feature:
+        match name:
+            case _ if name in features.CODECS:
+                return features.produces(name)
+            case "read":
+                return features.reads(self.codecs)
+        return _BY_NAME[name]
+
+
+_BY_NAME: dict[str, features.Feature] = {
+    "idempotent": features.produces_once,
+    "hand-over": features.hands_over(CLASSIC),
+    "resume": features.resumes,
+    "cooperative": features.moves_no_more_than_it_must,
+    "static": features.comes_back(CLASSIC),
+    "regex": features.matches(CLASSIC),
+    "KIP-848": features.hands_over(CONSUMER),
+    "KIP-848 static": features.comes_back(CONSUMER),
+    "KIP-848 regex": features.matches(CONSUMER),
+    "topics": features.administers_topics,
+    "groups": features.administers_groups,
+    "set offsets": features.administers_offsets,
+    "delete offsets": features.deletes_offsets,
+    "delete groups": features.deletes_groups,
+}
+
+CLIENTS = (
+    Client("java", "Java (kafka-clients)", ("mvn", "javac")),
+    Client(
+        "confluent",
+        "librdkafka (confluent-kafka)",
+        (),
+        {"delete offsets": "confluent-kafka has no call for it"},
+    ),
+    Client("kafka-python", "kafka-python", (), KIP_848),
+    Client(
+        "aiokafka",
+        "aiokafka",
+        (),
+        {
+            **KIP_848,
+            "cooperative": "has no cooperative assignor",
+            "set offsets": "its admin client has no call for it",
+            "delete offsets": "its admin client has no call for it",
+            "delete groups": "its admin client has no call for it",
+        },
+    ),
+    Client(
+        "franz-go",
+        "franz-go",
+        ("go",),
+        fails={
+            "KIP-848 static": "its last heartbeat (epoch -2) names no instance id, which Kafka and kohort refuse: the "
+            "member is there until its session ends, and what it had goes to others"
+        },
+    ),
+    Client("sarama", "sarama (IBM)", ("go",), {**KIP_848, "regex": "subscribes to names only"}),
+    Client(
+        "kafka-go",
+        "kafka-go (segmentio)",
+        ("go",),
+        {
+            **KIP_848,
+            "idempotent": "has no idempotent producer",
+            "cooperative": "has no cooperative balancer",
+            "static": "its groups take no instance id",
+            "regex": "subscribes to names only",
+        },
+    ),
+    Client(
+        "kafkajs",
+        "kafkajs",
+        ("node", "npm"),
+        {
+            **KIP_848,
+            "cooperative": "has no cooperative assignor",
+            "static": "takes no instance id",
+            "delete offsets": "its admin client has no call for it",
+        },
+        looks_for_topics=False,
+        notes={"regex": "looks for topics when it subscribes, not again"},
+    ),
+    Client(
+        "platformatic",
+        "@platformatic/kafka",
+        ("node", "npm"),
+        {
+            "cooperative": "has no cooperative assignor",
+            "regex": "subscribes to names only",
+            "KIP-848 regex": "subscribes to names only",
+            **({} if NODE_HAS_ZSTD else {"zstd": "takes it from Node 22.15 or newer"}),
+        },
+        fails={
+            "KIP-848 static": "a static member leaves for good when it closes (epoch -1), so what it had goes to others"
+        },
+        codecs=("none", "gzip", "lz4", *(("zstd",) if NODE_HAS_ZSTD else ())),
+        notes={"read": "reads snappy as it writes it, not in the framing that Java's producers and kohort's give it"},
+    ),
+    Client(
+        "kcat",
+        "kcat",
+        ("kcat",),
+        {
+            **dict.fromkeys(KIP_848, "its librdkafka is older than that protocol"),
+            **dict.fromkeys(FEATURES["Administration"], "is no tool for it"),
+        },
+    ),
+)

@@ -1,0 +1,139 @@
+"""docs/clients.md: what the cells of a run came to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from matrix_clients import CLIENTS, FEATURES, Client
+
+import kohort
+
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+PASSED, FAILED, ABSENT, NOT_RUN = "✓", "✗", "–", "not run"
+
+MEANINGS = {
+    "none … zstd": "20 records with keys and headers, produced to two partitions with this compression. Each is in the log "
+    "once, in order and as it was sent, and its batch has this compression.",
+    "idempotent": "The answer to a Produce is lost on its way and its connection cut. The client sends the batch again, "
+    "and the log has each record once.",
+    "read": "Records of every compression, read from the beginning; without a group, where the client can.",
+    "hand-over": "Two members share six partitions; one leaves, another comes, one is killed with SIGKILL. Each time every "
+    "partition has one owner, and in the end every value was read and is committed.",
+    "resume": "A member reads, commits and leaves; a later one reads what is new and nothing else.",
+    "cooperative": "A newcomer gets half of the partitions, and the member that was there keeps the other half all along.",
+    "static": "A member with an instance id is killed, or leaves, and comes back: it has what it had, and the other member "
+    "was not disturbed.",
+    "regex": "A subscription by regular expression: topics that match are read, also one that comes later, and no others.",
+    "KIP-848": "The hand-over again, with group.protocol=consumer; and static members and patterns in such groups.",
+    "topics": "Creates a topic, lists it, deletes it.",
+    "groups": "Lists groups; describes one with a member, and when it is empty.",
+    "set offsets": "Reads a group's committed offsets, and sets one of them.",
+    "delete offsets": "Deletes one committed offset of a group, and leaves the other.",
+    "delete groups": "Deletes a group.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a test. `reason` is empty where it passed."""
+
+    passed: bool
+    reason: str = ""
+
+
+class Notes:
+    """Footnotes; the same text is one note."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def mark(self, text: str) -> str:
+        if text not in self._texts:
+            self._texts.append(text)
+        return f"<sup>{self._texts.index(text) + 1}</sup>"
+
+    def lines(self) -> list[str]:
+        wrapped: list[str] = []
+        for number, text in enumerate(self._texts, 1):
+            wrapped += textwrap.wrap(
+                f"{number}. {text[:1].upper()}{text[1:]}.", 120, subsequent_indent="   ", break_long_words=False
+            )
+        return wrapped
+
+
+def cell(client: Client, feature: str, outcomes: Mapping[tuple[str, str], Outcome], notes: Notes) -> str:
+    if feature in client.lacks:
+        return ABSENT + notes.mark(client.lacks[feature])
+    outcome = outcomes.get((client.key, feature))
+    if outcome is None:
+        return NOT_RUN
+    if not outcome.passed:
+        return FAILED + notes.mark(client.fails.get(feature, outcome.reason))
+    return PASSED + (notes.mark(client.notes[feature]) if feature in client.notes else "")
+
+
+def write(
+    outcomes: Mapping[tuple[str, str], Outcome],
+    versions: Mapping[str, str],
+    programs: Mapping[tuple[str, str], tuple[str, list[Outcome]]],
+    missing: Mapping[str, Iterable[str]],
+) -> None:
+    """`programs`: their title and what they show, with a version and the outcomes of their tests, which are none where
+    they were not run; `missing`: the tools that this machine lacks, and what was not run for it."""
+    notes = Notes()
+    lines = ["# Clients", "", *_wrapped(_introduction(missing)), ""]
+    for section, features in FEATURES.items():
+        lines += [f"## {section}", ""]
+        lines += _table(
+            ["client", "version", *features],
+            [
+                [client.title, versions.get(client.key, ""), *(cell(client, name, outcomes, notes) for name in features)]
+                for client in CLIENTS
+            ],
+        )
+    lines += ["## Programs", "", *_wrapped("Whole programs that are made with such clients."), ""]
+    lines += _table(
+        ["program", "version", "what it does", "result"],
+        [[title, version, what, _all(found, notes)] for (title, what), (version, found) in programs.items()],
+    )
+    lines += ["## Notes", "", *notes.lines(), "", "## What the columns mean", ""]
+    for name, meaning in MEANINGS.items():
+        lines += textwrap.wrap(f"- **{name}**: {meaning}", 120, subsequent_indent="  ", break_long_words=False)
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _introduction(missing: Mapping[str, Iterable[str]]) -> str:
+    text = (
+        "Which clients get through which features with kohort, unmodified and as their users run them. This page is "
+        f"written by the run itself, `make peers-clients`; the last one was on {date.today():%-d %B %Y}, with kohort "
+        f"{kohort.__version__} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}. {PASSED} is a test that ran and passed, {FAILED} one that failed; {ABSENT} is "
+        "what the client has not got, and “not run” what this machine lacks the tools for. A cell is repeated by its "
+        'name, for instance `pytest -m matrix tests/matrix -k "sarama and static"`. Each test looks at what came of it '
+        "with a client of its own: at the records in the log, the offsets in the group, what each member holds."
+    )
+    for tool, what in missing.items():
+        text += f" Without {tool}: {', '.join(what)}."
+    return text
+
+
+def _all(found: list[Outcome], notes: Notes) -> str:
+    if not found:
+        return NOT_RUN
+    failed = [outcome.reason for outcome in found if not outcome.passed]
+    return PASSED if not failed else FAILED + "".join(notes.mark(reason) for reason in failed)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,32 @@
+"""Each cell of docs/clients.md: a client gets through a feature."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Protocol
+
+import pytest
+from matrix_clients import CLIENTS, COLUMNS
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
+
+CELLS = [
+    pytest.param(
+        (client.key, feature),
+        id=f"{client.key}-{feature.replace(' ', '-')}",
+        marks=[pytest.mark.xfail(reason=client.fails[feature], strict=True)] if feature in client.fails else [],
+    )
+    for client in CLIENTS
+    if not client.missing()
+    for feature in COLUMNS
+    if feature not in client.lacks
+]
+
+
+class Running(Protocol):
+    results: dict[tuple[str, str], Future[None]]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cell(matrix: Running, cell: tuple[str, str]) -> None:
+    matrix.results[cell].result()
