@@ -130,7 +130,8 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     lines = commands()
     assigned: list[int] | None = None
     while not asked_to_close(lines):
-        batches = consumer.poll(timeout_ms=100, max_records=500)
+        # kafka-python 3.0 forgets the assignment that arrives after a poll in which it joined was over: no short polls.
+        batches = consumer.poll(timeout_ms=1_000, max_records=500)
         now = sorted(p.partition for p in consumer.assignment())
         if now != assigned:
             assigned = now

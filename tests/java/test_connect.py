@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matrix_stage import recorded_server
 
 from kohort.client.cluster import Cluster
 from kohort.client.records import records
 from kohort.testing import KohortServer
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.matrix, pytest.mark.timeout(600)]
 
 GROUP, TOPIC = "connect-cluster", "lines"
 CONNECTORS = tuple(f"file-{n}" for n in range(4))
@@ -32,10 +33,11 @@ PATIENCE_S = 120
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 
 
+@pytest.mark.program("Kafka Connect", "two distributed workers share four connectors; one worker is killed")
 def test_two_workers_one_of_them_killed(classpath: str, tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}.txt" for name in CONNECTORS}
     with (
-        KohortServer(group_min_session_timeout_ms=1_000) as server,
+        recorded_server("kafka-connect", group_min_session_timeout_ms=1_000) as server,
         Cluster(server.bootstrap_servers) as cluster,
         worker(classpath, server, tmp_path / "first") as first,
         worker(classpath, server, tmp_path / "second") as second,

@@ -18,8 +18,8 @@ import pytest
 from matrix_clients import CLIENTS, COLUMNS, Client
 from matrix_page import Outcome
 from matrix_programs import Programs
-from matrix_stage import Stage
-from relay import Kept
+from matrix_stage import RECORDED, Stage
+from relay import PRODUCE, Kept
 
 AT_ONCE = 3
 JAVA_TOOLS = ("mvn", "java")
@@ -158,6 +158,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     java = running.versions.get("java", "")
     programs = {cell: (java, found) for cell, found in outcomes.items() if cell[0] not in of_clients}
     matrix_page.write(cells, running.versions, programs, config.stash[LEFT_OUT])
-    matrix_golden.merge(
-        {client: (running.versions[client], frames) for client, frames in running.frames.items() if client in running.versions}
-    )
+    kept = {client: (version, running.frames[client]) for client, version in running.versions.items()}
+    for program, relay in RECORDED.items():
+        frames = {place: frame for place, frame in relay.frames.items() if place[0] != PRODUCE}
+        kept[program] = (java, frames)
+    matrix_golden.merge(kept)

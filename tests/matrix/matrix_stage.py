@@ -12,7 +12,8 @@ import json
 import queue
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,30 @@ class Driver:
         return self._log.read_text(errors="replace")[-600:]
 
 
+RECORDED: dict[str, Relay] = {}
+"""Of the programs that ran, what their servers heard."""
+
+
+@contextmanager
+def recorded_server(
+    program: str, of: Callable[[str], bool] = lambda client_id: client_id != "kohort", **settings: Any
+) -> Iterator[KohortServer]:
+    """A server whose requests are kept: those of the client ids `of` which are the program's."""
+    relay = RECORDED[program] = Relay(of)
+    relay.start()
+    try:
+        with KohortServer(advertised_listeners=f"127.0.0.1:{relay.port}", **settings) as server:
+            relay.target = port_of(server)
+            yield server
+    finally:
+        relay.stop()
+
+
+def port_of(server: KohortServer) -> int:
+    """Where it listens, which is not where clients are told."""
+    return int(server.listeners.rpartition(":")[2])
+
+
 class Stage:
     """Started on first use by the thread that runs the client's cells; only that one uses it."""
 
@@ -115,7 +140,7 @@ class Stage:
         self.relay = Relay()
         self.relay.start()
         self._server = KohortServer(advertised_listeners=f"127.0.0.1:{self.relay.port}", **SETTINGS).start()
-        self.relay.target = int(self._server.listeners.rpartition(":")[2])
+        self.relay.target = port_of(self._server)
         self.bootstrap = self._server.bootstrap_servers
         self.cluster = Cluster(self.bootstrap, OWN)
         self._command = command

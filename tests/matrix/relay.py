@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 from kohort.wire.batches import read_header
 from kohort.wire.codec import decode, is_flexible
@@ -28,7 +29,9 @@ Kept = tuple[int, int, int]
 class Relay:
     """Start it, tell it where the server is (`target`), stop it."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Callable[[str], bool] = lambda client_id: client_id != OWN) -> None:
+        """Of which clients it keeps requests, by client id."""
+        self._of = of
         self.frames: dict[Kept, bytes] = {}
         self.counts: Counter[int] = Counter()
         """Requests by API key."""
@@ -116,7 +119,7 @@ class Relay:
     def _passes(self, frame: bytes) -> bool:
         """Whether the answer to it is to be lost."""
         header = read_request_header(frame)
-        if header.client_id == OWN:
+        if not self._of(header.client_id or ""):
             return False
         self.counts[header.api_key] += 1
         codec = _compression(frame, header.api_version) if header.api_key == PRODUCE else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matrix_stage import recorded_server
 from pyspark.sql import Row
 
 from kohort.client.cluster import Cluster
@@ -18,7 +19,15 @@ from kohort.spark.plan import START
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 
-pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.matrix,
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.program(
+        "Spark's Kafka source", "batches and streams; kohort's own source reads the same rows, and takes its checkpoint over"
+    ),
+]
 
 START_MS = 1_700_000_000_000
 SOURCES = ("kafka", "kohort")
@@ -133,7 +142,10 @@ def streamed(spark: Any, source: str, options: dict[str, str], folder: Path) -> 
 @pytest.fixture(scope="module")
 def base() -> Iterator[dict[str, str]]:
     """A server with records, as options."""
-    with KohortServer() as server, Cluster(server.bootstrap_servers) as cluster:
+    with (
+        recorded_server("spark", of=lambda client: client.startswith("consumer-spark-kafka")) as server,
+        Cluster(server.bootstrap_servers) as cluster,
+    ):
         fill(cluster)
         yield {"kafka.bootstrap.servers": server.bootstrap_servers}
 
