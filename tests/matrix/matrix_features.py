@@ -72,10 +72,10 @@ def produces_once(stage: Stage) -> None:
     stage.cluster.create_topic(topic, 1)
     before = stage.relay.lost
     stage.relay.lose_answer(PRODUCE)
-    stage.driver.ask("produce", topic=topic, partitions=1, first=0, count=20, codec="none", idempotent=True, pad=0)
+    stage.driver.ask("produce", topic=topic, partitions=1, first=0, count=20, codec="none", idempotent=True, pad=PAD)
     assert stage.relay.lost == before + 1, "no answer was lost"
     stored = stage.stored(topic, 1)
-    assert [r.value for r in stored] == [value(n) for n in range(20)], "each once and in order"
+    assert [r.value for r in stored] == [value(n, PAD) for n in range(20)], "each once and in order"
     assert all(r.batch.producer_id >= 0 and r.batch.base_sequence >= 0 for r in stored), "with sequence numbers"
 
 
