@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -35,7 +35,7 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
-	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers"
+	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -46,11 +46,14 @@ fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=
 test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
-test-java: $(VENV)/.dev ## Java's clients, Kafka's tools, Spark's connector (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m "java and not peers" tests/java tests/spark
+test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m "java and not peers and not matrix" tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
+
+peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes docs/clients.md (each needs Go, Node, kcat, or Maven and Java 17)
+	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
 
 test-peers: $(VENV)/.dev ## the same requests and tests, to Apache Kafka and to kohort (needs Maven and Java 17)
 	$(BIN)/python -m pytest -m peers tests/peers tests/client_library tests/clients tests/java

@@ -153,7 +153,12 @@ public class ClientDriver {
     bootstrap = options.get("bootstrap").asText();
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
     if (options.has("group")) {
-      member(options, lines);
+      try {
+        member(options, lines);
+      } catch (Throwable failure) {
+        say(Map.of("error", failure.toString()));
+        System.exit(1);
+      }
       System.exit(0);
     }
     admin = Admin.create(settings());

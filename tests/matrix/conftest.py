@@ -97,8 +97,11 @@ def program_of(item: pytest.Item) -> Cell | None:
     return None if marker is None else marker.args
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of programs first, while the cells run; without those that lack their tools."""
+    if not any(cell_of(item) or program_of(item) for item in items):
+        return
     lacking = [tool for tool in JAVA_TOOLS if shutil.which(tool) is None]
     left_out: dict[str, list[str]] = {}
     for client in CLIENTS:

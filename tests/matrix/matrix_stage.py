@@ -31,12 +31,12 @@ SETTINGS = {
     "group_min_session_timeout_ms": 1_000,
     "group_initial_rebalance_delay_ms": 200,
     "group_consumer_min_session_timeout_ms": 2_000,
-    "group_consumer_session_timeout_ms": 3_000,
+    "group_consumer_session_timeout_ms": 6_000,
     "group_consumer_min_heartbeat_interval_ms": 200,
     "group_consumer_heartbeat_interval_ms": 500,
 }
 """A member that is killed is missed soon."""
-MEMBER = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 300}
+MEMBER = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
 
 
 @dataclass(frozen=True, slots=True)
