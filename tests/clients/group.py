@@ -30,9 +30,7 @@ def kill_all_of(process: subprocess.Popen[str]) -> None:
 class Worker:
     """One consumer process. `assigned`, `rebalances`, `records` and `errors` follow what it says."""
 
-    def __init__(
-        self, changed: threading.Condition, command: Sequence[str] = OWN_WORKER, **options: Any
-    ) -> None:
+    def __init__(self, changed: threading.Condition, command: Sequence[str] = OWN_WORKER, **options: Any) -> None:
         self.name: str = options["name"]
         self.assigned: list[int] = []
         self.assignments: list[list[int]] = []

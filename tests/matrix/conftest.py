@@ -1,5 +1,5 @@
-"""Runs the cells of the matrix, a thread a client and a few at once, while pytest runs the tests of whole programs; then
-it waits for the cells one by one. With `--rewrite`, docs/clients.md and the golden requests are written at the end.
+"""Runs the cells of the matrix, a thread a client and a few at once, while pytest runs the tests of whole programs;
+then it waits for the cells one by one. With `--rewrite`, docs/clients.md and the golden requests are written at the end.
 
 A test of a program has the marker `program(title, what it does)`; where the tools of a cell or program are missing, it
 is left out, and the end of the run and the page say so.
@@ -109,7 +109,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out.setdefault(tool, []).append(client.title)
     gone = [item for item in items if lacking and program_of(item) and item.get_closest_marker("java")]
     for tool in lacking:
-        left_out.setdefault(tool, []).extend(dict.fromkeys(program[0] for item in gone if (program := program_of(item))))
+        left_out.setdefault(tool, []).extend(
+            dict.fromkeys(program[0] for item in gone if (program := program_of(item)))
+        )
     if gone:
         config.hook.pytest_deselected(items=gone)
     items[:] = sorted((item for item in items if item not in gone), key=lambda item: cell_of(item) is not None)

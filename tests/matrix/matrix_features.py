@@ -1,8 +1,8 @@
 """The features of the matrix: each a function that a client has to get through, whichever it is.
 
-A feature says what the client is to do, and looks at what came of it with eyes of its own: at the records in the log, the
-offsets in the group, what each member holds and has read. Topics and groups are named after the feature: every client
-has a server of its own.
+A feature says what the client is to do, and looks at what came of it with eyes of its own: at the records in the log,
+the offsets in the group, what each member holds and has read. Topics and groups are named after the feature: every
+client has a server of its own.
 """
 
 from __future__ import annotations
@@ -211,7 +211,9 @@ def matches(protocol: str) -> Feature:
                 fill(stage, f"{name}-later", 300, 20, 2)
                 group.wait(lambda: len(set(group.values())) == 60, "20 values of the topic that came later")
             group.close()
-        expected = {value(n) for first in (0, 100, 300)[: 3 if stage.looks_for_topics else 2] for n in range(first, first + 20)}
+        expected = {
+            value(n) for first in (0, 100, 300)[: 3 if stage.looks_for_topics else 2] for n in range(first, first + 20)
+        }
         assert set(group.values()) == expected
 
     return feature

@@ -18,18 +18,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 PASSED, FAILED, ABSENT, NOT_RUN = "✓", "✗", "–", "not run"
 
 MEANINGS = {
-    "none … zstd": "20 records with keys and headers, produced to two partitions with this compression. Each is in the log "
-    "once, in order and as it was sent, and its batch has this compression.",
-    "idempotent": "The answer to a Produce is lost on its way and its connection cut. The client sends the batch again, "
-    "and the log has each record once.",
+    "none … zstd": "20 records with keys and headers, produced to two partitions with this compression. Each is in the "
+    "log once, in order and as it was sent, and its batch has this compression.",
+    "idempotent": "The answer to a Produce is lost on its way and its connection cut. The client sends the batch "
+    "again, and the log has each record once.",
     "read": "Records of every compression, read from the beginning; without a group, where the client can.",
-    "hand-over": "Two members share six partitions; one leaves, another comes, one is killed with SIGKILL. Each time every "
-    "partition has one owner, and in the end every value was read and is committed.",
+    "hand-over": "Two members share six partitions; one leaves, another comes, one is killed with SIGKILL. Each time "
+    "every partition has one owner, and in the end every value was read and is committed.",
     "resume": "A member reads, commits and leaves; a later one reads what is new and nothing else.",
-    "cooperative": "A newcomer gets half of the partitions, and the member that was there keeps the other half all along.",
-    "static": "A member with an instance id is killed, or leaves, and comes back: it has what it had, and the other member "
-    "was not disturbed.",
-    "regex": "A subscription by regular expression: topics that match are read, also one that comes later, and no others.",
+    "cooperative": "A newcomer gets half of the partitions, and the member that was there keeps the other half all "
+    "along.",
+    "static": "A member with an instance id is killed, or leaves, and comes back: it has what it had, and the other "
+    "member was not disturbed.",
+    "regex": "A subscription by regular expression: topics that match are read, also one that comes later, and no "
+    "others.",
     "KIP-848": "The hand-over again, with group.protocol=consumer; and static members and patterns in such groups.",
     "topics": "Creates a topic, lists it, deletes it.",
     "groups": "Lists groups; describes one with a member, and when it is empty.",
@@ -93,7 +95,11 @@ def write(
         lines += _table(
             ["client", "version", *features],
             [
-                [client.title, versions.get(client.key, ""), *(cell(client, name, outcomes, notes) for name in features)]
+                [
+                    client.title,
+                    versions.get(client.key, ""),
+                    *(cell(client, name, outcomes, notes) for name in features),
+                ]
                 for client in CLIENTS
             ],
         )

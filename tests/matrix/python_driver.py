@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "clients"))
-import worker  # noqa: E402 - a program of its own, which pytest does not help to find it
+import worker  # a program of its own: pytest does not help it to find its modules
 
 Do = Callable[..., Any]
 

@@ -16,7 +16,6 @@ from pyspark.sql import Row
 
 from kohort.client.cluster import Cluster
 from kohort.spark.plan import START
-from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 
 pytestmark = [
@@ -25,7 +24,8 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(300),
     pytest.mark.program(
-        "Spark's Kafka source", "batches and streams; kohort's own source reads the same rows, and takes its checkpoint over"
+        "Spark's Kafka source",
+        "batches and streams; kohort's own source reads the same rows, and takes its checkpoint over",
     ),
 ]
 

@@ -103,7 +103,9 @@ def test_all_four_compressions_are_here() -> None:
         request: Any = decode(cls, entry["version"], frame, body_offset(frame, is_flexible(cls, entry["version"])))
         found.add((entry["client"], read_header(request.topic_data[0].partition_data[0].records).compression))
     for codec in range(5):
-        assert {client for client, known in found if known == codec} >= PRODUCERS - ({"platformatic"} if codec == 4 else set())
+        assert {client for client, known in found if known == codec} >= PRODUCERS - (
+            {"platformatic"} if codec == 4 else set()
+        )
 
 
 def test_what_consumers_carry_in_join_group_is_readable() -> None:
