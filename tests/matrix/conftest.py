@@ -1,5 +1,5 @@
 """Runs the cells of the matrix, a thread a client and a few at once, while pytest runs the tests of whole programs;
-then it waits for the cells one by one. With `--rewrite`, docs/clients.md and the golden requests are written at the end.
+then it waits for the cells one by one. `--rewrite` writes docs/clients.md and the golden requests at the end.
 
 A test of a program has the marker `program(title, what it does)`; where the tools of a cell or program are missing, it
 is left out, and the end of the run and the page say so.
