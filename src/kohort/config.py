@@ -67,6 +67,12 @@ class Config:
         low=1024,
         high=INT_MAX,
     )
+    admin_request_max_bytes: int = _setting(
+        1_048_576,
+        "Largest request of an API that is about topics, configs or the cluster; a Fetch may have four times as much",
+        low=1024,
+        high=INT_MAX,
+    )
     queued_max_request_bytes: int = _setting(
         268_435_456, "Bytes of requests read and not yet answered, over all connections", low=1_048_576
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 
 import google_crc32c
 import pytest
@@ -16,7 +17,9 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -24,6 +27,7 @@ from kohort.wire.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 GARBAGE = b"\x0e" + bytes([0xFF] * 7)
@@ -140,6 +144,54 @@ def test_fewer_records_than_a_batch_holds_are_not_looked_at() -> None:
     client = Wire().connect()
     create_topic(client, "events")
     assert produced(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
+
+
+def test_what_one_request_creates_is_bounded() -> None:
+    client = Wire().connect()
+    wanted = tuple(CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(510))
+    errors = Counter(topic.error_code for topic in client.ask(CreateTopicsRequest(topics=wanted), 7).topics)
+    assert errors == {0: 500, ErrorCode.POLICY_VIOLATION: 10}
+    grown = CreatePartitionsTopic(name="t0", count=5_002, assignments=None)
+    response = client.ask(CreatePartitionsRequest(topics=(grown,)), 3)
+    assert response.results[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_topics_that_are_asked_for_come_into_being_by_and_by() -> None:
+    client = Wire().connect()
+    asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"t{n}") for n in range(900)))
+    for missing in (400, 0):
+        errors = Counter(topic.error_code for topic in client.ask(asked, 9).topics)
+        assert errors[ErrorCode.LEADER_NOT_AVAILABLE] == missing
+        assert errors[0] == 900 - missing
+
+
+def test_the_same_thing_is_not_told_more_than_three_times() -> None:
+    client = Wire().connect()
+    assert len(client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * 9), 4).coordinators) == 3
+    assert len(client.ask(DescribeGroupsRequest(groups=("g", "h") * 9), 5).groups) == 6
+    asked = DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)
+    assert len(client.ask(DescribeConfigsRequest(resources=(asked,) * 9), 4).results) == 3
+    twice = client.ask(DescribeConfigsRequest(resources=(asked, asked)), 4).results
+    assert twice[0] == twice[1]
+
+
+def test_large_requests_about_topics_close_the_connection() -> None:
+    client = Wire(admin_request_max_bytes=1_024).connect()
+    client.send(DeleteTopicsRequest(topics=(DeleteTopicState(name="t" * 2_000),)), 6)
+    assert "admin.request.max.bytes" in (client.disconnected or "")
+
+
+def test_values_are_added_to_long_lists_and_taken_from_them() -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    name = "leader.replication.throttled.replicas"
+    for operation, value in ((0, "a,b"), (2, "b,c,c"), (3, "a,x")):
+        change = AlterableConfig(name=name, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=(change,))
+        assert client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1).responses[0].error_code == 0
+    asked = DescribeConfigsResource(resource_type=2, resource_name="events", configuration_keys=(name,))
+    [entry] = client.ask(DescribeConfigsRequest(resources=(asked,)), 4).results[0].configs
+    assert entry.value == "b,c,c"
 
 
 def test_a_broker_of_many_digits() -> None:

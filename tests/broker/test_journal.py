@@ -160,7 +160,7 @@ def test_explanations_of_one_answer_are_bounded_together(
     assert len(groups[0].stories) > 1
     assert json.loads(groups[0].stories[-1])["number"] == 10, "the newest ones"
     assert sum(len(data) for group in groups for data in (group.explanation, *group.stories)) < 5_000
-    assert (groups[-1].group_state, groups[-1].explanation) == ("Empty", b"")
+    assert (groups[-1].group_state, groups[-1].stories) == ("Empty", ())
 
 
 def test_another_coordinator_is_asked(wire: Wire) -> None:

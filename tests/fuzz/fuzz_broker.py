@@ -10,10 +10,10 @@ import random
 import struct
 
 from fuzz_batches import MOST_EXPANDED, MOST_TAKEN
-from fuzz_checks import LIMIT_S, Find, Meter
-from fuzz_grammar import Words, draw
+from fuzz_checks import Find, Meter, limit_s, slowness
+from fuzz_grammar import Drawn, Words, draw
 from fuzz_mutations import Mutations
-from fuzz_words import BrokerWords
+from fuzz_words import BrokerWords, DenseWords
 from fuzz_world import World, told
 
 from kohort.broker.apis import APIS
@@ -73,6 +73,7 @@ class Story:
         self.chance = chance
         self.words = BrokerWords(chance)
         self.blind = Words(chance)
+        self.dense = DenseWords(self.words)
         brokers = chance.choice((1, 1, 1, 3))
         settings = chance.sample(SETTINGS, chance.choice((0, 0, 1, 2)))
         self.traced = chance.random() < 0.02
@@ -133,8 +134,8 @@ class Story:
             self.measured(size)
             return
         took = self.world.turn()
-        if took > LIMIT_S:
-            self.too_slow(took)
+        if took > limit_s(size):
+            self.too_slow(took, limit_s(size))
 
     def measured(self, size: int) -> None:
         world = self.world
@@ -145,11 +146,11 @@ class Story:
         if self.fuzz.meter.too_much(peak - allowed, size):
             raise AssertionError(f"{peak} bytes for {size} in a turn that answered {answered} and stored {stored}")
 
-    def too_slow(self, took: float) -> None:
+    def too_slow(self, took: float, limit: float) -> None:
         """Repeated from the beginning; what is slow once was the machine."""
         for _ in range(3):
-            took = min(took, last_turn_s(self.lines))
-            if took <= LIMIT_S:
+            took = min(took, last_turn_s(self.lines) / slowness())
+            if took <= limit:
                 return
         raise AssertionError(f"a turn took {took * 1000:.0f} ms")
 
@@ -204,11 +205,18 @@ class Story:
         self.correlation_id += 1
         api = chance.choice(APIS_BY_WEIGHT)
         version = chance.randint(api.first, api.last)
-        drawn = draw(api.request, version, self.words if chance.random() < 0.9 else self.blind)
+        drawn = self.message(api.request, version)
         pick = chance.random()
         body = drawn.data if pick < 0.5 else Mutations(drawn.data, drawn.marks, chance).one()
         header = self.header(api.key, version, version >= api.flexible_from, pick)
         return header + body
+
+    def message(self, cls: type, version: int) -> Drawn:
+        pick = self.chance.random()
+        if pick < 0.002:
+            self.dense.begin(cls, version)
+            return draw(cls, version, self.dense)
+        return draw(cls, version, self.words if pick < 0.9 else self.blind)
 
     def header(self, api_key: int, version: int, flexible: bool, pick: float) -> bytes:
         chance = self.chance
@@ -256,19 +264,30 @@ def played(lines: list[str]) -> World:
     return world
 
 
+def bytes_before(lines: list[str], turn: int) -> int:
+    """Of the frames that the turn at this line handles."""
+    size = 0
+    for line in reversed(lines[:turn]):
+        if line == "turn":
+            break
+        if line.startswith("frame"):
+            size += (len(line) - line.rindex(" ")) // 2
+    return size
+
+
 def failure_of(story: bytes) -> str | None:
     """What goes wrong in a story, without its details; None if nothing."""
     lines = story.decode().split("\n")
     try:
         world = told(lines[0])
-        for line in lines[1:]:
+        for number, line in enumerate(lines[1:], 1):
             world.slowest_s = 0.0
             world.do(line)
-            if (
-                world.slowest_s > LIMIT_S
-                and min(last_turn_s(lines[: lines.index(line) + 1]) for _ in range(3)) > LIMIT_S
-            ):
-                return "slow"
+            limit = limit_s(bytes_before(lines, number))
+            if line == "turn" and world.slowest_s > limit:
+                again = (last_turn_s(lines[: number + 1]) / slowness() for _ in range(3))
+                if min(again) > limit:
+                    return "slow"
             world.check_state()
         world.check_restart()
     except Exception as error:

@@ -13,6 +13,10 @@ MEMORY_FACTOR = 64
 MEMORY_FLOOR = 16_384
 LIMIT_S = 0.05
 """What no handler may take, in CPU time of the process."""
+LIMIT_BYTES = 32_768
+"""Up to this size of the request; a larger one may take longer in proportion."""
+REFERENCE_S = 0.003
+"""What `_reference` takes on the machine for which LIMIT_S is meant, when nothing else runs on it."""
 
 
 class Find(Exception):
@@ -24,6 +28,24 @@ class Find(Exception):
         self.data = data
         self.what = f"{type(what).__name__}: {what}" if isinstance(what, BaseException) else str(what)
         super().__init__(f"{kind} {about}: {self.what}")
+
+
+def limit_s(size: int) -> float:
+    """For an input of so many bytes."""
+    return LIMIT_S * max(size / LIMIT_BYTES, 1.0)
+
+
+def slowness() -> float:
+    """How much slower this machine is now than the one that the limits are meant for; 1 if it is not."""
+    return max(min(_reference() for _ in range(3)) / REFERENCE_S, 1.0)
+
+
+def _reference() -> float:
+    started = time.process_time()
+    found: dict[str, list[int]] = {}
+    for number in range(20_000):
+        found.setdefault(str(number % 500), []).append(number)
+    return time.process_time() - started
 
 
 @dataclass(slots=True)
@@ -47,15 +69,16 @@ class Meter:
         found.too_long = time.process_time() - started > LIMIT_S
 
     def limit_s(self, size: int) -> float:
-        return LIMIT_S
+        return limit_s(size)
 
     def fastest(self, call: Callable[[], object], times: int = 3) -> float:
-        """The shortest of several repetitions: what a busy machine adds is not the program's."""
+        """The shortest of several repetitions, as on the machine that is meant: the rest is not the program's."""
         best = float("inf")
+        slower = slowness()
         for _ in range(times):
             started = time.process_time()
             call()
-            best = min(best, time.process_time() - started)
+            best = min(best, (time.process_time() - started) / slower)
             if best < LIMIT_S:
                 break
         self.slowest_s = max(self.slowest_s, best)

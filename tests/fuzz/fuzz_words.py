@@ -7,6 +7,7 @@ answers that came before, and records, subscriptions and assignments are such; e
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from fuzz_batches import drawn_batch
@@ -16,6 +17,7 @@ from fuzz_mutations import Mutations
 from kohort.broker.topic_configs import TOPIC_CONFIGS
 from kohort.config import GROUP_PROTOCOLS
 from kohort.coordinator.group_settings import GROUP_CONFIGS
+from kohort.wire.layout import fields_of, is_flexible, smallest_size
 from kohort.wire.schema import NO_UUID, Field
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -201,3 +203,80 @@ def _versioned(chance: random.Random, cls: type) -> Any:
         return told.to_bytes(2, "big", signed=True) + data
 
     return drawn
+
+
+class DenseWords(Words):
+    """Requests with as many elements as there is room for, in one of their arrays: small ones, alike or all different.
+
+    What a request costs for each of its bytes is the most with these.
+    """
+
+    MOST = 24_000
+    """Bytes, or so."""
+
+    def __init__(self, words: BrokerWords) -> None:
+        super().__init__(words.chance)
+        self._words = words
+        self._path: tuple[Field, ...] = ()
+        self._numbered = False
+        self._empty = False
+        self._elements = 1
+        self._last = 0
+
+    def begin(self, cls: type, version: int) -> None:
+        """Choose what the next message of this class has so many of."""
+        paths = list(_arrays(cls, version))
+        self._path = self.chance.choice(paths) if paths else ()
+        self._numbered = self.chance.random() < 0.5
+        self._empty = self.chance.random() < 0.3
+        self._elements = 1
+        if self._path:
+            element = self._path[-1].type[0]
+            names = 6 if self._numbered else 2
+            flexible = is_flexible(cls, version)
+            smallest = smallest_size(element, version, flexible)
+            strings = 1 if isinstance(element, str) else str(_kinds(element, version)).count("string")
+            self._elements = max(1, int(self.MOST / (smallest + strings * names)))
+
+    def count(self, field: Field, depth: int) -> int:
+        if field not in self._path:
+            return 0
+        return self._elements if field is self._path[-1] else 1
+
+    def is_null(self, field: Field) -> bool:
+        return field not in self._path
+
+    def has_tag(self, field: Field) -> bool:
+        return False
+
+    def number(self, field: Field, wire_type: str) -> int:
+        return self._words.number(field, wire_type)
+
+    def text(self, field: Field) -> str:
+        if self._empty:
+            return ""
+        if self._numbered:
+            self._last += 1
+            return f"n{self._last:x}"
+        self._words.owner = self.owner
+        return self._words.text(field)[:20]
+
+    def blob(self, field: Field) -> bytes:
+        return b""
+
+    def uuid(self, field: Field) -> bytes:
+        return self._words.uuid(field)
+
+
+def _arrays(cls: type, version: int, above: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
+    """The arrays of a message, each with those that it stands in."""
+    for field in fields_of(cls, version):
+        if isinstance(field.type, list):
+            path = (*above, field)
+            yield path
+            if not isinstance(field.type[0], str):
+                yield from _arrays(field.type[0], version, path)
+
+
+def _kinds(cls: type, version: int) -> list[Any]:
+    return [field.type for field in fields_of(cls, version)]

@@ -74,12 +74,20 @@ class Api:
     last: int
     advertised_first: int
     flexible_from: int
-    group_limits: int
-    """How many times group.request.max.bytes its requests may have; 0 if that setting is not about them."""
+    limited_by: str
+    """The setting that bounds its requests, of `Config`; that of every frame if it is empty."""
+    limits: int
+    """How many times that setting a request may have."""
 
 
 def _api(
-    request: type, handler: Handler, versions: str, *, advertised_from: int | None = None, group_limits: int = 0
+    request: type,
+    handler: Handler,
+    versions: str,
+    *,
+    advertised_from: int | None = None,
+    limited_by: str = "admin_request_max_bytes",
+    limits: int = 1,
 ) -> Api:
     schema = schema_of(request)
     assert schema.api_key is not None
@@ -94,7 +102,8 @@ def _api(
         int(last),
         int(first) if advertised_from is None else advertised_from,
         schema.flexible.first if schema.flexible.first <= schema.flexible.last else 32767,
-        group_limits,
+        limited_by,
+        limits,
     )
     assert api.first in schema.versions, api.name
     assert api.last in schema.versions, api.name
@@ -102,14 +111,14 @@ def _api(
 
 
 def _group(request: type, handler: Handler, versions: str, *, limits: int = 1) -> Api:
-    return _api(request, handler, versions, group_limits=limits)
+    return _api(request, handler, versions, limited_by="group_request_max_bytes", limits=limits)
 
 
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        _api(ProduceRequest, produce.produce, "3-13", advertised_from=0),
-        _api(FetchRequest, fetch.fetch, "4-18"),
+        _api(ProduceRequest, produce.produce, "3-13", advertised_from=0, limited_by=""),
+        _api(FetchRequest, fetch.fetch, "4-18", limits=4),
         _api(ListOffsetsRequest, records.list_offsets, "1-11"),
         _api(MetadataRequest, metadata.metadata, "0-13"),
         _group(OffsetCommitRequest, offsets.offset_commit, "2-10"),

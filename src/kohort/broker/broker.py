@@ -47,7 +47,7 @@ from kohort.broker.turn import (
     Turn,
 )
 from kohort.broker.upkeep import Upkeep
-from kohort.config import Config
+from kohort.config import Config, property_name
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
@@ -88,6 +88,9 @@ class Broker:
         ]
         self._state = BrokerState(config, storage, nodes, random, now, assignors)
         self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
+        self._most_bytes = {
+            api.key: api.limits * getattr(config, api.limited_by or "socket_request_max_bytes") for api in APIS.values()
+        }
         self._upkeep = Upkeep(self._state, now)
         self._heartbeats = Heartbeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
@@ -257,8 +260,9 @@ class Broker:
             if not api.first <= header.api_version <= api.last:
                 self._refuse_version(connection, api, header.api_version, header.correlation_id)
                 return
-            if api.group_limits and len(frame) > api.group_limits * self._state.config.group_request_max_bytes:
-                self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see group.request.max.bytes")
+            if len(frame) > self._most_bytes[api.key]:
+                setting = property_name(api.limited_by or "socket_request_max_bytes")
+                self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see {setting}")
                 return
             start = body_offset(frame, header.api_version >= api.flexible_from)
             # Bytes behind the request are ignored, as Kafka does: librdkafka's Metadata v9+ for all topics has some.

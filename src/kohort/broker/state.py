@@ -40,6 +40,7 @@ from kohort.broker.validation import Room
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
+from kohort.coordinator.checks import LONGEST_NAME
 from kohort.coordinator.events import (
     AssignmentAsked,
     Client,
@@ -330,8 +331,10 @@ class BrokerState:
     # -- coordination
 
     def shard_of(self, group_id: str) -> int:
-        find = _shard_of if len(group_id) <= CACHED_GROUP_ID else partition_for
-        return find(group_id, len(self.shards))
+        if len(group_id) <= CACHED_GROUP_ID:
+            return _shard_of(group_id, len(self.shards))
+        # No group has a name beyond LONGEST_NAME: any shard can say so.
+        return partition_for(group_id[:LONGEST_NAME], len(self.shards))
 
     def coordinator_of(self, shard: int) -> int:
         """The id of the broker that owns a shard: the leader of its offsets partition."""

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
 from kohort.config import Config
 from kohort.coordinator.state import Group, Phase
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
+_T = TypeVar("_T")
+
+MOST_REPEATS = 3
+"""How often one request is told of the same thing: what is told can be much longer than the name that asks for it.
+Kafka repeats itself without end, but no client asks twice."""
 LONGEST_NAME = 8_000
 """Characters of a group id, instance id or protocol. Flexible requests can carry names that neither a record's key nor
 an older version's response can hold: there a string's length is an int16."""
+
+
+def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None = None) -> Sequence[_T]:
+    """Without what repeats the same name more than MOST_REPEATS times."""
+    names: Sequence[Hashable] = asked if name_of is None else list(map(name_of, asked))
+    if len(set(names)) == len(names):
+        return asked
+    times: Counter[Hashable] = Counter()
+    kept = []
+    for one, name in zip(asked, names, strict=True):
+        times[name] += 1
+        if times[name] <= MOST_REPEATS:
+            kept.append(one)
+    return kept
 
 
 def check_join(request: JoinGroupRequest, config: Config) -> int:

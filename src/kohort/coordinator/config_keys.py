@@ -6,7 +6,7 @@ name is mapped to, else a constant. Names, types and bounds are Apache Kafka's w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -24,6 +24,8 @@ LONGEST_VALUE = 8_000
 
 LONGEST_GUESSED = 100
 """Characters of an unknown name that is compared with those there are; it takes long with long ones."""
+MOST_MISSING = 3
+"""Characters that it may be longer or shorter than what was meant."""
 
 
 class InvalidConfig(ValueError):
@@ -114,7 +116,7 @@ def parse(keys: Mapping[str, ConfigKey], kind: str, name: str, text: str) -> Any
     """The typed value of a config of a topic or a group, as `kind` calls it. Raises InvalidConfig."""
     known = keys.get(name)
     if known is None:
-        near = get_close_matches(name, keys, n=1) if len(name) <= LONGEST_GUESSED else []
+        near = _close_to(name, keys)
         raise InvalidConfig(f"There is no {kind} config {name}" + (f"; did you mean {near[0]}?" if near else ""))
     if len(text) > LONGEST_VALUE:
         raise InvalidConfig(f"{name} takes up to {LONGEST_VALUE} characters; {len(text)} came")
@@ -122,6 +124,14 @@ def parse(keys: Mapping[str, ConfigKey], kind: str, name: str, text: str) -> Any
         return known.parse(text.strip())
     except ValueError as error:
         raise InvalidConfig(f"{name} cannot be {text}: {error}") from None
+
+
+def _close_to(name: str, keys: Iterable[str]) -> list[str]:
+    """A request may have thousands of unknown names, so only few known ones are compared with each."""
+    if len(name) > LONGEST_GUESSED:
+        return []
+    likely = [key for key in keys if abs(len(key) - len(name)) <= MOST_MISSING and key[:2] == name[:2]]
+    return get_close_matches(name, likely, n=1) if likely else []
 
 
 def value_text(value: Any) -> str:

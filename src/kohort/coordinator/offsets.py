@@ -6,7 +6,7 @@ Offsets are hard state only: a commit is a record, and what a fetch reads is the
 from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
-from kohort.coordinator.checks import LONGEST_NAME, check_member
+from kohort.coordinator.checks import LONGEST_NAME, check_member, not_too_often
 from kohort.coordinator.classic_member import is_classic, session_timeout_of
 from kohort.coordinator.consumer_running import SESSION
 from kohort.coordinator.consumer_state import ConsumerGroup
@@ -154,7 +154,9 @@ class Offsets:
                 OffsetFetchResponseTopics(
                     name=topic,
                     topic_id=topic_id,
-                    partitions=tuple(_fetched(index, offsets.get((topic, index)), topic_id) for index in partitions),
+                    partitions=tuple(
+                        _fetched(index, offsets.get((topic, index)), topic_id) for index in not_too_often(partitions)
+                    ),
                 )
                 for (topic, topic_id), partitions in wanted.items()
             ),

@@ -6,6 +6,7 @@ import re
 
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.state import BrokerState, RequestContext
+from kohort.coordinator.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
     LASTING_GENERATIONS,
@@ -56,7 +57,9 @@ def find_coordinator(
 ) -> FindCoordinatorResponse:
     if context.api_version >= 4:
         return FindCoordinatorResponse(
-            coordinators=tuple(_coordinator(state, request.key_type, key) for key in request.coordinator_keys)
+            coordinators=tuple(
+                _coordinator(state, request.key_type, key) for key in not_too_often(request.coordinator_keys)
+            )
         )
     found = _coordinator(state, request.key_type, request.key)
     return FindCoordinatorResponse(

@@ -116,13 +116,15 @@ def _changed_list(
     known = resource.keys.get(name)
     if known is None or known.type != LIST:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list; values cannot be added to or taken from it")
-    present = configs.get(name, value_text(known.default_of(state.config)))
-    items = [item.strip() for item in present.split(",") if item.strip()]
+    text = configs.get(name, value_text(known.default_of(state.config)))
+    items = [item.strip() for item in text.split(",") if item.strip()]
     given = [item.strip() for item in value.split(",") if item.strip()]
     if operation == APPEND:
-        items += [item for item in given if item not in items]
+        present = frozenset(items)
+        items += [item for item in given if item not in present]
     else:
-        items = [item for item in items if item not in given]
+        taken = frozenset(given)
+        items = [item for item in items if item not in taken]
     return ",".join(items)
 
 

@@ -19,6 +19,7 @@ from kohort.broker.handlers.config_resources import (
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topic_configs import TOPIC_CONFIGS
 from kohort.config import INT_MAX, SETTINGS
+from kohort.coordinator.checks import not_too_often
 from kohort.coordinator.config_keys import BOOLEAN, DOUBLE, INT, LONG, STRING, value_text
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopicConfigs
@@ -35,23 +36,34 @@ from kohort.wire.schemas.describe_configs import (
 def describe_configs(
     state: BrokerState, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
+    plain: _Plain = {}
+    resources = not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name))
     return DescribeConfigsResponse(
-        results=tuple(_described_resource(state, request, resource) for resource in request.resources)
+        results=tuple(_described_resource(state, request, resource, plain) for resource in resources)
     )
 
 
+_Plain = dict[tuple[int, tuple[str, ...] | None], tuple[DescribeConfigsResourceResult, ...]]
+"""What is told of a resource that has nothing set, by its type and the keys asked for: the same of them all."""
+
+
 def _described_resource(
-    state: BrokerState, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    state: BrokerState, request: DescribeConfigsRequest, resource: DescribeConfigsResource, plain: _Plain
 ) -> DescribeConfigsResult:
     error, message = ErrorCode.NONE, None
     entries: tuple[DescribeConfigsResourceResult, ...] = ()
     try:
         if resource.resource_type == BROKER:
-            described = _broker_entries(state, resource.resource_name)
+            entries = _shaped(_broker_entries(state, resource.resource_name), resource, request)
         else:
-            described = _entries(state, resource_of(state, resource.resource_type, resource.resource_name))
-        keys = resource.configuration_keys
-        entries = tuple(_shaped(entry, request) for entry in described if not keys or entry.name in keys)
+            found = resource_of(state, resource.resource_type, resource.resource_name)
+            alike = (resource.resource_type, resource.configuration_keys)
+            if found.configs or alike not in plain:
+                entries = _shaped(_entries(state, found), resource, request)
+                if not found.configs:
+                    plain[alike] = entries
+            else:
+                entries = plain[alike]
     except Refused as refused:
         error, message = refused.error, refused.message
     return DescribeConfigsResult(
@@ -63,17 +75,24 @@ def _described_resource(
     )
 
 
-def _shaped(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _shaped(
+    entries: Iterable[DescribeConfigsResourceResult], resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> tuple[DescribeConfigsResourceResult, ...]:
     """Without what was not asked for."""
-    return DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.value,
-        read_only=entry.read_only,
-        is_sensitive=False,
-        config_source=entry.config_source,
-        synonyms=entry.synonyms if request.include_synonyms else (),
-        config_type=entry.config_type,
-        documentation=entry.documentation if request.include_documentation else None,
+    keys = frozenset(resource.configuration_keys or ())
+    return tuple(
+        DescribeConfigsResourceResult(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            is_sensitive=False,
+            config_source=entry.config_source,
+            synonyms=entry.synonyms if request.include_synonyms else (),
+            config_type=entry.config_type,
+            documentation=entry.documentation if request.include_documentation else None,
+        )
+        for entry in entries
+        if not keys or entry.name in keys
     )
 
 

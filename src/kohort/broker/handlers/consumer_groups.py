@@ -9,6 +9,7 @@ from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, RequestContext
+from kohort.coordinator.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -45,7 +46,7 @@ def describe(
 ) -> ConsumerGroupDescribeResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
-    for group_id in request.group_ids:
+    for group_id in not_too_often(request.group_ids):
         shard = state.shard_of(group_id)
         if not state.serves_consumer_groups:
             described.append(_refused(group_id, ErrorCode.UNSUPPORTED_VERSION))

@@ -12,6 +12,7 @@ from kohort.broker.explanations import Explaining
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, InShard, RequestContext
+from kohort.coordinator.checks import not_too_often
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -76,7 +77,7 @@ def describe_groups(
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     explaining = Explaining(state, request.explain_last) if request.explain_last >= 0 else None
     described = []
-    for group_id in request.groups:
+    for group_id in not_too_often(request.groups):
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
             described.append(_not_here(group_id))

@@ -25,6 +25,9 @@ from kohort.wire.schemas.metadata import (
 
 MAX_DESCRIBED_PARTITIONS = 2000
 """Kafka's max.request.partition.size.limit."""
+MAX_CREATED_PARTITIONS = 5_000
+"""That one request for metadata creates; a topic counts for some more."""
+TOPIC_COUNTS = 9
 
 
 def metadata(state: BrokerState, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -33,9 +36,9 @@ def metadata(state: BrokerState, request: MetadataRequest, context: RequestConte
     if request.topics is None or (version == 0 and not request.topics):
         topics = [_known(topic, operations) for _, topic in sorted(state.catalog.topics.items())]
     else:
-        may_create = request.allow_auto_topic_creation and state.config.auto_create_topics_enable
+        create = _Creation(request.allow_auto_topic_creation and state.config.auto_create_topics_enable)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
-        topics = [_one(state, wanted, version, may_create, operations) for wanted in asked.values()]
+        topics = [_one(state, wanted, version, create, operations) for wanted in asked.values()]
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -51,7 +54,7 @@ def metadata(state: BrokerState, request: MetadataRequest, context: RequestConte
 
 
 def _one(
-    state: BrokerState, wanted: MetadataRequestTopic, version: int, may_create: bool, operations: int
+    state: BrokerState, wanted: MetadataRequestTopic, version: int, create: _Creation, operations: int
 ) -> MetadataResponseTopic:
     name, topic_id = wanted.name, wanted.topic_id
     if topic_id != NO_UUID and version >= 12:
@@ -64,7 +67,7 @@ def _one(
         return _unknown(ErrorCode.INVALID_REQUEST, name or "", topic_id, operations)
     topic = state.topic(name)
     if topic is None:
-        error = _create(state, name) if may_create else _reason_unknown(name)
+        error = create.topic(state, name) if create.is_allowed else _reason_unknown(name)
         if error:
             return _unknown(error, name, NO_UUID, operations)
         topic = state.catalog.topics[name]
@@ -86,15 +89,24 @@ def _reason_unknown(name: str) -> ErrorCode:
     return ErrorCode.INVALID_TOPIC_EXCEPTION if check_topic_name(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _create(state: BrokerState, name: str) -> ErrorCode:
-    """Create a topic because somebody asked for it, with the broker's defaults."""
-    config = state.config
-    if check_topic_name(name) or state.catalog.colliding(name) or name in INTERNAL_TOPICS:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if state.catalog.partition_count + config.num_partitions > config.max_partitions:
-        return ErrorCode.POLICY_VIOLATION
-    state.create_topic(name, state.place(config.num_partitions, config.default_replication_factor), {})
-    return ErrorCode.NONE
+class _Creation:
+    """Creates topics because somebody asked for them, with the broker's defaults; not too many for one request."""
+
+    def __init__(self, is_allowed: bool) -> None:
+        self.is_allowed = is_allowed
+        self._partitions = 0
+
+    def topic(self, state: BrokerState, name: str) -> ErrorCode:
+        config = state.config
+        if check_topic_name(name) or state.catalog.colliding(name) or name in INTERNAL_TOPICS:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if state.catalog.partition_count + config.num_partitions > config.max_partitions:
+            return ErrorCode.POLICY_VIOLATION
+        if self._partitions >= MAX_CREATED_PARTITIONS:
+            return ErrorCode.LEADER_NOT_AVAILABLE  # whoever asks again gets more of them
+        self._partitions += TOPIC_COUNTS + config.num_partitions
+        state.create_topic(name, state.place(config.num_partitions, config.default_replication_factor), {})
+        return ErrorCode.NONE
 
 
 def _known(topic: Topic, operations: int) -> MetadataResponseTopic:

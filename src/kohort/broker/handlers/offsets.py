@@ -12,6 +12,7 @@ from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
+from kohort.coordinator.checks import not_too_often
 from kohort.coordinator.offsets import MEMBER_EPOCHS, TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
@@ -123,7 +124,8 @@ def _merged_commit(
 def offset_fetch(state: BrokerState, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     version = context.api_version
     if version >= GROUPS:
-        return OffsetFetchResponse(groups=tuple(_fetch_group(state, group, context) for group in request.groups))
+        groups = not_too_often(request.groups, lambda group: group.group_id)
+        return OffsetFetchResponse(groups=tuple(_fetch_group(state, group, context) for group in groups))
     topics = None
     if request.topics is not None:
         topics = tuple(

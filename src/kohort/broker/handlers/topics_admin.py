@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
@@ -21,6 +22,7 @@ from kohort.wire.schemas.create_partitions import (
 )
 from kohort.wire.schemas.create_topics import (
     CreatableTopic,
+    CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -37,6 +39,11 @@ TOPIC_IDS = 6
 """The version of DeleteTopics from which on a topic may be named by its id."""
 
 
+MAX_CREATED_TOPICS = 500
+MAX_CREATED_PARTITIONS = 5_000
+"""In one request, which everybody waits for. Kafka allows 10,000 partitions (ReplicationControlManager)."""
+
+
 class _Refused(Exception):
     """One topic of a request cannot be served."""
 
@@ -48,12 +55,13 @@ class _Refused(Exception):
 
 def create_topics(state: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
-    results = []
+    results: list[CreatableTopicResult] = []
+    created = _Created()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         try:
             if times[name] > 1:
                 raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
-            results.append(_create(state, topic, request.validate_only))
+            results.append(_create(state, topic, request.validate_only, created))
         except _Refused as refused:
             results.append(
                 CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message, configs=())
@@ -61,7 +69,33 @@ def create_topics(state: BrokerState, request: CreateTopicsRequest, context: Req
     return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+@dataclass(slots=True)
+class _Created:
+    """What a request has created so far."""
+
+    topics: int = 0
+    partitions: int = 0
+    without_configs: tuple[CreatableTopicConfigs, ...] | None = None
+    """What the answer says of a topic that has none set."""
+
+    def add(self, partitions: int) -> None:
+        if self.topics == MAX_CREATED_TOPICS or self.partitions + partitions > MAX_CREATED_PARTITIONS:
+            raise _Refused(
+                ErrorCode.POLICY_VIOLATION,
+                f"A request creates up to {MAX_CREATED_TOPICS} topics and {MAX_CREATED_PARTITIONS} partitions",
+            )
+        self.topics += 1
+        self.partitions += partitions
+
+    def described(self, state: BrokerState, configs: dict[str, str]) -> tuple[CreatableTopicConfigs, ...]:
+        if configs:
+            return described_for_creation(state, configs)
+        if self.without_configs is None:
+            self.without_configs = described_for_creation(state, {})
+        return self.without_configs
+
+
+def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created) -> CreatableTopicResult:
     name = topic.name
     if problem := check_topic_name(name):
         raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -74,7 +108,7 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> C
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from the topic {other} by dots and underscores only"
         )
     configs = _configs(topic)
-    assignments = _assignments(state, topic)
+    assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
     if not validate_only:
         topic_id = state.create_topic(name, assignments, configs).topic_id
@@ -85,7 +119,7 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool) -> C
         error_message=None,
         num_partitions=len(assignments),
         replication_factor=len(assignments[0].replicas),
-        configs=described_for_creation(state, configs),
+        configs=created.described(state, configs),
     )
 
 
@@ -102,9 +136,9 @@ def _configs(topic: CreatableTopic) -> dict[str, str]:
     return configs
 
 
-def _assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAssignment, ...]:
+def _assignments(state: BrokerState, topic: CreatableTopic, created: _Created) -> tuple[PartitionAssignment, ...]:
     if topic.assignments:
-        return _manual_assignments(state, topic)
+        return _manual_assignments(state, topic, created)
     factor, count = topic.replication_factor, topic.num_partitions
     if factor < -1 or factor == 0:
         raise _Refused(
@@ -121,10 +155,13 @@ def _assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAs
             f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
         )
     _check_room(state, count)
+    created.add(count)
     return state.place(count, factor)
 
 
-def _manual_assignments(state: BrokerState, topic: CreatableTopic) -> tuple[PartitionAssignment, ...]:
+def _manual_assignments(
+    state: BrokerState, topic: CreatableTopic, created: _Created
+) -> tuple[PartitionAssignment, ...]:
     if topic.replication_factor != -1 or topic.num_partitions != -1:
         raise _Refused(
             ErrorCode.INVALID_REQUEST,
@@ -136,6 +173,7 @@ def _manual_assignments(state: BrokerState, topic: CreatableTopic) -> tuple[Part
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     _check_room(state, len(by_index))
+    created.add(len(by_index))
     return _assigned(state, [by_index[index] for index in range(len(by_index))], len(by_index[0]))
 
 
@@ -222,19 +260,20 @@ def create_partitions(
 ) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     results = []
+    created = _Created()
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
         error, message = ErrorCode.NONE, None
         try:
             if times[name] > 1:
                 raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
-            _grow(state, wanted, request.validate_only)
+            _grow(state, wanted, request.validate_only, created)
         except _Refused as refused:
             error, message = refused.error, refused.message
         results.append(CreatePartitionsTopicResult(name=name, error_code=error, error_message=message))
     return CreatePartitionsResponse(results=tuple(results))
 
 
-def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created) -> None:
     topic = state.topic(wanted.name)
     if topic is None:
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -251,6 +290,7 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
             f"{topic.name} has {present} partitions already; {wanted.count} are not more",
         )
     _check_room(state, additional)
+    created.add(additional)
     factor = len(topic.partitions[0].replicas)
     if factor > len(state.nodes):  # the topic was created when there were more
         raise _Refused(
