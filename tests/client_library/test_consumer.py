@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,8 +13,18 @@ import pytest
 from recording_coordinator import Recording
 from working_consumer import Working, until
 
-from kohort.client import BlockingGroupConsumer, Closed, GroupConsumer, Misuse, NotOwned, ServerError
+from kohort.client import (
+    BlockingGroupConsumer,
+    Closed,
+    GroupConsumer,
+    KafkaError,
+    Misuse,
+    NotOwned,
+    Security,
+    ServerError,
+)
 from kohort.client.cluster import Cluster
+from kohort.client.groups import Committer
 from kohort.client.tenure import Partitions
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -251,6 +262,98 @@ def test_who_does_not_give_up_in_time_loses_it(servers: str, topic: str, protoco
     asyncio.run(story())
 
 
+@BOTH
+def test_a_commit_in_on_revoked_that_comes_too_late_does_not_end_the_consumer(
+    servers: str, topic: str, protocol: str
+) -> None:
+    class Slow(Working):
+        lost = False
+
+        def on_lost(self, partitions: Partitions) -> None:
+            self.lost = True
+            super().on_lost(partitions)
+
+        async def on_revoked(self, partitions: Partitions) -> None:
+            if not self.lost:
+                await until(lambda: self.lost)
+                await self.commit(dict.fromkeys(partitions, 1))
+            await super().on_revoked(partitions)
+
+    async def story() -> None:
+        limits = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
+        slow = Slow(servers, topic, **settings(protocol), **limits)
+        async with slow:
+            slow.subscribe([topic])
+            await until(lambda: shares(slow) == [6])
+            slow.subscribe([f"{topic}-other"])
+            await until(lambda: slow.lost)
+            slow.subscribe([topic])
+            await until(lambda: shares(slow) == [6])
+            assert slow.failure is None
+
+    asyncio.run(story())
+
+
+def test_a_commit_in_on_revoked_that_can_never_be_does(servers: str, topic: str) -> None:
+    class Wrong(Working):
+        async def on_revoked(self, partitions: Partitions) -> None:
+            await self.commit({(topic, 17): 1})
+
+    async def story() -> None:
+        wrong = Wrong(servers, topic)
+        wrong.subscribe([topic])
+        await until(lambda: shares(wrong) == [6])
+        with pytest.raises(NotOwned, match=f"{topic}-17"):
+            await wrong.close()
+
+    asyncio.run(story())
+
+
+def test_what_on_revoked_raises_while_the_consumer_is_closed_is_raised_once(servers: str, topic: str) -> None:
+    class Broken(Working):
+        waits = asyncio.Event()
+
+        async def on_revoked(self, partitions: Partitions) -> None:
+            self.told.append(("revoked", partitions))
+            await self.waits.wait()
+            raise KafkaError(None, "of the program's database")
+
+    async def story() -> None:
+        broken = Broken(servers, topic)
+        broken.waits = asyncio.Event()
+        await broken.__aenter__()
+        broken.subscribe([topic])
+        await until(lambda: shares(broken) == [6])
+        broken.subscribe([f"{topic}-other"])
+        await until(lambda: broken.told[-1][0] == "revoked")
+        closing = asyncio.create_task(broken.close())
+        await asyncio.sleep(0)
+        broken.waits.set()
+        with pytest.raises(KafkaError, match="of the program's database"):
+            await closing
+        assert [call for call, _ in broken.told].count("revoked") == 1
+
+    asyncio.run(story())
+
+
+def test_who_just_tries_again_does_not_stop_the_loop(servers: str, topic: str) -> None:
+    async def story() -> None:
+        member = Working(servers, topic)
+        other = asyncio.Event()
+        async with member:
+            asyncio.get_running_loop().call_soon(other.set)
+            for call in (member.fetch, member.commit):
+                other.clear()
+                asyncio.get_running_loop().call_soon(other.set)
+                for _ in range(100):
+                    if not other.is_set():
+                        with pytest.raises(NotOwned):
+                            await call({(topic, 0): 0})
+                assert other.is_set()
+
+    asyncio.run(story())
+
+
 def test_a_commit_between_generations_is_taken_with_the_next(servers: str, topic: str) -> None:
     """The first answer says REBALANCE_IN_PROGRESS, the next one STALE_MEMBER_EPOCH."""
     answers = [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH]
@@ -271,6 +374,33 @@ def test_a_commit_between_generations_is_taken_with_the_next(servers: str, topic
             await member.commit({(topic, 0): 0})
             assert member.asked == 2
             assert (await member.committed())[topic, 0].offset == 0
+
+    asyncio.run(story())
+
+
+@BOTH
+def test_a_commit_is_not_tried_again_for_what_went_away_and_came_back(servers: str, topic: str, protocol: str) -> None:
+    """The position that on_revoked commits is the later one."""
+
+    class Moving(Working):
+        async def _ask(self, question: Any, *args: Any) -> Any:
+            if question.__name__ == "commit" and args[1] == {(topic, 0): 3}:
+                self.subscribe([f"{topic}-other"])
+                await until(lambda: not self.owned)
+                self.subscribe([topic])
+                await until(lambda: shares(self) == [6])
+                return {(topic, 0): ErrorCode.REBALANCE_IN_PROGRESS}
+            return await super()._ask(question, *args)
+
+    async def story() -> None:
+        member = Moving(servers, topic, **settings(protocol))
+        async with member:
+            member.subscribe([topic])
+            await until(lambda: shares(member) == [6])
+            member.positions[topic, 0] = 7
+            with pytest.raises(NotOwned, match=f"commit: not this member's in group {topic}: {topic}-0$"):
+                await member.commit({(topic, 0): 3})
+            assert (await member.committed())[topic, 0].offset == 7
 
     asyncio.run(story())
 
@@ -311,6 +441,45 @@ def test_a_callback_that_raises_ends_the_consumer(servers: str, topic: str) -> N
             await broken.commit({})
         async with working(other):
             await until(lambda: shares(other) == [6])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("protocol", ["auto", "classic", "consumer"])
+def test_a_token_provider_that_raises_ends_the_consumer(servers: str, topic: str, protocol: str) -> None:
+    def token() -> str:
+        raise LookupError("no token today")
+
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+
+    async def story() -> None:
+        member = Working(servers, topic, [topic], security=Security.of(properties, token_provider=token))
+        with pytest.raises(LookupError, match="no token today"):
+            async with asyncio.timeout(20):
+                await member.run()
+
+    asyncio.run(story())
+
+
+def test_one_that_raises_later_does_too(servers: str, topic: str) -> None:
+    class Failing(Working):
+        broken = False
+
+        async def _ask(self, question: Any, *args: Any) -> Any:
+            if self.broken:
+                raise LookupError("no token any more")
+            return await super()._ask(question, *args)
+
+    async def story() -> None:
+        member = Failing(servers, topic, group_protocol="classic")
+        async with member:
+            member.subscribe(pattern=topic)
+            await until(lambda: shares(member) == [6])
+            member.broken = True
+            member.subscribe(pattern="another")  # it looks for topics
+            await until(lambda: member.failure is not None)
+            with pytest.raises(LookupError, match="no token any more"):
+                await member.commit({})
 
     asyncio.run(story())
 
@@ -395,6 +564,57 @@ def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
     with pytest.raises(Closed):
         a.committed()
     a.close()
+
+
+def test_threads_end_with_the_consumer(servers: str, topic: str) -> None:
+    with Threaded(servers, topic) as member:
+        member.subscribe([topic])
+        member.until(6)
+        member.fetch({(topic, 0): 0}, max_wait_ms=0)
+        its = [thread for thread in threading.enumerate() if thread.name.endswith(f"-{topic}")]
+        assert len(its) == 4  # the loop's, two that ask, the callbacks'
+    for thread in its:
+        thread.join(20)
+        assert not thread.is_alive(), thread.name
+
+
+def test_sys_exit_in_a_callback_of_threads(servers: str, topic: str) -> None:
+    class Leaving(Threaded):
+        def on_assigned(self, partitions: Partitions) -> None:
+            sys.exit("enough")
+
+    with Leaving(servers, topic) as leaving:
+        leaving.subscribe([topic])
+        with pytest.raises(RuntimeError, match="on_assigned raised SystemExit: enough") as raised:
+            asyncio.run(until(lambda: leaving.failure is not None)) or leaving.committed()
+        assert isinstance(raised.value.__cause__, SystemExit)
+        closing = threading.Thread(target=leaving.close)  # it may get the number of the callbacks' thread
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+
+
+def test_misuse_in_on_lost_is_told(servers: str, topic: str) -> None:
+    class Closing(Threaded):
+        seen: BaseException | None = None
+
+        def on_lost(self, partitions: Partitions) -> None:
+            try:
+                self.close()
+            except Misuse as error:
+                self.seen = error
+            self.mine -= partitions
+            sys.exit("is not for here either")
+
+    with Closing(servers, topic, group_protocol="classic", heartbeat_interval_ms=50) as closing:
+        closing.subscribe([topic])
+        closing.until(6)
+        with Cluster(servers) as cluster:
+            cluster.leave_as(topic, Committer(closing.member_id, -1), classic=True)
+        asyncio.run(until(lambda: closing.seen is not None))
+        assert "close was called in the consumer's own thread, where on_lost runs" in str(closing.seen)
+        closing.until(6)  # it goes on
+        assert closing.committed() == {}
 
 
 def test_misuse_in_threads_is_told(servers: str, topic: str) -> None:

@@ -4,31 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from working_consumer import until
 
+from kohort.client import ServerError
 from kohort.client.cluster import Cluster
-from kohort.wire.batches import NewRecord
+from kohort.client.groups import Committer
+from kohort.client.leaders import FetchedPartition
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "consumer.md"
 
 
-def test_the_program(three_brokers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def page(three_brokers: Any) -> dict[str, Any]:
+    """What the program defines, and its consumers as they come; each test has a topic and a group of its own."""
     [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    page: dict[str, Any] = {"__name__": "page"}
-    exec(program.replace("127.0.0.1:9092", three_brokers.bootstrap_servers), page)
-    consumers: list[Any] = []
+    found: dict[str, Any] = {"__name__": "page", "consumers": []}
+    exec(program.replace("127.0.0.1:9092", three_brokers.bootstrap_servers), found)
 
-    class Known(page["Orders"]):  # type: ignore[name-defined,misc]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            consumers.append(self)
+    class Known(found["Orders"]):  # type: ignore[name-defined,misc]
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings)
+            found["consumers"].append(self)
 
-    page["Orders"] = Known
+    found["Orders"] = Known
+    return found
+
+
+@pytest.fixture
+def orders(cluster: Cluster) -> Iterator[None]:
     cluster.create_topic("orders", 4)
+    yield
+    cluster.delete_topic("orders")
+    if "billing" in {group.group_id for group in cluster.list_groups()}:
+        cluster.delete_group("billing")
+
+
+def delete_records(cluster: Cluster, topic: str, partition: int, until: int) -> None:
+    [leader] = [one.leader for one in cluster.topics([topic])[topic].partitions if one.index == partition]
+    row = DeleteRecordsPartition(partition_index=partition, offset=until)
+    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=(row,)),), timeout_ms=5_000)
+    answer = cluster.connection(leader).request(request, DeleteRecordsResponse)
+    assert [row.low_watermark for row in answer.topics[0].partitions] == [until]
+
+
+@pytest.mark.usefixtures("orders")
+def test_the_program(page: dict[str, Any], cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    consumers = page["consumers"]
     for partition in range(4):
         cluster.produce("orders", partition, [NewRecord(None, b"v", 0)] * 25)
 
@@ -47,3 +82,84 @@ def test_the_program(three_brokers: Any, cluster: Cluster, capsys: pytest.Captur
     assert sum(entry.offset for entry in cluster.committed("billing").values()) == 100
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders ")]
     assert len(lines) == len(set(lines)) == 100
+
+
+@pytest.mark.usefixtures("orders")
+def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) -> None:
+    """One was never committed, one has been deleted, one is behind the end."""
+    for partition in range(4):
+        cluster.produce("orders", partition, [NewRecord(None, b"v", 0)] * 25)
+        delete_records(cluster, "orders", partition, 20)
+    cluster.commit("billing", {("orders", 1): 3, ("orders", 2): 500})
+    begun: dict[Any, int] = {}
+
+    class Watched(page["Orders"]):  # type: ignore[name-defined,misc]
+        async def on_assigned(self, partitions: Any) -> None:
+            await super().on_assigned(partitions)
+            begun.update(self.positions)
+
+    page["Orders"] = Watched
+
+    async def story() -> None:
+        program = asyncio.create_task(page["main"]())
+        await until(lambda: program.done() or (begun and set(page["consumers"][0].positions.values()) == {25}))
+        program.cancel()
+        await asyncio.gather(program, return_exceptions=True)
+
+    asyncio.run(story())
+    assert begun == {("orders", 0): 20, ("orders", 1): 3, ("orders", 2): 500, ("orders", 3): 20}
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any], cluster: Cluster) -> None:
+    """It does not go on with it, and does not keep the loop to itself."""
+
+    class Removed(page["Orders"]):  # type: ignore[name-defined,misc]
+        removed = False
+
+        async def committed(self, partitions: Any = None) -> Any:
+            if not self.removed:
+                self.removed = True
+                gone = Committer(self.member_id, -1)
+                await asyncio.to_thread(cluster.leave_as, "billing", gone, classic=True)
+                await until(lambda: not self.owned)
+            return await super().committed(partitions)
+
+        async def on_assigned(self, partitions: Any) -> None:
+            await super().on_assigned(partitions)
+            seen.append(set(self.positions))
+
+    seen: list[set[Any]] = []
+    page["Orders"] = partial(Removed, group_protocol="classic", heartbeat_interval_ms=50)
+
+    async def story() -> None:
+        program = asyncio.create_task(page["main"]())
+        await until(lambda: program.done() or len(seen) == 2)
+        program.cancel()
+        await asyncio.gather(program, return_exceptions=True)
+
+    asyncio.run(story())
+    assert seen == [set(), {("orders", partition) for partition in range(4)}]
+
+
+def test_transaction_markers_are_passed_and_other_errors_told(page: dict[str, Any]) -> None:
+    place = ("orders", 0)
+    key, value = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00"
+    marker = encode_batch(
+        [NewRecord(key, value, 0)],
+        base_offset=7,
+        producer_id=1,
+        producer_epoch=0,
+        is_transactional=True,
+        is_control=True,
+    )
+
+    async def story() -> None:
+        consumer = page["Orders"]("127.0.0.1:1", "billing")
+        consumer.positions = {place: 7}
+        await consumer.work([FetchedPartition(*place, ErrorCode.NONE, 8, 8, 0, marker)])
+        assert consumer.positions == {place: 8}
+        with pytest.raises(ServerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await consumer.work([FetchedPartition(*place, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, 0, 0, b"")])
+
+    asyncio.run(story())

@@ -157,8 +157,9 @@ class AsyncMember:
         assert address is not None
         try:
             self._connection = await self._discovery.open(address)
-        except KafkaError:
-            return self._failed(former)
+        except Exception as error:
+            log.info("group %s: %s", self.membership.settings.group_id, error)
+            return self._failed(former)  # its session will end
         self._ask_on(self._connection, action)
         if former is not None:
             former.close()

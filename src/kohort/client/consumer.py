@@ -17,8 +17,8 @@ kohort has besides is that a fetch is refused for what is not this member's (doc
 What runs where. `on_assigned` and `on_revoked` run in a task of the consumer's own, one at a time, whatever the program
 does meanwhile; heartbeats go on while they wait. `on_lost` is a plain function and runs at once, also while one of
 the others does: it must only tell. A callback that raises ends the consumer: it leaves the group, and the next call
-raises that exception. Everything belongs to the event loop in which the consumer was entered; the properties may be
-read in any thread.
+raises that exception; but not NotOwned, where what the callback was told of has been lost meanwhile. Everything belongs
+to the event loop in which the consumer was entered; the properties may be read in any thread.
 
 A partition is this member's own, for fetches and commits, from before `on_assigned` until `on_revoked` has returned. No
 other member is told of it before that, unless it is lost: the session ended, or `on_revoked` took longer than the
@@ -108,7 +108,7 @@ class GroupConsumer:
         self._tenure: Tenure | None = None
         self._member: AsyncMember | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._refused: KafkaError | None = None
+        self._refused: Exception | None = None
         self._leave: bool | None = None
 
     # -- to be overridden
@@ -191,8 +191,9 @@ class GroupConsumer:
         self._enter("commit", in_callback=True)
         backoff = self._options["retry_backoff_ms"] / 1000
         offsets = dict(offsets)
+        since = self.owned
         while offsets:
-            self._check_owned("commit", offsets)
+            await self._check_owned("commit", offsets, since)  # what came back meanwhile may stand further on
             assert self._tenure is not None
             committer = self._tenure.committer()
             refused = await self._ask(questions.commit, self._group_id, offsets, committer)
@@ -236,8 +237,8 @@ class GroupConsumer:
         What is not this member's any more when the answer comes is left out. One call at a time.
         """
         self._enter("fetch", in_callback=True)
-        self._check_owned("fetch", positions)
         since = self.owned
+        await self._check_owned("fetch", positions, since)
         limits = {"max_wait_ms": max_wait_ms, "max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
         fetched = await self._fetching.run(
             questions.fetch, self._fetched, dict(positions), limits, isolation, self.reader
@@ -311,10 +312,14 @@ class GroupConsumer:
         if closing and self._busy is asyncio.current_task():
             raise Misuse(f"{call} was called inside a callback of the same consumer")
 
-    def _check_owned(self, call: str, partitions: Iterable[TopicPartition]) -> None:
+    async def _check_owned(
+        self, call: str, partitions: Iterable[TopicPartition], since: Mapping[TopicPartition, int]
+    ) -> None:
+        """Whether they are owned, and have been ever since. Raises NotOwned."""
         owned = self.owned
-        foreign = sorted(place for place in partitions if place not in owned)
+        foreign = sorted(place for place in partitions if place not in owned or owned[place] != since.get(place))
         if foreign:
+            await asyncio.sleep(0)  # a program that just tries again must not stop the loop
             names = ", ".join(f"{topic}-{index}" for topic, index in foreign)
             raise NotOwned(None, f"{call}: not this member's in group {self._group_id}: {names}")
 
@@ -347,7 +352,7 @@ class GroupConsumer:
             self._let_go()  # the loop ends: without a word
             raise
         except Exception as error:
-            if not (self._closed and isinstance(error, KafkaError)):
+            if self._failure is None and not (self._closed and isinstance(error, KafkaError)):
                 self._failure = error
         await self._end()
 
@@ -443,7 +448,7 @@ class GroupConsumer:
 
     async def _call(self, callback: Callable[[Partitions], Any], partitions: Partitions) -> None:
         self._busy = asyncio.current_task()
-        options = self._options
+        options, since = self._options, self.owned
         try:
             await limited(
                 callback,
@@ -453,10 +458,20 @@ class GroupConsumer:
                 heartbeat_ms=options["heartbeat_interval_ms"],
             )
         except Exception as error:
+            if isinstance(error, NotOwned) and self._lost_since(error, partitions, since):
+                log.info("group %s: %s: %s", self._group_id, callback.__name__, error)
+                return
             error.add_note(f"in {callback.__name__} of group {self._group_id}")
+            self._failure = error
             raise
         finally:
             self._busy = None
+
+    def _lost_since(self, error: NotOwned, partitions: Partitions, since: Mapping[TopicPartition, int]) -> bool:
+        """Whether the coordinator has said so, or what is known here does. A program that commits what it never had is
+        wrong."""
+        owned = self.owned
+        return error.code is not None or not any(owned.get(place) == since.get(place) for place in partitions)
 
     async def _end(self) -> None:
         """Give up, leave, and let go of the connections."""
@@ -554,6 +569,9 @@ class GroupConsumer:
                 self._act()
             except KafkaError as error:
                 log.info("group %s: %s", self._group_id, error)
+            except Exception as error:
+                self._gave_up(error)
+                return
 
     # -- inside: what is heard
 
@@ -576,8 +594,8 @@ class GroupConsumer:
             log.exception("group %s: on_lost raised", self._group_id)
 
     def _gave_up(self, error: Exception) -> None:
+        """No KafkaError where a token provider of the program's own has raised."""
         if self._refused is None:
-            assert isinstance(error, KafkaError)
             self._refused = error
             self._news.set()
 

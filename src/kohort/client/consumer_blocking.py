@@ -39,7 +39,7 @@ from kohort.client.leaders import FetchedPartition, GroupMember
 from kohort.client.metadata import TopicPartition
 from kohort.client.subscriber import ConsumerOptions
 from kohort.client.tenure import Partitions
-from kohort.client.worker_thread import WorkerThread
+from kohort.client.worker_thread import WorkerThread, tamely
 
 EXIT_S = 2.0
 """How long the interpreter's exit waits for consumers to leave, each."""
@@ -153,7 +153,9 @@ class BlockingGroupConsumer:
 
     def close(self, *, leave: bool | None = None) -> None:
         """As GroupConsumer.close; ends the threads. May be called in any thread but those of callbacks, also twice."""
-        if threading.get_ident() == self._inner.callbacks.ident:
+        if not self._ended:
+            self._check("close")
+        if self._inner.callbacks.is_current:
             raise Misuse("close was called inside a callback of the same consumer")
         with self._starting:
             if self._ended or self._loop is None:
@@ -198,9 +200,8 @@ class BlockingGroupConsumer:
 
     def _do(self, call: str, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Have it done in the loop's thread. An interrupt of the wait ends the work, too."""
-        self._start(call)
-        if threading.current_thread() is self._thread:
-            raise Misuse(f"{call} was called in the consumer's own thread, where on_lost runs")
+        self._check(call)
+        self._start()
         with self._gate:
             if self._ended or self._loop is None:
                 raise Closed(f"{call}: the consumer of group {self.group_id} is closed")
@@ -212,10 +213,14 @@ class BlockingGroupConsumer:
         finally:
             future.cancel()
 
-    def _start(self, call: str) -> None:
+    def _check(self, call: str) -> None:
+        if self._pid not in (0, os.getpid()):
+            raise Misuse(f"{call}: this consumer belongs to the process that forked this one")
+        if threading.current_thread() is self._thread:
+            raise Misuse(f"{call} was called in the consumer's own thread, where on_lost runs")
+
+    def _start(self) -> None:
         if self._loop is not None or self._ended:
-            if self._pid not in (0, os.getpid()):
-                raise Misuse(f"{call}: this consumer belongs to the process that forked this one")
             return
         with self._starting:
             if self._loop is None:
@@ -265,11 +270,15 @@ class _Inner(GroupConsumer):
         await self.callbacks.run(_plain, self._outer.on_revoked, partitions)
 
     def on_lost(self, partitions: Partitions) -> None:
-        self._outer.on_lost(partitions)
+        tamely(self._outer.on_lost, partitions)
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self.callbacks.close()
 
 
 def _plain(callback: Callable[[Partitions], Any], partitions: Partitions) -> None:
-    result = callback(partitions)
+    result = tamely(callback, partitions)
     if inspect.iscoroutine(result):
         result.close()
         raise Misuse(f"{callback.__name__} is a coroutine function: those are for GroupConsumer")

@@ -31,9 +31,9 @@ class WorkerThread:
         self._closed = False
 
     @property
-    def ident(self) -> int | None:
-        """The thread's, once it runs."""
-        return None if self._thread is None else self._thread.ident
+    def is_current(self) -> bool:
+        """Whether this is its thread. By the object: the number of a thread that has ended is used again."""
+        return threading.current_thread() is self._thread
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """What `work(*args)` returns, or raises, in the thread. Raises Closed."""
@@ -58,7 +58,7 @@ class WorkerThread:
             result: Any = None
             error: BaseException | None = None
             try:
-                result = work(*args)
+                result = tamely(work, *args)
             except Exception as raised:
                 error = raised
             try:
@@ -67,6 +67,16 @@ class WorkerThread:
                 break  # the loop is closed: nobody waits any more
         if self._at_end is not None:
             self._at_end()
+
+
+def tamely(work: Callable[..., T], *args: Any) -> T:
+    """As `work(*args)`, but that what would end a thread or an event loop, as `sys.exit()` does, is a RuntimeError."""
+    try:
+        return work(*args)
+    except Exception:
+        raise
+    except BaseException as raised:
+        raise RuntimeError(f"{work.__name__} raised {type(raised).__name__}: {raised}") from raised
 
 
 def _deliver(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
