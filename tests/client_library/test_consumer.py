@@ -453,10 +453,13 @@ def test_a_token_provider_that_raises_ends_the_consumer(servers: str, topic: str
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
 
     async def story() -> None:
-        member = Working(servers, topic, [topic], security=Security.of(properties, token_provider=token))
+        security = Security.of(properties, token_provider=token)
+        member = Working(servers, topic, group_protocol=protocol, security=security)
+        member.subscribe([topic])
+        await until(lambda: member.failure is not None)
         with pytest.raises(LookupError, match="no token today"):
-            async with asyncio.timeout(20):
-                await member.run()
+            await member.commit({})
+        await member.close()
 
     asyncio.run(story())
 

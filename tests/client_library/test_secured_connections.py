@@ -410,6 +410,8 @@ class _Endpoint(http.server.BaseHTTPRequestHandler):
         self.asked.append((self.headers["Authorization"], body))
         status, answer = self.answers.pop(0)
         self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", answer.decode())
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -443,10 +445,16 @@ def test_tokens_by_client_credentials(ask: Ask, tmp_path: Path) -> None:
             assert PASSWORD not in str(refused.value)
             with pytest.raises(AuthenticationFailed, match="has no access_token"):
                 ask(running, properties)
+            for status in (301, 302, 303, 307, 308):
+                _Endpoint.answers.append((status, f"{url}/elsewhere".encode()))
+                with pytest.raises(AuthenticationFailed, match=f"HTTP {status}, a redirect"):
+                    ask(running, properties)
+            assert len(_Endpoint.asked) == 8  # nobody went there
+            _Endpoint.asked.clear()
             _Endpoint.answers.append((200, b'{"access_token":"t1","expires_in":600}'))
             for _ in range(3):
                 assert ask(running, properties) == GROUPS
-            assert len(_Endpoint.asked) == 4  # the token is kept
+            assert len(_Endpoint.asked) == 1  # the token is kept
             basic = base64.b64encode(f"id:{PASSWORD}".encode()).decode()
             assert _Endpoint.asked[-1] == (f"Basic {basic}", "grant_type=client_credentials&scope=kafka")
             sasl.tokens = ("t2",)  # t1 has been revoked: it is tried once more, and never again

@@ -47,7 +47,12 @@ def test_every_property_of_the_page_is_understood() -> None:
     named = set(NAME.findall(PAGE))
     assert len(named) > 25
     for name in sorted(named):
-        assert Security.of({"security.protocol": "PLAINTEXT", name: VALUES.get(name, "x")}) == Security()
+        properties = {"security.protocol": "PLAINTEXT", name: VALUES.get(name, "x")}
+        if name in security_properties.CREDENTIALS:
+            with pytest.raises(ValueError, match=f"{name} is set, but with security.protocol=PLAINTEXT nobody logs in"):
+                Security.of(properties)
+        else:
+            assert Security.of(properties) == Security()
     with pytest.raises(ValueError, match=r"not a security setting that kohort's client knows: ssl.nothing"):
         Security.of({"security.protocol": "PLAINTEXT", "ssl.nothing": "x"})
 

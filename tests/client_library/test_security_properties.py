@@ -44,6 +44,27 @@ def test_a_security_is_taken_as_it_is() -> None:
 def test_what_the_protocol_does_not_use_has_no_effect() -> None:
     made = of(security_protocol="PLAINTEXT", sasl_mechanism="PLAIN", ssl_ca_location="/nowhere")
     assert (made.tls, made.sasl) == (None, None)
+    made = sasl("PLAIN", sasl_username="a", sasl_password="b", sasl_oauthbearer_token_endpoint_url="https://idp")
+    assert made.sasl == Plain("a", "b")
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_credentials_that_nobody_would_use_are_refused(protocol: str) -> None:
+    given = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a", "sasl.password": SECRET}
+    with pytest.raises(ValueError, match=f"sasl.username is set, but with security.protocol={protocol} nobody") as bad:
+        Security.of({"security.protocol": protocol, **given})
+    assert SECRET not in str(bad.value)
+    for properties in (
+        {},
+        {"security.protocol": protocol},
+        {"security.protocol": protocol, "sasl.mechanism": "OAUTHBEARER"},
+        {"security.protocol": "SASL_SSL", **given},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"},
+    ):
+        with pytest.raises(ValueError, match="token_provider is set, but not"):
+            Security.of(properties, token_provider=str)
+    with pytest.raises(ValueError, match="token_provider: it goes where the Security is made"):
+        Security.of(Security(), token_provider=str)
 
 
 # -- SASL
@@ -341,6 +362,13 @@ def test_settings_for_librdkafka_are_accepted_by_it() -> None:
         sasl("OAUTHBEARER", sasl_oauthbearer_config="principal=alice"),
     ):
         Producer({"bootstrap.servers": "localhost:1", "log_level": 0, **security.librdkafka()})
+
+
+def test_librdkafka_cannot_be_held_to_the_newest_tls() -> None:
+    for versions in ("TLSv1.2", "TLSv1.2,TLSv1.3", "TLSv1.1,TLSv1.2"):
+        of(security_protocol="SSL", ssl_enabled_protocols=versions).librdkafka()
+    with pytest.raises(ValueError, match=r"ssl\.enabled\.protocols: librdkafka has no setting"):
+        of(security_protocol="SSL", ssl_enabled_protocols="TLSv1.3").librdkafka()
 
 
 def test_tokens_for_librdkafka() -> None:

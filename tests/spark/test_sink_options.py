@@ -114,6 +114,8 @@ def test_security_in_javas_names_is_librdkafkas_then() -> None:
     }
     with pytest.raises(OptionError, match=r"security\.protocol is 'TLS'"):
         parse(BASE | {"kafka.security.protocol": "TLS"})
+    with pytest.raises(OptionError, match=r"ssl\.enabled\.protocols: librdkafka has no setting"):
+        parse(BASE | {"kafka.security.protocol": "SSL", "kafka.ssl.enabled.protocols": "TLSv1.3"})
 
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())

@@ -65,9 +65,13 @@ class Oidc:
         request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)
         try:
             context = ssl.create_default_context(cafile=self.ca_location) if self.url.startswith("https:") else None
-            with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:
+            opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+            with opener.open(request, timeout=timeout_s) as answer:
                 return _granted(answer.read(MAX_ANSWER_BYTES), self.url)
         except urllib.error.HTTPError as error:
+            if 300 <= error.code < 400:
+                why = f"the token endpoint answered HTTP {error.code}, a redirect; the secret is sent nowhere else"
+                raise AuthenticationFailed(self.url, why) from None
             if error.code >= 500 or error.code == 429:
                 raise ConnectionFailed(self.url, f"the token endpoint answered HTTP {error.code}") from None
             raise AuthenticationFailed(
@@ -75,6 +79,13 @@ class Oidc:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionFailed(self.url, f"no token: {getattr(error, 'reason', None) or error}") from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """urllib would send the Authorization header along, to whichever host the answer names."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

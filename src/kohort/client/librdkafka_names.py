@@ -22,7 +22,12 @@ TOKEN_TIMEOUT_MS = 30_000
 
 
 def librdkafka_tls(tls: Tls) -> dict[str, Any]:
-    """Raises ValueError where a file cannot be read."""
+    """Raises ValueError where a file cannot be read, and where librdkafka cannot do what is asked for.
+
+    It has no setting for versions. What it comes with takes TLS 1.2 and 1.3, so that only more than that is refused.
+    """
+    if tls.oldest == "TLSv1.3":
+        raise ValueError("ssl.enabled.protocols: librdkafka has no setting that would refuse TLSv1.2")
     settings: dict[str, Any] = {
         "enable.ssl.certificate.verification": tls.verify,
         "ssl.endpoint.identification.algorithm": "https" if tls.verify and tls.verify_host else "none",

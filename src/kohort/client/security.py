@@ -50,6 +50,8 @@ class Security:
         processes it must be picklable. None and an empty mapping: plain text.
         """
         if isinstance(properties, Security):
+            if token_provider is not None:
+                raise ValueError("token_provider: it goes where the Security is made")
             return properties
         return cls(*Reading(properties or {}, token_provider).result())
 
@@ -64,7 +66,8 @@ class Security:
             raise ValueError(f"{os.fspath(path)}: {error}") from None
 
     def librdkafka(self) -> dict[str, Any]:
-        """The same for confluent-kafka's clients. Files are read now, so they need be here only."""
+        """The same for confluent-kafka's clients. Files are read now, so they need be here only. Raises ValueError for
+        what librdkafka cannot do."""
         settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.tls is not None:
             settings |= librdkafka_tls(self.tls)

@@ -52,6 +52,17 @@ JAAS_MODULES = {
 }
 OF_TOKENS = "unsecuredLoginStringClaim_"
 
+CREDENTIALS = (
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.config",
+)
+"""Who has these means to log in. Java's clients pass over them where the protocol is one without SASL."""
+
 
 class Reading:
     """Properties, taken one after the other; what is left at the end nobody understands."""
@@ -70,6 +81,7 @@ class Reading:
         protocol = (explicit or "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
             raise ValueError(f"security.protocol is {explicit!r}; it takes {', '.join(PROTOCOLS)}")
+        given = [name for name in CREDENTIALS if name in self._rest]
         tls, sasl = self._tls(protocol.endswith("SSL")), self._sasl(protocol.startswith("SASL"))
         for name in WITHOUT_EFFECT:
             self._rest.pop(name, None)
@@ -77,6 +89,13 @@ class Reading:
             raise ValueError(f"not a security setting that kohort's client knows: {', '.join(sorted(self._rest))}")
         if explicit is None and self._names:
             raise ValueError(f"{self._names[0]} is set but security.protocol is not; it takes {', '.join(PROTOCOLS)}")
+        if sasl is None and given:
+            raise ValueError(
+                f"{given[0]} is set, but with security.protocol={protocol} nobody logs in; that takes SASL_SSL or "
+                "SASL_PLAINTEXT"
+            )
+        if self._token_provider is not None and not isinstance(sasl, OAuthBearer):
+            raise ValueError("token_provider is set, but not a SASL protocol with sasl.mechanism=OAUTHBEARER")
         return protocol, tls, sasl
 
     # -- TLS

@@ -98,7 +98,12 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     settings = {name[len(KAFKA) :]: value.strip() for name, value in given.items() if name.startswith(KAFKA)}
     settings = {name: value for name, value in settings.items() if not name.startswith(SECURITY)}
     max_block_ms = _whole("max.block.ms", settings.pop("max.block.ms", str(MAX_BLOCK_MS)))
-    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security_of(given), max_block_ms)
+    security = security_of(given)
+    try:
+        security.librdkafka()
+    except ValueError as error:
+        raise OptionError(f"options kafka.*: {error}") from None
+    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security, max_block_ms)
 
 
 def _producer(settings: Mapping[str, str]) -> dict[str, str]:
