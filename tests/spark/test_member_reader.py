@@ -23,6 +23,11 @@ from kohort.spark.plan import BATCH, START
 from kohort.spark.source import KohortStreamReader
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatTopicPartitions,
+)
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 PARTITIONS = 8
@@ -200,6 +205,52 @@ def test_300_000_records_and_queries_that_come_and_go(
         until(lambda: committed(cluster) == total)
         a.stop()
     exactly(total, tmp_path / "a", tmp_path / "b")
+
+
+def test_what_tasks_were_refused_is_not_committed_though_its_member_has_not_heard(
+    run: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A copy of a heartbeat that comes late, as a network may make one, gives partitions away that a batch still reads.
+    Its member waits for the batch, and takes them for its own; its commits are not fenced."""
+    cluster.create_topic("t", PARTITIONS)
+    fill(cluster, 80)
+    a_goes_on, b_goes_on = threading.Event(), threading.Event()
+    given = {"kafka_group_protocol": "consumer"}
+    a = run("a", a_goes_on.wait, **given)
+    until(lambda: a.query.batch == 0)
+    member = a.query.reader._member
+    b = run("b", b_goes_on.wait, **given)
+    until(lambda: len(member._sharing.leaving) == 4)
+    leaving = set(member._sharing.leaving)
+    kept = tuple(sorted(index for _, index in member.owned.keys() - leaving))
+    acknowledge(cluster, member, kept)
+    until(lambda: b.mine == leaving and b.query.batch == 0)
+    assert committed(cluster) == 0
+    a_goes_on.set()
+    until(lambda: unfinished(tmp_path / "a") is None and committed(cluster) > 0)
+    until(lambda: not member._sharing.leaving)
+    # What a's tasks were refused is b's, from where it stood: if b ends now, nothing is skipped.
+    there = cluster.committed("g", leaving)
+    assert {place: there[place].offset for place in leaving if place in there} == dict.fromkeys(leaving, 0)
+    b_goes_on.set()
+    until(lambda: committed(cluster) == 80)
+    a.stop()
+    b.stop()
+    exactly(80, tmp_path / "a", tmp_path / "b")
+
+
+def acknowledge(cluster: Cluster, member: Any, kept: tuple[int, ...]) -> None:
+    """Say in a member's name that it has given up all but what it has `kept`."""
+    topic = cluster.topics(["t"])["t"]
+    assert topic.topic_id is not None
+    owned = HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=kept)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id=member.member_id, member_epoch=member.epoch, topic_partitions=(owned,)
+    )
+    answer: ConsumerGroupHeartbeatResponse = cluster._router.at_coordinator(
+        "g", lambda connection: connection.request(request, ConsumerGroupHeartbeatResponse)
+    )
+    assert answer.error_code == 0, answer
 
 
 @BOTH
