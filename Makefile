@@ -7,9 +7,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,tcp
+SEQUENCES ?= 2000
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -55,8 +56,12 @@ test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes docs/clients.md (each needs Go, Node, kcat, or Maven and Java 17)
 	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
 
-test-peers: $(VENV)/.dev ## the same requests and tests, to Apache Kafka and to kohort (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m peers tests/peers tests/client_library tests/clients tests/java
+test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
+	$(BIN)/python -m pytest -m peers --ignore tests/peers/test_sequences.py tests/peers tests/client_library tests/clients tests/java
+
+peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
+	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+	$(BIN)/python -m pytest -m peers tests/peers/test_sequences.py
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format src tests bench examples

@@ -35,13 +35,12 @@ from dataclasses import replace
 from typing import Any
 
 from consumer_world import (
-    Consumer,
-    TopicNames,
     describe_answer,
     describe_consumer_group,
     describe_consumer_record,
     describe_description,
 )
+from scenario_commands import LONG, Commands, Name, duration, text_of
 
 from kohort.broker.messages import changed
 from kohort.config import Config
@@ -79,44 +78,34 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import HardState
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import decode, encode
-from kohort.wire.embedded import assignment_bytes, assignment_in
+from kohort.wire.embedded import assignment_in
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.delete_groups import DeleteGroupsResponse
 from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, OffsetCommitKey
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from kohort.wire.schemas.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-
-UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 OF_MEMBERS = ("session", "pending", "hold")
 """Deadlines of a member; the others are the group's."""
 
 DETAILS = STEPS | {"target made", "held back"}
 """Entries of consumer groups that repeat what the records say."""
-
-LONG = "long" * 10_000
 
 
 class Plugin(UniformAssignor):
@@ -128,37 +117,6 @@ class Plugin(UniformAssignor):
 ASSIGNORS = {**BUILT_IN, "plugin": Plugin()}
 
 
-def duration(text: str) -> int:
-    number = text.rstrip("msdh")
-    return round(float(number) * UNITS[text[len(number) :]])
-
-
-def subscription(topics: list[str], owned: str = "", since: int = -1) -> bytes:
-    """What a member tells that it wants, and what it owns: `t:0+1/u:2`."""
-    version = 2 if since >= 0 else 1
-    return version.to_bytes(2, "big") + encode(
-        ConsumerProtocolSubscription(
-            topics=tuple(topics),
-            owned_partitions=tuple(TopicPartition(topic=t, partitions=p) for t, p in by_name(owned)),
-            generation_id=since if since >= 0 else -1,
-        ),
-        version,
-    )
-
-
-def by_name(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    parts = [part.partition(":") for part in text.split("/") if ":" in part]
-    return [(topic, tuple(int(index) for index in indexes.split("+"))) for topic, _, indexes in parts]
-
-
-def assignment(text: str) -> bytes:
-    """`@t:0+1/u:2` is an assignment of the consumer protocol; with `!` at its end it has data of its assignor, too."""
-    if not text.startswith("@"):
-        return text.encode()
-    data = assignment_bytes(by_name(text[1:].rstrip("!")))
-    return data[:-4] + b"\0\0\0\1x" if text.endswith("!") else data
-
-
 def assigned_text(data: bytes) -> str:
     found = assignment_in(data) if data[:1] == b"\0" else None
     if found is None:
@@ -166,31 +124,13 @@ def assigned_text(data: bytes) -> str:
     return "@" + "/".join(f"{topic}:{'+'.join(map(str, indexes))}" for topic, indexes in found.items())
 
 
-class Name:
-    """What a client knows."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.member_id = ""
-        self.instance: str | None = None
-        self.generation = -1
-        self.protocol: str | None = None
-        self.protocol_type: str | None = None
-        self.next_join: dict[str, str] = {}
-        self.last_join: dict[str, str] = {}
-        """Options of its last JoinGroup that was accepted; the next one has them too."""
-        self.parked: RequestId | None = None
-        self.consumer = Consumer()
-        self.loses_answer = False
-
-
-class ShardWorld:
+class ShardWorld(Commands):
     def __init__(self) -> None:
+        super().__init__()
         self.now = 0
         self.settings: dict[str, Any] = {}
         self.assignors = ASSIGNORS
         self.log: list[Record] = []
-        self.names: dict[tuple[str, str], Name] = {}
         self.asked: dict[RequestId, tuple[Name, str, int]] = {}
         self.last_request = 0
         self.nonces = 0
@@ -200,7 +140,6 @@ class ShardWorld:
         self.quiet = False
         self.loading = False
         self.tells_steps = False
-        self.topics = TopicNames()
         self.catalog = Topics()
         self.overrides: dict[str, dict[str, str]] = {}
         self._shard: Shard | None = None
@@ -214,12 +153,6 @@ class ShardWorld:
         return self._shard
 
     # -- commands
-
-    def run(self, line: str) -> None:
-        command, *arguments = line.replace("LONG", LONG).split()
-        positional = [argument for argument in arguments if "=" not in argument or "-" in argument.split("=")[0]]
-        options = dict(argument.split("=", 1) for argument in arguments if argument not in positional)
-        getattr(self, "do_" + command.replace("-", "_"))(*positional, **options)
 
     def do_assignors(self, *names: str) -> None:
         self.assignors = {name: ASSIGNORS[name] for name in names}
@@ -235,80 +168,10 @@ class ShardWorld:
     def do_tell_steps(self) -> None:
         self.tells_steps = True
 
-    def do_join(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
-        given = {"session": "10s", "rebalance": "30s", "type": "consumer", "protocols": "range:t"} | who.last_join
-        given |= options
-        who.next_join = {key: given[key] for key in ("session", "rebalance", "type", "protocols")}
-        if "instance" in options:
-            who.instance = options["instance"]
-        version = int(options.get("v", 9))
-        protocols = []
-        for protocol in filter(None, given["protocols"].split(",")):
-            protocol_name, _, topics = protocol.partition(":")
-            owned, since = options.get("owned", ""), int(options.get("since", -1))
-            metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"), owned, since)
-            protocols.append(JoinGroupRequestProtocol(name=protocol_name, metadata=metadata))
-        request = JoinGroupRequest(
-            group_id=_text(group),
-            session_timeout_ms=duration(given["session"]),
-            rebalance_timeout_ms=duration(given["rebalance"]) if version >= 1 else -1,
-            member_id=_text(options.get("id", who.member_id)),
-            group_instance_id=who.instance if version >= 5 else None,
-            protocol_type=_text(given["type"]),
-            protocols=tuple(protocols),
-            reason=options.get("reason"),
-        )
-        self._ask(who, version, request)
-
-    def do_sync(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
-        version = int(options.get("v", 5))
-        assignments = []
-        for item in filter(None, options.get("assign", "").split(",")):
-            member, _, assigned = item.partition(":")
-            member_id = self.names[group, member].member_id if (group, member) in self.names else member
-            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment(assigned)))
-        request = SyncGroupRequest(
-            group_id=_text(group),
-            generation_id=int(options.get("gen", who.generation)),
-            member_id=_text(options.get("id", who.member_id)),
-            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
-            protocol_type=_null(options.get("type", who.protocol_type)) if version >= 5 else None,
-            protocol_name=_null(options.get("protocol", who.protocol)) if version >= 5 else None,
-            assignments=tuple(assignments),
-        )
-        self._ask(who, version, request)
-
-    def do_heartbeat(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
-        version = int(options.get("v", 4))
-        request = HeartbeatRequest(
-            group_id=_text(group),
-            generation_id=int(options.get("gen", who.generation)),
-            member_id=_text(options.get("id", who.member_id)),
-            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
-        )
-        self._ask(who, version, request, hold_ms=duration(options.get("hold", "0s")))
-
     def do_answer_held(self, group: str, name: str) -> None:
         request_id = self._name(group, name).parked
         assert request_id is not None, f"no request of {name} is parked"
         self._step(AnswerHeld(request_id))
-
-    def do_leave(self, group: str, *names: str, **options: str) -> None:
-        version = int(options.get("v", 5))
-        members = [
-            MemberIdentity(member_id=who.member_id, group_instance_id=options.get("instance", who.instance))
-            for who in (self._name(group, name) for name in names)
-        ]
-        if not names:
-            members = [MemberIdentity(member_id="", group_instance_id=_null(options.get("instance")))]
-        if version >= 3:
-            request = LeaveGroupRequest(group_id=_text(group), members=tuple(members))
-        else:
-            request = LeaveGroupRequest(group_id=_text(group), member_id=members[0].member_id)
-        self._ask(self._name(group, names[0] if names else "operator"), version, request)
 
     def do_group(self, group: str, *names: str, **options: str) -> None:
         """A stable group, its making not printed; each member is assigned its name's `!`, or what `assign` says."""
@@ -330,15 +193,8 @@ class ShardWorld:
         self.catalog = self.topics.put({name: int(count) for name, count in partitions.items()})
         self._step(TopicsChanged(self.catalog))
 
-    def do_beat(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
-        who.loses_answer = "lost" in options
-        request = who.consumer.request(group, name, self.topics, options)
-        hold_ms = duration(options.get("hold", "0s"))
-        self._ask(who, int(options.get("v", 1)), request, hold_ms, options.get("software", ""))
-
-    def do_describe_consumer(self, group: str) -> None:
-        found = self.shard.describe_consumer_group(_text(group))
+    def do_describe_consumer(self, group: str, v: str = "") -> None:
+        found = self.shard.describe_consumer_group(text_of(group))
         text = f"described {group}{_error(found.error_code)} {found.group_state!r}"
         self._print(text + (f" message={found.error_message!r}" if found.error_message else ""))
         if not found.error_code:
@@ -347,8 +203,8 @@ class ShardWorld:
 
     def do_group_config(self, group: str, **overrides: str) -> None:
         values = {k: str(self.now + duration(v[1:])) if v.startswith("+") else v for k, v in overrides.items()}
-        self.overrides[_text(group)] = values
-        self._step(GroupConfigsChanged(_text(group), values))
+        self.overrides[text_of(group)] = values
+        self._step(GroupConfigsChanged(text_of(group), values))
 
     def do_resolved(self, fails: str = "") -> None:
         asked = [(shard, task) for shard, task in self.tasks if isinstance(task, PatternsAsked)]
@@ -373,55 +229,8 @@ class ShardWorld:
         if shard is self.shard:
             self._step(AssignmentMade(group, task.epoch, task.assignor, fails or result))
 
-    def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
-        who = Name("-") if name == "-" else self._name(group, name)
-        version = int(options.get("v", 9))
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for item in offsets:
-            place, _, value = item.partition("=")
-            offset, _, metadata = value.partition(":")
-            topic, _, partition = place.rpartition("-")
-            if metadata.startswith("*"):
-                metadata = "x" * int(metadata[1:])
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=int(partition),
-                    committed_offset=int(offset),
-                    committed_leader_epoch=int(options.get("epoch", -1)),
-                    committed_metadata=_null(metadata),
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=_text(group),
-            generation_id_or_member_epoch=int(options.get("gen", who.generation)),
-            member_id=_text(options.get("id", who.member_id)),
-            group_instance_id=options.get("instance", who.instance) if version >= 7 else None,
-            retention_time_ms=duration(options["retention"]) if "retention" in options else -1,
-            topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
-        self._ask(who, version, request)
-
-    def do_fetch(self, group: str, *places: str, **options: str) -> None:
-        topics: dict[str, list[int]] | None = {}
-        for place in places:
-            if place == "all":
-                topics = None
-            elif place != "none" and topics is not None:
-                topic, _, partition = place.rpartition("-")
-                topics.setdefault(topic, []).append(int(partition))
-        wanted = None
-        if topics is not None:
-            wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
-        request = OffsetFetchRequestGroup(group_id=_text(group), topics=wanted)
-        if "as" in options or "id" in options:
-            consumer = self._name(group, options.get("as", "-")).consumer
-            request = OffsetFetchRequestGroup(
-                group_id=_text(group),
-                member_id=options.get("id", consumer.member_id),
-                member_epoch=int(options.get("epoch", consumer.epoch)),
-                topics=wanted,
-            )
-        found = self.shard.fetch_offsets(request, int(options.get("v", 9 if "as" in options else 8)), self.now)
+    def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
+        found = self.shard.fetch_offsets(request, version, self.now)
         parts = [
             f"{t.name}-{p.partition_index}={p.committed_offset}"
             + (f" epoch={p.committed_leader_epoch}" if p.committed_leader_epoch != -1 else "")
@@ -430,24 +239,11 @@ class ShardWorld:
             for t in found.topics
             for p in t.partitions
         ]
+        group = request.group_id or "''"
         self._print(f"fetched {group}{_error(found.error_code)}: {', '.join(parts) or 'nothing'}")
 
-    def do_delete_offsets(self, group: str, *places: str) -> None:
-        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-        for place in places:
-            topic, _, partition = place.rpartition("-")
-            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=int(partition)))
-        request = OffsetDeleteRequest(
-            group_id=_text(group),
-            topics=tuple(OffsetDeleteRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
-        self._ask(Name("operator"), 0, request)
-
-    def do_delete(self, *groups: str) -> None:
-        self._ask(Name("operator"), 2, DeleteGroupsRequest(groups_names=tuple(_text(group) for group in groups)))
-
     def do_describe(self, group: str, v: str = "6") -> None:
-        found = self.shard.describe(_text(group), int(v))
+        found = self.shard.describe(text_of(group), int(v))
         text = f"described {group}{_error(found.error_code)} {found.group_state} type={found.protocol_type!r}"
         text += f" protocol={found.protocol_data!r} operations={found.authorized_operations}"
         if found.error_message:
@@ -460,7 +256,7 @@ class ShardWorld:
                 f" assignment={assigned_text(member.member_assignment)}"
             )
 
-    def do_list(self, states: str = "", types: str = "") -> None:
+    def do_list(self, states: str = "", types: str = "", v: str = "") -> None:
         found = self.shard.list_groups(tuple(filter(None, states.split(","))), tuple(filter(None, types.split(","))))
         listed = [f"{g.group_id} {g.group_state} {g.protocol_type!r} {g.group_type}" for g in found]
         self._print(f"listed: {', '.join(listed) or 'nothing'}")
@@ -505,9 +301,6 @@ class ShardWorld:
 
     # -- machinery
 
-    def _name(self, group: str, name: str) -> Name:
-        return self.names.setdefault((group, name), Name(name))
-
     def _advance_to(self, when: int) -> None:
         while (deadline := self.shard.next_deadline()) is not None and deadline <= when:
             self.now = max(self.now, deadline)
@@ -548,8 +341,7 @@ class ShardWorld:
         for record in effects.records:
             shard.apply(record, self.now)
             self.log.append(Record(record.key, record.value))
-        shard.validate()
-        self._check_log(shard)
+        self._check(shard)
         for entry in effects.journal:
             if self.tells_steps or entry.what not in DETAILS:
                 self._print(describe_entry(entry))
@@ -569,6 +361,10 @@ class ShardWorld:
             self.overrides[group] = {k: v for k, v in self.overrides[group].items() if k not in HOLD}
             self._step(GroupConfigsChanged(group, self.overrides[group]))
 
+    def _check(self, shard: Shard) -> None:
+        shard.validate()
+        self._check_log(shard)
+
     def _check_log(self, shard: Shard) -> None:
         """Live hard state is a replay of the log, and of what compaction leaves of it."""
         compacted = {record.key: record for record in self.log}
@@ -583,19 +379,9 @@ class ShardWorld:
         if who.parked == reply.request_id:
             who.parked = None
         body = decode(type(reply.body), version, encode(reply.body, version))
-        if isinstance(body, JoinGroupResponse):
-            if body.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
-                who.member_id = body.member_id
-                who.last_join = who.next_join
-            if not body.error_code:
-                who.generation = body.generation_id
-                who.protocol = body.protocol_name
-                who.protocol_type = body.protocol_type or who.last_join["type"]
+        self._learn(who, body)
         if isinstance(body, ConsumerGroupHeartbeatResponse):
             lost = " (lost)" if who.loses_answer else ""
-            if not who.loses_answer:
-                who.consumer.learn(body)
-                who.generation, who.member_id = who.consumer.epoch, who.consumer.member_id
             what = describe_answer(body, self.topics)
             if body.error_code:
                 what = f"{_error(body.error_code)}" + (f": {body.error_message}" if body.error_message else "")
@@ -649,16 +435,8 @@ class ShardWorld:
         return lines
 
 
-def _text(text: str) -> str:
-    return "" if text == "''" else text
-
-
 def _setting(text: str) -> Any:
     return int(text) if text.isdigit() else text
-
-
-def _null(text: str | None) -> str | None:
-    return None if text == "null" else text
 
 
 def _error(code: int) -> str:

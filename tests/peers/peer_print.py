@@ -28,9 +28,9 @@ Names = Mapping[Any, str]
 """What a server calls something: its name in the sequence."""
 
 
-def printed(message: Any, names: Names, lead: int = 0, indent: str = "") -> list[str]:
+def printed(message: Any, names: Names, lead: int = 0, indent: str = "", exact: bool = False) -> list[str]:
     """What the message says: a line of its own fields, then the same of its elements. `lead`: what this server's epochs
-    are ahead of those in the sequence."""
+    are ahead of those in the sequence; `exact`: assignments as they are, partition by partition."""
     own: list[str] = []
     groups: list[Any] = []
     for field in schema_of(type(message)).fields:
@@ -38,18 +38,18 @@ def printed(message: Any, names: Names, lead: int = 0, indent: str = "") -> list
         if field.name in LEFT_OUT or value == field.default:
             continue
         if isinstance(value, HeartbeatAssignment | DescribedAssignment):
-            own.append(f"{field.name}={_counts(value, names)}")
+            own.append(f"{field.name}={_counts(value, names, exact)}")
         elif isinstance(value, tuple) and value and hasattr(type(value[0]), "__struct_fields__"):
             groups.append(value)
         elif field.name in EPOCHS and value > 0:
             own.append(f"{field.name}={value - lead}")
         else:
-            own.append(_field(field.name, value, names))
+            own.append(_field(field.name, value, names, exact))
     if not own and not groups:
         return [indent + "ok"]
     first = [indent + " ".join(own)] if own else []
     inner = indent + INDENT if own else indent
-    parts = [sorted(printed(element, names, lead, inner) for element in group) for group in groups]
+    parts = [sorted(printed(element, names, lead, inner, exact) for element in group) for group in groups]
     return first + [line for part in parts for element in part for line in element]
 
 
@@ -58,18 +58,28 @@ def counted(partitions: Iterable[tuple[str, int]]) -> str:
     return " ".join(f"{topic}*{count}" for topic, count in sorted(counts.items())) or "nothing"
 
 
-def _counts(assignment: Any, names: Names) -> str:
-    return counted(
-        (names.get(row.topic_id, "?"), index) for row in assignment.topic_partitions for index in row.partitions
-    )
+def listed(partitions: Iterable[tuple[str, int]]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for topic, index in sorted(partitions):
+        by_topic.setdefault(topic, []).append(str(index))
+    return " ".join(f"{topic}:{'+'.join(indexes)}" for topic, indexes in by_topic.items()) or "nothing"
 
 
-def _field(name: str, value: Any, names: Names) -> str:
+def _counts(assignment: Any, names: Names, exact: bool) -> str:
+    rows = assignment.topic_partitions
+    partitions = [(names.get(row.topic_id, "?"), index) for row in rows for index in row.partitions]
+    return listed(partitions) if exact else counted(partitions)
+
+
+def _field(name: str, value: Any, names: Names, exact: bool) -> str:
     if name == "error_code":
         return f"error={value} {ErrorCode(value).name}"
     if isinstance(value, bytes) and name in ASSIGNMENTS:
-        rows = assignment_in(value) or {}
-        return f"{name}={counted((names.get(topic, topic), index) for topic, of in rows.items() for index in of)}"
+        rows = assignment_in(value)
+        if rows is None and exact:
+            return f"{name}={value!r}"
+        partitions = [(names.get(topic, topic), index) for topic, of in (rows or {}).items() for index in of]
+        return f"{name}={listed(partitions) if exact else counted(partitions)}"
     if isinstance(value, bytes) and name in SUBSCRIPTIONS:
         found = subscription_of(value)
         topics = found.topics if found is not None else ()

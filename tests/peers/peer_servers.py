@@ -45,11 +45,11 @@ def kohort(settings: Mapping[str, str]) -> Iterator[Address]:
 @contextmanager
 def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
     with apache.kafka(class_path, SETTINGS | OF_KAFKA | settings) as (_, address):
-        _wait_for_the_coordinator(address)
+        wait_for_the_coordinator(address)
         yield address
 
 
-def _wait_for_the_coordinator(address: Address) -> None:
+def wait_for_the_coordinator(address: Address) -> None:
     """Who looks for the first coordinator makes `__consumer_offsets`."""
     deadline = time.monotonic() + 60
     with closing(Connection(*address)) as connection:

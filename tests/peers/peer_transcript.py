@@ -3,7 +3,7 @@
 A line that begins at the margin is a command or a comment. The indented lines behind a command are the answer that both
 servers give; where they differ, each has its own, and a comment before the command says why:
 
-    # departs N7: a lost answer costs nobody its place
+    # departs stale-epoch: a lost answer costs nobody its place
     beat a epoch=~1
         kafka   error=110 FENCED_MEMBER_EPOCH
         kohort  member_id='a' member_epoch=2
@@ -69,14 +69,19 @@ def play(address: Address, sequence: str, commands: Sequence[str]) -> list[list[
 
 
 def unexplained(steps: Sequence[Step]) -> list[str]:
-    """Commands whose answers differ without a comment just before that begins with "# departs" or "# kafka", and those
-    that do not although there is one."""
+    """Commands whose answers differ without a comment just before that names a row of docs/differences.md, as
+    `# departs ID: …`, and those that do not although there is one."""
     wrong = []
     for before, step in zip([Step(""), *steps], steps, strict=False):
         differs = step.answers["kafka"] != step.answers["kohort"]
-        if differs != before.command.startswith(("# departs", "# kafka")) and is_command(step.command):
+        if differs != bool(difference_of(before.command)) and is_command(step.command):
             wrong.append(step.command)
     return wrong
+
+
+def difference_of(line: str) -> str:
+    """The id of a difference that a comment names; "" for none."""
+    return line.removeprefix("# departs ").partition(":")[0] if line.startswith("# departs ") else ""
 
 
 def settings_of(steps: Sequence[Step]) -> dict[str, str]:

@@ -21,7 +21,7 @@ Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kohort.config import Config
@@ -344,7 +344,7 @@ class ConsumerGroups:
         else:
             self._note(group, "member left", "", member_id)
             self.targets.departs(group, member_id, now, is_dead=False)
-            self._go_on_without(group, member_id, now, "a member left")
+            self.go_on_without(group, (member_id,), now, "a member left")
         interval = self._consumers.settings(group).heartbeat_interval_ms
         self._running.out.replies.append(
             Reply(event.request_id, heartbeat_answer(member_id, request.member_epoch, interval))
@@ -364,17 +364,17 @@ class ConsumerGroups:
         self.holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, why)
         self._note(group, what, why, member_id, ms)
         self.targets.departs(group, member_id, now, is_dead=True)
-        self._go_on_without(group, member_id, now, why)
+        self.go_on_without(group, (member_id,), now, why)
         self.wake(group, now)
 
-    def _go_on_without(self, group: ConsumerGroup, member_id: str, now: Millis, why: str) -> None:
-        """If it was the last member of the consumer protocol, the others are a classic group from now on."""
-        former = group.members[member_id]
-        was_classic = is_classic(former)
-        self.forget(group, member_id)
-        self.patterns.changed(group, former.subscribed_topic_regex, None, now)
-        if was_classic or not self._conversions.may_downgrade(group):
-            return self.targets.bump(group, now, why, member_id)
+    def go_on_without(self, group: ConsumerGroup, member_ids: Sequence[str], now: Millis, why: str) -> None:
+        """If they were the last members of the consumer protocol, the others are a classic group from now on."""
+        formers = [group.members[member_id] for member_id in member_ids]
+        for member_id, former in zip(member_ids, formers, strict=True):
+            self.forget(group, member_id)
+            self.patterns.changed(group, former.subscribed_topic_regex, None, now)
+        if all(map(is_classic, formers)) or not self._conversions.may_downgrade(group):
+            return self.targets.bump(group, now, why, member_ids[0] if len(member_ids) == 1 else "")
         self._end_for_classic(group, ErrorCode.REBALANCE_IN_PROGRESS)
         return self._conversions.downgrade(group, now, why)
 

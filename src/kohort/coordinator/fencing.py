@@ -35,9 +35,9 @@ def every(error: ErrorCode) -> Fence:
 
 def commit_fence(group: ConsumerGroup, member_id: str, epoch: int, *, by_ownership: bool) -> Fence:
     """For a commit that is right for the group as a whole. Kafka looks at partitions only where an epoch is over."""
+    if not group.members:
+        return every(ErrorCode.NONE)
     state = group.state_of(member_id)
-    if epoch < 0:
-        return every(ErrorCode.NONE)  # nobody's, into a group without members
     stale = stale_error(group.members[member_id])
     if by_ownership:
         return _by_ownership(state, epoch, stale)

@@ -89,7 +89,7 @@ class MixedGroups:
             # It was removed, and does not know. What it uses is others', and it may not commit that as a new member.
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error:
-            return self._refuse_join(event, error, request.member_id)
+            return self._refuse_join(event, error, "")
         former = group.members.get(former_id or "")
         value = _value(event, subscription, protocols, former)
         was_consumer = former is not None and not is_classic(former)
@@ -140,8 +140,8 @@ class MixedGroups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if request.protocol_type != CONSUMER_PROTOCOL:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        former = group.members.get(former_id or "")
-        if not protocols or not joint_protocols(group, former, protocols):
+        # What a member supported up to now counts too: assignors are changed in two steps, as in a classic group (J10).
+        if not protocols or not joint_protocols(group, None, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if joint_bytes(group, former, protocols) > self._config.group_max_bytes:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -197,33 +197,37 @@ class MixedGroups:
     # -- LeaveGroup
 
     def leave(self, group: ConsumerGroup, event: GroupRequested, now: Millis) -> None:
+        """Of members of either protocol: an operator's tool removes those of the consumer protocol so, too."""
         request: LeaveGroupRequest = event.body
-        if event.version >= 3:
-            members = tuple(self._leave_one(group, identity, now) for identity in request.members)
-            response = LeaveGroupResponse(error_code=0, members=members)
-        else:
-            members = (self._leave_one(group, MemberIdentity(member_id=request.member_id), now),)
-            response = LeaveGroupResponse(error_code=members[0].error_code)
-        gone = sum(not member.error_code for member in members)
-        if gone:
-            self._groups.targets.bump(group, now, f"{gone} left")
-        self._running.out.replies.append(Reply(event.request_id, response))
-        self._groups.wake(group, now)
-
-    def _leave_one(self, group: ConsumerGroup, identity: MemberIdentity, now: Millis) -> MemberResponse:
-        instance = identity.group_instance_id
-        member_id = identity.member_id
-        if not member_id and instance is not None:
-            member_id = group.instances.get(instance, "")  # an operator removes a static member (L4)
-        error = _check_member(group, member_id, instance)
-        if not error:
+        identities = request.members if event.version >= 3 else (MemberIdentity(member_id=request.member_id),)
+        leaving: dict[str, MemberIdentity] = {}
+        members = tuple(_leaver(group, identity, leaving) for identity in identities)
+        for member_id, identity in leaving.items():
             self._groups.holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, None)
             by_operator = not identity.member_id
             why = identity.reason or ("by an operator" if by_operator else "")
             self._consumers.note(group, "member removed" if by_operator else "member left", why, member_id)
             self._groups.targets.departs(group, member_id, now, is_dead=False)
-            self._groups.forget(group, member_id)
-        return MemberResponse(member_id=identity.member_id, group_instance_id=instance, error_code=error)
+        if leaving:
+            self._groups.go_on_without(group, tuple(leaving), now, f"{len(leaving)} left")
+        if event.version >= 3:
+            response = LeaveGroupResponse(error_code=0, members=members)
+        else:
+            response = LeaveGroupResponse(error_code=members[0].error_code)
+        self._running.out.replies.append(Reply(event.request_id, response))
+        self._groups.wake(group, now)
+
+
+def _leaver(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, MemberIdentity]) -> MemberResponse:
+    """What one of those that leave is told; who does leave is added, under its member id."""
+    instance = identity.group_instance_id
+    member_id = identity.member_id
+    if not member_id and instance is not None:
+        member_id = group.instances.get(instance, "")  # an operator removes a static member (L4)
+    error = _check_identity(group, member_id, instance)
+    if not error:
+        leaving[member_id] = identity
+    return MemberResponse(member_id=identity.member_id, group_instance_id=instance, error_code=error)
 
 
 def _former(group: ConsumerGroup, request: JoinGroupRequest) -> str | None:
@@ -242,16 +246,21 @@ def _check_static(group: ConsumerGroup, request: JoinGroupRequest, former_id: st
     return ErrorCode.NONE if former_id == request.member_id else ErrorCode.FENCED_INSTANCE_ID
 
 
-def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
-    """25 for somebody unknown, and for a member of the consumer protocol; 82 for one whose instance id is another's."""
+def _check_identity(group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
+    """25 for somebody unknown, 82 for one whose instance id is another's."""
     if instance_id is not None:
         holder = group.instances.get(instance_id)
         if holder is not None and holder != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
         if holder is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-    member = group.members.get(member_id)
-    return ErrorCode.NONE if member is not None and is_classic(member) else ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
+    """As that, and 25 for a member of the consumer protocol."""
+    error = _check_identity(group, member_id, instance_id)
+    return error or (ErrorCode.NONE if is_classic(group.members[member_id]) else ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def _check_sync(group: ConsumerGroup, request: SyncGroupRequest, version: int) -> int:

@@ -72,12 +72,11 @@ class Offsets:
             results = []
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                refused = fence((topic.topic_id, asked.partition_index))
-                if refused:
-                    pass
-                elif len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit:
+                if len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
+                    refused = fence((topic.topic_id, asked.partition_index))
+                if not refused:
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
                         leader_epoch=asked.committed_leader_epoch,
@@ -275,8 +274,8 @@ class Offsets:
 def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
     """O13. Epochs that are over are looked at partition by partition."""
     epoch = request.generation_id_or_member_epoch
-    if epoch < 0 and not request.member_id and request.group_instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID if group.members else ErrorCode.NONE
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE  # nobody's, whatever it says of members
     holder = group.instances.get(request.group_instance_id or "", request.member_id)
     if holder != request.member_id:
         return ErrorCode.FENCED_INSTANCE_ID
@@ -286,7 +285,7 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
     if version < MEMBER_EPOCHS and not is_classic(member):
         return ErrorCode.UNSUPPORTED_VERSION
     known = group.state_of(request.member_id).member_epoch
-    return stale_error(member) if epoch > known or epoch < 0 else ErrorCode.NONE
+    return stale_error(member) if epoch > known else ErrorCode.NONE
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:

@@ -1,0 +1,80 @@
+"""`python tests/behaviour [--sequences N] [--seed N] [--quick] [--record] [--only NAME…]`: Kafka and kohort, compared.
+
+Runs every scenario of tests/coordinator/scenarios that a client can show, and then random sequences of requests,
+against Apache Kafka and against kohort, over plain sockets. Says what ran, what is the same and what differs, and
+fails for a difference that docs/differences.md does not explain, and for one that it explains and that is none any
+more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+sys.path[:0] = [str(path) for path in (FOLDER.parents[1], FOLDER.parent / "coordinator", FOLDER.parent / "peers")]
+
+import random_run  # noqa: E402
+import scenario_files as files  # noqa: E402
+import scenario_run  # noqa: E402
+from bench import _kafka as apache  # noqa: E402
+from profiles import EXPIRING  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python tests/behaviour", description=__doc__)
+    parser.add_argument("--sequences", type=int, default=2_000, help="how many random sequences")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**8), help="of the first of them")
+    parser.add_argument("--quick", action="store_true", help="leave out the scenarios that take minutes")
+    parser.add_argument("--record", action="store_true", help="write the differences of scenarios that there are now")
+    parser.add_argument("--only", nargs="*", help="scenarios by name")
+    options = parser.parse_args()
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None and not os.environ.get("KAFKA_LIB")]
+    if missing:
+        print(f"peers-behaviour needs Maven and Java 17: no {' and no '.join(missing)} on the path", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        given = os.environ.get("KAFKA_LIB")
+        class_path = f"{given}/*" if given else apache.fetch_jars(Path(folder) / "lib")
+        return _compare(class_path, options)
+
+
+def _compare(class_path: str, options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    known = files.known()
+    chosen = [scenario for scenario in files.scenarios() if not options.only or scenario.name in options.only]
+    if options.quick:
+        chosen = [scenario for scenario in chosen if scenario.profile.name != EXPIRING.name]
+    _say(f"Apache Kafka {apache.version(class_path)} and kohort; seed {options.seed}")
+    outcome = scenario_run.run(class_path, chosen, known, _say)
+    if options.record:
+        files.record(outcome.found, [scenario.name for scenario in chosen])
+        known = files.known()
+    unnamed = [f"{name}.txt: no id says why" for name in outcome.found if not known.get(name) or not known[name].ids]
+    findings = ([] if options.record else outcome.findings) + unnamed
+    _say(
+        f"scenarios: {len(chosen)} ran, {len(outcome.same)} the same, {len(outcome.found)} different, "
+        f"{len(findings)} not explained; {len(files.not_run())} are not for the wire"
+    )
+    for name in sorted(outcome.found):
+        _say(f"  {name}.txt: {', '.join(known[name].ids) if name in known else 'unknown'}")
+    if options.sequences:
+        findings += random_run.run(class_path, options.sequences, options.seed, _say)
+    for finding in findings:
+        print(f"\n{finding}", file=sys.stderr)
+    _say(f"{len(findings)} findings in {time.monotonic() - began:.0f} s")
+    return 1 if findings else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

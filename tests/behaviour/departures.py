@@ -1,0 +1,218 @@
+"""What is known to differ in random sequences: each rule is narrow and cites a row of docs/differences.md.
+
+`before` looks at the state and the command: some commands leave the two servers in different states, so what comes
+after them is not compared. `between` looks at the answers: this one differs, for that reason. Most end the sequence,
+too; those in `LOCAL` change nothing but the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shard_world import ShardWorld
+
+from kohort.coordinator.classic_member import is_classic
+from kohort.coordinator.reconciliation import Reconciliation
+
+TOPICS = {"t": 6, "u": 3, "w": 60}
+"""Those of random sequences that commits name, and their partitions."""
+
+LOCAL = ("pending-static", "client-of-member")
+
+
+@dataclass(frozen=True)
+class _Words:
+    verb: str
+    group: str
+    names: tuple[str, ...]
+    options: dict[str, str]
+
+
+def _read(command: str) -> _Words:
+    verb, *words = command.split()
+    options = dict(word.split("=", 1) for word in words if "=" in word and "-" not in word.split("=")[0])
+    group, *names = [word for word in words if word.split("=")[0] not in options] or [""]
+    return _Words(verb, "" if group == "''" else group, tuple(names), options)
+
+
+def before(world: ShardWorld, command: str) -> str:
+    """The difference that the command leads to, by what there is now; "" for none."""
+    words = _read(command)
+    match words.verb:
+        case "leave":
+            return _leaving(world, words)
+        case "join":
+            return _joining(world, words)
+        case "sync":
+            return _syncing(world, words)
+        case "beat":
+            return _beating(world, words)
+        case "commit" | "delete-offsets":
+            return _emptying(world, words)
+        case _:
+            return ""
+
+
+def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str], departed: bool) -> str:
+    """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
+    `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
+    words = _read(command)
+    if departed:
+        return "departure-target"
+    theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
+    if words.verb == "beat" and "error=" not in ours:
+        if "error=110" in theirs and int(words.options.get("epoch", "0")) > 0:
+            return "stale-epoch"
+        if "error=111" in theirs:
+            return "static-rejoin"
+        if (
+            "error=" not in theirs
+            and "assignment=" in ours
+            and "assignment=" not in theirs
+            and "epoch" in words.options
+        ):
+            return "stale-epoch"
+    if words.verb == "commit":
+        group = world.shard.running.groups.get(words.group)
+        member = group.members.get(_member_id(world, words)) if group is not None else None
+        if member is not None and member.is_new and "error=22" in ours:
+            return "new-member-commits"
+        if "error=82" in ours and words.group in world.shard.consumers.groups:
+            return "commit-instance"
+        if ("error=113" in theirs or "error=22" in theirs) and "gen" in words.options:
+            return "stale-commit"
+    if words.verb == "delete-offsets":
+        group = world.shard.running.groups.get(words.group)
+        if group is not None and group.phase.value == "PreparingRebalance" and "error=86" in theirs + ours:
+            return "subscribed-in-rebalance"
+    if words.verb.startswith("describe") and [_without_client(line) for line in kafka] == [
+        _without_client(line) for line in kohort
+    ]:
+        return "client-of-member"
+    return ""
+
+
+def _without_client(line: str) -> str:
+    return re.sub(r" client_id='[^']*'", "", line)
+
+
+def _own(words: _Words, lines: Sequence[str]) -> str:
+    """The answer to the command itself, behind those to what was parked before."""
+    if words.verb == "delete-offsets":
+        return " ".join(lines)
+    name = words.names[0] if words.names else "operator"
+    found = [number for number, line in enumerate(lines) if line.startswith(f"{name} ")]
+    return " ".join(lines[found[-1] :]) if found else ""
+
+
+def _emptying(world: ShardWorld, words: _Words) -> str:
+    """A commit of nothing into a group that is not there, or the deletion of the last offset of one without members:
+    in Kafka there is a group of that name up to the next sweep."""
+    if words.group in world.shard.running.groups or words.group in world.shard.consumers.groups or not words.group:
+        return ""
+    known = world.shard.hard.offsets.get(words.group, {})
+    if words.verb == "delete-offsets":
+        named = {tuple(place.rsplit("-", 1)) for place in words.names}
+        return "empty-group" if known and all((topic, str(index)) in named for topic, index in known) else ""
+    return "" if known or any(map(_is_kept, words.names[1:])) else "empty-group"
+
+
+def _is_kept(offset: str) -> bool:
+    """Whether this part of a commit is taken, of one that is not refused as a whole: metadata is long, or it is not."""
+    topic, _, rest = offset.rpartition("-")
+    index, _, value = rest.partition("=")
+    return int(index) < TOPICS.get(topic, 0) and ":*" not in value
+
+
+def _leaving(world: ShardWorld, words: _Words) -> str:
+    group = world.shard.running.groups.get(words.group)
+    if group is None:
+        return _downgrading(world, words)
+    ids = [world.names[words.group, name].member_id for name in words.names if (words.group, name) in world.names]
+    ids += [
+        member.member_id for member in group.members.values() if _instance(member) == words.options.get("instance", "")
+    ]
+    if any(member_id in group.pending for member_id in ids):
+        return "pending-leaves"
+    if any(member_id in group.members and group.members[member_id].sync is not None for member_id in ids):
+        return "leaver-sync"
+    staying = group.members.keys() - set(ids)
+    if group.members and not staying and group.pending:
+        return "pending-alone"
+    if group.leader in ids and len(staying) > 1:
+        return "next-leader"
+    return ""
+
+
+def _instance(member: object) -> str | None:
+    return getattr(member, "group_instance_id", None) or getattr(member, "instance_id", None)
+
+
+def _member_id(world: ShardWorld, words: _Words) -> str:
+    name = words.names[0] if words.names else ""
+    known = world.names.get((words.group, name))
+    return words.options.get("id", known.member_id if known is not None else "").replace("''", "")
+
+
+def _joining(world: ShardWorld, words: _Words) -> str:
+    group = world.shard.running.groups.get(words.group)
+    member_id, version = _member_id(world, words), int(words.options.get("v", "9"))
+    consumers = world.shard.consumers.groups.get(words.group)
+    if consumers is not None:
+        if not consumers.members:
+            return "numbers-go-on"
+        return _downgrading(world, words, words.options.get("instance", ""))
+    if group is None:
+        return "numbers-go-on" if world.shard.hard.generations.get(words.group) and not member_id else ""
+    known = world.names.get((words.group, words.names[0] if words.names else ""))
+    static = "instance" in words.options or (known is not None and known.instance is not None)
+    if member_id in group.pending and version >= 5 and static:
+        return "pending-static"
+    member = group.members.get(member_id)
+    return "parked-replaced" if member is not None and (member.join or member.sync) is not None else ""
+
+
+def _syncing(world: ShardWorld, words: _Words) -> str:
+    group = world.shard.running.groups.get(words.group)
+    member = group.members.get(_member_id(world, words)) if group is not None else None
+    return "parked-replaced" if member is not None and member.sync is not None else ""
+
+
+def _beating(world: ShardWorld, words: _Words) -> str:
+    classic = world.shard.running.groups.get(words.group)
+    consumers = world.shard.consumers.groups.get(words.group)
+    name = words.names[0] if words.names else ""
+    known = world.names.get((words.group, name))
+    epoch = int(words.options.get("epoch", known.consumer.epoch if known is not None else 0))
+    member_id = words.options.get("id", name)
+    if classic is not None and epoch == 0:
+        if not classic.members:
+            return "numbers-go-on"
+        return "upgrade-unsettled" if classic.phase.value != "Stable" else ""
+    if consumers is not None and member_id in consumers.members and is_classic(consumers.members[member_id]):
+        return "classic-heartbeats"
+    if consumers is None:
+        return "numbers-go-on" if epoch == 0 and world.shard.hard.generations.get(words.group) else ""
+    if epoch < 0:
+        return _downgrading(world, words) if epoch == -1 else ""
+    if epoch == 0 and member_id in consumers.members:
+        state = consumers.state_of(member_id)
+        behind = state.state is Reconciliation.UNREVOKED_PARTITIONS or state.member_epoch != consumers.assignment_epoch
+        return "join-acknowledges" if behind else ""
+    return ""
+
+
+def _downgrading(world: ShardWorld, words: _Words, instance: str = "") -> str:
+    """Whether the last members of the consumer protocol go, or come back with the other one, and classic ones stay."""
+    group = world.shard.consumers.groups.get(words.group)
+    if group is None:
+        return ""
+    going = {world.names[words.group, name].member_id for name in words.names if (words.group, name) in world.names}
+    going |= {words.options.get("id", ""), group.instances.get(words.options.get("instance", instance), "")}
+    staying = [member for member_id, member in group.members.items() if member_id not in going]
+    gone = [member for member_id, member in group.members.items() if member_id in going]
+    if all(map(is_classic, staying)) and not all(map(is_classic, gone)) and (staying or words.verb == "join"):
+        return "numbers-go-on"
+    return ""

@@ -1,0 +1,134 @@
+"""What a scenario does in this process, as hints for those who run it over sockets.
+
+A server says nothing of a request that it parks. So the commands are run by a shard of this process first: which
+request is answered at once, and which ones after which command, is what the run over sockets waits for. Hints only
+shorten the waiting: an answer that comes against them is seen all the same, and so is one that does not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import departures
+from scenario_commands import Name
+from shard_world import ShardWorld
+
+from kohort.coordinator.events import Event, Reply
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
+
+NEAR_MS = 500
+"""A deadline that fires so shortly before the end of a wait may be late on a real clock."""
+
+
+@dataclass(slots=True)
+class Hints:
+    at_once: set[int] = field(default_factory=set)
+    """Requests that are answered when they come."""
+    answered: list[set[int]] = field(default_factory=list)
+    """Requests that are answered by the end of a command."""
+    elapsed_ms: list[int] = field(default_factory=list)
+    fires_late: set[int] = field(default_factory=set)
+    """Commands at whose end, or just before, a deadline fires."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """The generation or member epoch that a request was answered with."""
+    departs_at: int = -1
+    """The command with which the two servers' states part, and why."""
+    departs_by: str = ""
+    local: dict[int, str] = field(default_factory=dict)
+    """Commands whose answers alone differ, and why."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Member ids that servers make, by how the run over sockets calls them."""
+
+
+def hints_for(commands: Iterable[str]) -> Hints:
+    guide = Guide()
+    for command in commands:
+        guide.play(command)
+    return guide.hints
+
+
+class Guide(ShardWorld):
+    """`prompt`: deadlines that are due fire after each command, as they do where time is real."""
+
+    def __init__(self, prompt: bool = False) -> None:
+        super().__init__()
+        self._prompt = prompt
+        self.hints = Hints()
+        self._answered: set[int] = set()
+        self._last_fired = -1
+        self.departed = False
+        """Whether somebody left the consumer group, and none of its own protocol has heartbeated since."""
+        self.must_rejoin = False
+        """Whether the last answer was 27."""
+        self.last_answer_is_good = False
+
+    def play(self, command: str) -> None:
+        self._answered, self._last_fired, before = set(), -1, self.now
+        if self._prompt and self.hints.departs_at < 0:
+            self._note_departure(command)
+        size = self._size()
+        self.run(command)
+        if self._prompt:
+            self._advance_to(self.now)
+        if self._size() < size:
+            self.departed = True
+        elif command.startswith("beat ") and self.last_answer_is_good:
+            self.departed = False
+        if self._last_fired >= 0 and self.now - self._last_fired <= NEAR_MS:
+            self.hints.fires_late.add(len(self.hints.answered))
+        self.hints.answered.append(self._answered)
+        self.hints.elapsed_ms.append(self.now - before)
+
+    def _size(self) -> int:
+        return sum(len(group.members) for group in self.shard.consumers.groups.values()) if self._shard else 0
+
+    def _note_departure(self, command: str) -> None:
+        known = departures.before(self, command)
+        if known in departures.LOCAL:
+            self.hints.local[len(self.hints.answered)] = known
+        elif known:
+            self.hints.departs_at, self.hints.departs_by = len(self.hints.answered), known
+
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
+        super()._ask(who, version, body, 0, software)
+        if self._prompt:
+            self._advance_to(self.now)
+        if self.last_request in self._answered:
+            self.hints.at_once.add(self.last_request)
+
+    def _reply(self, reply: Reply) -> None:
+        number = int(reply.request_id)
+        self._answered.add(number)
+        who = self.asked[reply.request_id][0]
+        super()._reply(reply)
+        body = reply.body
+        error = getattr(body, "error_code", ErrorCode.NONE)
+        self.must_rejoin, self.last_answer_is_good = error == ErrorCode.REBALANCE_IN_PROGRESS, not error
+        if isinstance(body, JoinGroupResponse) and body.member_id:
+            label(self.hints.labels, who.name, number, body.member_id)
+        if isinstance(body, JoinGroupResponse) and not body.error_code:
+            self.hints.epochs[number] = body.generation_id
+        if isinstance(body, ConsumerGroupHeartbeatResponse) and not body.error_code:
+            if body.member_id:
+                label(self.hints.labels, who.name, number, body.member_id)
+            self.hints.epochs[number] = body.member_epoch
+
+    def _step(self, event: Event) -> None:
+        if type(event).__name__ == "DeadlineReached":
+            self._last_fired = self.now
+        super()._step(event)
+
+    def _check(self, *_: Any) -> None:
+        """What the in-process runner checks of the log."""
+
+    def _print(self, text: str) -> None:
+        """Nobody reads it."""
+
+
+def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:
+    """What a member id is called: by the client and the request to whose answer the id came."""
+    labels.setdefault(member_id, f"{name}#{number}")

@@ -1,0 +1,81 @@
+"""Which servers a scenario needs: its settings, and how much faster than in process time goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+FACTOR = 1 / 4
+"""A second of a scenario, in seconds. Less, and what is to happen a second later would happen in the noise."""
+
+
+def _scaled(factor: float) -> dict[str, str]:
+    """Kafka's defaults, as scenarios count on them, in scaled time."""
+    defaults = {
+        "group.initial.rebalance.delay.ms": 3_000,
+        "group.min.session.timeout.ms": 6_000,
+        "group.max.session.timeout.ms": 1_800_000,
+        "group.consumer.session.timeout.ms": 45_000,
+        "group.consumer.min.session.timeout.ms": 1_000,
+        "group.consumer.max.session.timeout.ms": 60_000,
+        "group.consumer.heartbeat.interval.ms": 5_000,
+        "group.consumer.min.heartbeat.interval.ms": 1_000,
+        "group.consumer.max.heartbeat.interval.ms": 15_000,
+        "group.consumer.assignment.interval.ms": 1_000,
+    }
+    return {name: str(int(value * factor)) for name, value in defaults.items()}
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    settings: Mapping[str, str] = field(hash=False)
+    factor: float = FACTOR
+
+
+AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
+USUAL = Profile("usual", _scaled(FACTOR))
+PROMPT = Profile("prompt", _scaled(FACTOR) | AT_ONCE)
+PAIRS = Profile("pairs", _scaled(FACTOR) | {"group.max.size": "2", "group.consumer.max.size": "2"})
+SINGLE = Profile("single", _scaled(FACTOR) | {"group.max.size": "1"})
+PATIENT = Profile(
+    "patient",
+    _scaled(FACTOR) | {"group.consumer.assignment.interval.ms": "750", "group.consumer.heartbeat.interval.ms": "1750"},
+)
+RETENTION_MINUTES = 1
+EXPIRING = Profile(
+    "expiring",
+    _scaled(1)
+    | AT_ONCE
+    | {
+        "group.min.session.timeout.ms": "1",
+        "offsets.retention.minutes": str(RETENTION_MINUTES),
+        "offsets.retention.check.interval.ms": "300",
+    },
+    factor=1,
+)
+"""Kafka keeps offsets for a minute at least: here a retention of any length is one, by a factor of each scenario."""
+
+BY_CONFIG = {
+    "group_initial_rebalance_delay_ms=0": PROMPT,
+    "group_consumer_assignment_interval_ms=0": PROMPT,
+    "group_consumer_max_size=2": PAIRS,
+    "group_max_size=2": PAIRS,
+    "group_max_size=1": SINGLE,
+    "group_consumer_assignment_interval_ms=3000": PATIENT,
+    "group_consumer_heartbeat_interval_ms=7000": PATIENT,
+    "group_consumer_min_session_timeout_ms=1000": USUAL,
+}
+
+
+def profile_of(commands: Sequence[str], needs_time: bool) -> Profile:
+    """`needs_time`: it is one that waits for more than real seconds allow, beside the others. Raises KeyError where no
+    servers have the settings."""
+    words = [word for command in commands if command.startswith("config ") for word in command.split()[1:]]
+    retention = [int(word.partition("=")[2]) for word in words if word.startswith("offsets_retention_minutes=")]
+    if retention or needs_time:
+        return Profile(EXPIRING.name, EXPIRING.settings, RETENTION_MINUTES / retention[0] if retention else 1)
+    profiles = {BY_CONFIG[word].name: BY_CONFIG[word] for word in words}
+    if len(profiles) > 1:
+        raise KeyError(f"no servers for {words}")
+    return next(iter(profiles.values()), USUAL)

@@ -1,0 +1,149 @@
+"""The scenario files that are run over sockets, those that are not and why, and where the two servers are known to
+differ.
+
+`not_run.txt` has a line for each file that a client cannot show: its name and the reason. `differences.txt` has an
+entry for each file in which Kafka and kohort differ: the ids of the differences in docs/differences.md, and each
+command whose answers are not the same with what both answer. `make peers-behaviour RECORD=yes` writes what they answer
+now; the ids are written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from guide import Hints, hints_for
+from profiles import Profile, profile_of
+from test_scenarios import SCENARIOS, parse
+
+FOLDER = Path(__file__).parent
+NOT_RUN = FOLDER / "not_run.txt"
+DIFFERENCES = FOLDER / "differences.txt"
+DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
+SERVERS = ("kafka", "kohort")
+
+LONG = ("commit_retention", "new_member_five_minutes")
+"""Files that wait for more than real seconds allow, without a setting that says so."""
+
+Transcripts = Mapping[str, Sequence[Sequence[str]]]
+"""Of each server: the lines after each command."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    commands: tuple[str, ...]
+    hints: Hints
+    profile: Profile
+
+    @property
+    def own_topics(self) -> dict[str, int] | None:
+        """Topics that have to be there and are nobody else's, as the commands delete them; None where commands make
+        all of their topics, or share some with others."""
+        return {"t": 4, "u": 4} if any(command.startswith("topics-deleted") for command in self.commands) else None
+
+    @property
+    def makes_topics(self) -> bool:
+        return self.own_topics is not None or any(command.startswith("topics ") for command in self.commands)
+
+    @property
+    def of_no_name(self) -> bool:
+        """It uses the group of no name, of which there is one a server."""
+        return any(" ''" in command for command in self.commands)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A command that is answered differently."""
+
+    command: str
+    lines: tuple[str, ...]
+    """`kafka …` and `kohort …`, as in the file."""
+
+
+@dataclass(frozen=True)
+class Known:
+    ids: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+
+def commands_of(path: Path) -> tuple[str, ...]:
+    _, blocks = parse(path.read_text(encoding="utf-8"))
+    return tuple(command for commands, _ in blocks for command in commands if not command.startswith("#"))
+
+
+def scenarios() -> list[Scenario]:
+    found = []
+    skipped = not_run()
+    for path in SCENARIOS:
+        if path.stem not in skipped:
+            commands = commands_of(path)
+            found.append(Scenario(path.stem, commands, hints_for(commands), profile_of(commands, path.stem in LONG)))
+    return found
+
+
+def not_run() -> dict[str, str]:
+    """The reason by the file's name."""
+    rows = (
+        line.partition(":") for line in NOT_RUN.read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")
+    )
+    return {name.strip(): reason.strip() for name, _, reason in rows}
+
+
+def differences(commands: Sequence[str], transcripts: Transcripts) -> tuple[Difference, ...]:
+    """The commands whose answers are not the same."""
+    found = []
+    for number, command in enumerate(commands):
+        answers = {server: transcripts[server][number] for server in SERVERS}
+        if answers["kafka"] != answers["kohort"]:
+            lines = tuple(f"{server:6} {line}" for server in SERVERS for line in answers[server] or ("nothing",))
+            found.append(Difference(command, lines))
+    return tuple(found)
+
+
+# -- the file of known differences
+
+
+def known() -> dict[str, Known]:
+    text = DIFFERENCES.read_text(encoding="utf-8") if DIFFERENCES.exists() else ""
+    found = {}
+    for entry in filter(None, text.split("\n\n")):
+        lines = [line for line in entry.splitlines() if not line.startswith("#")]
+        if not lines:
+            continue
+        name, *ids = lines[0].split()
+        rows: list[Difference] = []
+        for line in lines[1:]:
+            if line.startswith("    "):
+                rows[-1] = Difference(rows[-1].command, (*rows[-1].lines, line[4:]))
+            else:
+                rows.append(Difference(line[2:], ()))
+        found[name.removesuffix(".txt")] = Known(tuple(ids), tuple(rows))
+    return found
+
+
+def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> None:
+    """What was found of those that ran; what is recorded of the others stays. Ids stay."""
+    entries = known()
+    for name in ran:
+        ids = entries[name].ids if name in entries else ()
+        entries.pop(name, None)
+        if found.get(name):
+            entries[name] = Known(ids, tuple(found[name]))
+    parts = [
+        "# What Apache Kafka and kohort answer differently in scenarios, by the ids of docs/differences.md.\n"
+        "# Written by make peers-behaviour RECORD=yes, but for the ids."
+    ]
+    for name, entry in sorted(entries.items()):
+        lines = [" ".join([f"{name}.txt", *entry.ids])]
+        for row in entry.differences:
+            lines += [f"  {row.command}", *(f"    {line}".rstrip() for line in row.lines)]
+        parts.append("\n".join(lines))
+    DIFFERENCES.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def documented() -> set[str]:
+    """The ids that docs/differences.md explains."""
+    return set(re.findall(r"^\| `([a-z0-9-]+)` \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))

@@ -1,0 +1,123 @@
+"""Requests and their answers on a plain socket: kohort's codec, and no client around it.
+
+A `Wire` is one connection. Requests are sent without waiting; answers come in their order. What the server closes
+stays closed, and what was asked there is never answered.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kohort.wire.codec import decode, encode_request
+from kohort.wire.framing import read_response_header
+from kohort.wire.schema import schema_of
+
+Address = tuple[str, int]
+CONNECT_S = 20.0
+CHUNK = 1 << 16
+
+
+class Answer(NamedTuple):
+    """The answer to the request of that number; None where the connection was closed instead."""
+
+    number: int
+    version: int
+    body: Any
+
+
+class _Asked(NamedTuple):
+    number: int
+    version: int
+    response: type
+
+
+class Wire:
+    def __init__(self, address: Address, client_id: str | None) -> None:
+        self._socket = socket.create_connection(address, CONNECT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client_id = client_id
+        self._asked: deque[_Asked] = deque()
+        self._buffer = b""
+        self._correlation = 0
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._asked and not self.closed
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._asked) and not self.closed
+
+    def send(self, number: int, request: Any, version: int, response: type) -> None:
+        self._correlation += 1
+        self._asked.append(_Asked(number, version, response))
+        try:
+            self._socket.sendall(encode_request(request, version, self._correlation, self._client_id))
+        except OSError:
+            self.close()
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> list[Answer]:
+        """What has come; of a closed connection that nothing will come."""
+        try:
+            data = self._socket.recv(CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            lost = [Answer(asked.number, asked.version, None) for asked in self._asked]
+            self.close()
+            return lost
+        self._buffer += data
+        found = []
+        while (frame := self._frame()) is not None:
+            asked = self._asked.popleft()
+            schema = schema_of(asked.response)
+            _, start = read_response_header(
+                frame, flexible=asked.version in schema.flexible, api_key=schema.api_key or 0
+            )
+            found.append(Answer(asked.number, asked.version, decode(asked.response, asked.version, frame, start)))
+        return found
+
+    def _frame(self) -> bytes | None:
+        if len(self._buffer) < 4:
+            return None
+        end = 4 + int.from_bytes(self._buffer[:4], "big")
+        if len(self._buffer) < end:
+            return None
+        frame, self._buffer = self._buffer[4:end], self._buffer[end:]
+        return frame
+
+    def call(self, request: Any, version: int, response: type, timeout_s: float = 30.0) -> Any:
+        """One request and its answer, where nothing else is on its way."""
+        self.send(0, request, version, response)
+        while True:
+            if not ready([self], timeout_s):
+                raise TimeoutError(f"no answer to {type(request).__name__} within {timeout_s:g} s")
+            for answer in self.receive():
+                if answer.body is None:
+                    raise ConnectionError(f"the connection was closed instead of an answer to {type(request).__name__}")
+                return answer.body
+
+    def close(self) -> None:
+        self.closed = True
+        self._asked.clear()
+        self._socket.close()
+
+
+def ready(wires: Iterable[Wire], timeout_s: float) -> list[Wire]:
+    """Those with something to receive, after so long at most."""
+    waiting = {wire.fileno(): wire for wire in wires}
+    poll = select.poll()
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    return [waiting[descriptor] for descriptor, _ in poll.poll(max(0.0, timeout_s) * 1000)]

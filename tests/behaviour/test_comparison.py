@@ -1,0 +1,129 @@
+"""The comparison with Apache Kafka, without Kafka: what is compared, what is not, and what is known of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import peer_transcript
+import pytest
+import random_requests as requests
+import random_run
+import scenario_files as files
+import scenario_run
+from guide import Guide
+from profiles import USUAL
+from servers import OF_KOHORT, Pair, created
+from servers import USUAL as SETTINGS
+from test_scenarios import SCENARIOS
+from wire_world import Patience
+
+from kohort.config import parse_value
+from kohort.testing import KohortServer
+
+FOLDER = Path(__file__).parent
+SEQUENCES = FOLDER.parent / "peers" / "sequences"
+RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
+
+
+@contextmanager
+def two_of_kohort(**other: str) -> Iterator[Pair]:
+    """In the places of Kafka and kohort; the first one has other settings besides."""
+    with ExitStack() as stack:
+        addresses = {}
+        for name, settings in (("kafka", other), ("kohort", {})):
+            wanted = {**SETTINGS, **OF_KOHORT, **settings}
+            typed = {key.replace(".", "_"): parse_value(key, value) for key, value in wanted.items()}
+            server = stack.enter_context(KohortServer(**typed))
+            host, _, port = server.bootstrap_servers.rpartition(":")
+            addresses[name] = (host, int(port))
+        topics = scenario_run.SHARED_TOPICS | requests.TOPICS
+        yield Pair(addresses, {name: created(address, topics) for name, address in addresses.items()})
+
+
+def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
+    run, listed = {scenario.name for scenario in files.scenarios()}, files.not_run()
+    assert run | listed.keys() == {path.stem for path in SCENARIOS}
+    assert run & listed.keys() == set()
+    assert all(len(reason) > 15 for reason in listed.values()), listed
+
+
+def test_every_difference_is_explained_and_every_explanation_is_of_one() -> None:
+    shown = {known for entry in files.known().values() for known in entry.ids}
+    for path in SEQUENCES.glob("*.txt"):
+        shown.update(filter(None, map(peer_transcript.difference_of, path.read_text(encoding="utf-8").splitlines())))
+    shown |= {word for word in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', RULES) if word != "delete-offsets"}
+    assert shown - files.documented() == set(), "not in docs/differences.md"
+    assert files.documented() - shown == set(), "nothing shows these"
+
+
+def test_every_known_difference_of_a_scenario_has_an_id_and_two_answers() -> None:
+    run = {scenario.name: scenario for scenario in files.scenarios()}
+    for name, entry in files.known().items():
+        assert name in run, f"{name}.txt is not run"
+        assert entry.ids, f"{name}.txt: no id says why"
+        for row in entry.differences:
+            assert row.command in run[name].commands, f"{name}.txt has no {row.command!r}"
+            assert {line.split()[0] for line in row.lines if line[0] != " "} == {"kafka", "kohort"}, row
+
+
+def test_a_seed_makes_the_same_sequence_whatever_the_hashes_are() -> None:
+    program = "import random_requests as r; print([r.sequence(seed)[0] for seed in range(60)])"
+    paths = os.pathsep.join([*(str(FOLDER.parent / name) for name in ("behaviour", "coordinator", "peers")), *sys.path])
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_sequences_are_of_every_kind_and_of_many_versions() -> None:
+    commands = [command for seed in range(300) for command in requests.sequence(seed)[0]]
+    for verb in ("join", "sync", "heartbeat", "leave", "commit", "fetch", "describe", "list"):
+        versions = {
+            word for command in commands if command.split()[0] == verb for word in command.split() if word[:2] == "v="
+        }
+        assert len(versions) >= 5, verb
+    for verb in ("beat", "delete", "delete-offsets", "describe-consumer"):
+        assert any(command.split()[0] == verb for command in commands), verb
+
+
+def test_the_answers_of_two_servers_that_are_the_same_are_the_same() -> None:
+    with two_of_kohort() as pair:
+        results = [random_run.of_seed(pair, seed) for seed in range(4 * len(requests.KINDS))]
+    assert [result.commands[: result.at + 1] for result in results if result.at >= 0] == []
+    assert sum(result.compared for result in results) > 300
+
+
+@pytest.mark.timeout(240)
+def test_a_difference_is_found_and_made_short() -> None:
+    with two_of_kohort(**{"group.max.size": "2"}) as pair:
+        found = next(text for seed in range(0, 600, 6) if (text := random_run.finding(pair, seed)))
+    asked = [line.strip() for line in found.splitlines() if line.startswith("    ") and line[4] != " "]
+    assert "GROUP_MAX_SIZE_REACHED" in found
+    assert len(asked) <= random_run.PREPARED + 6, found
+
+
+def test_scenarios_say_over_the_wire_what_they_say_in_process() -> None:
+    chosen = {scenario.name: scenario for scenario in files.scenarios() if scenario.profile is USUAL}
+    with two_of_kohort(**USUAL.settings) as pair:
+        for name in ("heartbeat_static", "consumer_offsets", "offset_delete_simple"):
+            scenario = chosen[name]
+            transcript = scenario_run.play(pair, "kafka", scenario, Patience())
+            guide = Guide()
+            answered = 0
+            for number, command in enumerate(scenario.commands):
+                guide.play(command)
+                answered += len(scenario.hints.answered[number])
+            lines = [line for lines in transcript for line in lines if line[0] != " "]
+            assert len([line for line in lines if not line.startswith(("fetched", "listed", "described"))]) == answered

@@ -1,0 +1,538 @@
+"""The commands of scenario files, over sockets: one world is one run of one file against one server.
+
+What the in-process world has at hand is made here: `advance` waits, scaled; `topics` creates, grows and deletes;
+`expire` waits for the server's own sweep; `resolved` for its look at the topics. Groups and topics carry a prefix on
+the server, so that runs do not meet, and member ids that a server made are called by the name of their client, so that
+answers of two servers can be compared. Commands may name ids, generations and epochs as they are in process (`id=i-1`,
+`gen=2`): they are sent as this server's. Every answer is printed under the command after which it came.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from guide import Hints, label
+from peer_print import printed
+from scenario_commands import Commands, Name, duration, text_of
+from socket_client import Address, Answer, Wire, ready
+
+from kohort.broker.messages import changed
+from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.wire.codec import encode
+from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
+from kohort.wire.schema import NO_UUID, schema_of
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.wire.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+ANSWERS = {
+    JoinGroupRequest: JoinGroupResponse,
+    SyncGroupRequest: SyncGroupResponse,
+    HeartbeatRequest: HeartbeatResponse,
+    LeaveGroupRequest: LeaveGroupResponse,
+    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
+    OffsetCommitRequest: OffsetCommitResponse,
+    OffsetFetchRequest: OffsetFetchResponse,
+    OffsetDeleteRequest: OffsetDeleteResponse,
+    DeleteGroupsRequest: DeleteGroupsResponse,
+    DescribeGroupsRequest: DescribeGroupsResponse,
+    ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
+    ListGroupsRequest: ListGroupsResponse,
+}
+GROUP_RESOURCE = 32
+SET, DELETE = 0, 1
+MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+KNOWN_S = 20.0
+"""How long a change of topics may take to be known everywhere."""
+ID_VERSION = 10
+"""From this version on OffsetCommit and OffsetFetch name topics by their ids."""
+
+
+class Names(dict[Any, str]):
+    """What a server calls something: its name in the scenario. Ids that nobody was told yet go without their number."""
+
+    def get(self, real: Any, default: Any = None) -> Any:
+        if real in self:
+            return self[real]
+        return MADE_UP.sub("-?", real) if isinstance(real, str) and real == default else default
+
+
+class Patience:
+    """How long a world waits, in seconds."""
+
+    def __init__(self, answer: float = 3.0, parked: float = 0.04, late: float = 0.15, sweep: float = 1.0) -> None:
+        self.answer = answer
+        """For an answer that should come."""
+        self.parked = parked
+        """After a request that should be parked, until it surely is."""
+        self.late = late
+        """After a wait at whose end a deadline fires: clocks are real."""
+        self.sweep = sweep
+        """Until offsets that are over have been removed."""
+
+
+class WireWorld(Commands):
+    def __init__(
+        self,
+        address: Address,
+        prefix: str,
+        hints: Hints,
+        factor: float = 1.0,
+        shared: Mapping[str, TopicSpec] | None = None,
+        patience: Patience | None = None,
+        exact: bool = True,
+    ) -> None:
+        super().__init__()
+        self.address = address
+        self._prefix = prefix
+        self._hints = hints
+        self._factor = factor
+        self._patience = patience or Patience()
+        self._exact = exact
+        self._wires: dict[str, list[Wire]] = {}
+        self._open: dict[int, tuple[Name, str, Wire]] = {}
+        self._number = 0
+        self._command = 0
+        self._group = ""
+        self._told: list[tuple[int, str, Any, str]] = []
+        """What came after the command: the request's number, whose it was, the answer and its group."""
+        self._names = Names()
+        """What this server calls something: its name in the scenario."""
+        self._labels: dict[str, str] = {}
+        self._leads: dict[str, int] = {}
+        """What this server's epochs of a group are ahead of those in process."""
+        self._groups_of: dict[int, str] = {}
+        self._probes = 0
+        self._seen: set[str] = set()
+        """Names of topics that there are, or were."""
+        self._configured: dict[str, dict[str, str]] = {}
+        self._topic_ids: dict[str, bytes] = {}
+        self._shared = shared is not None
+        for name, spec in (shared or {}).items():
+            self._topic_ids[name] = spec.topic_id
+            self._names[spec.topic_id] = name
+        self._specs = dict(shared or {})
+
+    # -- running
+
+    def play(self, commands: Sequence[str]) -> list[list[str]]:
+        """What was answered after each command, in lines."""
+        transcript = []
+        try:
+            for command in commands:
+                transcript.append(self.step(command))
+        finally:
+            for wires in self._wires.values():
+                for wire in wires:
+                    wire.close()
+        return transcript
+
+    def step(self, command: str) -> list[str]:
+        self._told = []
+        self._group = next((word for word in command.split()[1:2] if "=" not in word), "")
+        self.run(self._as_here(command))
+        expected = self._hints.answered[self._command]
+        self._pump_until(lambda: not (expected & self._open.keys()), self._patience.answer)
+        self._pump(0.0)
+        self._command += 1
+        told = sorted(self._told, key=lambda one: one[0])
+        return [line for _, what, body, group in told for line in self._printed(what, body, group)]
+
+    def _as_here(self, command: str) -> str:
+        """With this server's generations and epochs."""
+        lead = self._leads.get(self._group, 0)
+        words = command.split(" ")
+        if lead and words[0] not in ("commit",):
+            words = [self._ahead(word, lead, ("gen=", "epoch=")) for word in words]
+        elif lead:
+            words = [self._ahead(word, lead, ("gen=",)) for word in words]
+        return " ".join(words)
+
+    @staticmethod
+    def _ahead(word: str, lead: int, options: tuple[str, ...]) -> str:
+        for option in options:
+            if word.startswith(option) and int(word[len(option) :]) > 0:
+                return f"{option}{int(word[len(option) :]) + lead}"
+        return word
+
+    # -- asking
+
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
+        self._number += 1
+        number = self._number
+        body = self._as_sent(body, version)
+        wire = self._wire(who.name)
+        api = schema_of(type(body)).name.removesuffix("Request")
+        who.parked = number
+        self._open[number] = (who, api, wire)
+        wire.send(number, body, version, ANSWERS[type(body)])
+        if number in self._hints.at_once:
+            self._pump_until(lambda: number not in self._open, self._patience.answer)
+        else:
+            self._pump_until(lambda: number not in self._open, self._patience.parked)
+
+    def _query(self, request: Any, version: int) -> Any:
+        """What is always answered at once, and is no member's."""
+        return self._wire("operator").call(request, version, ANSWERS[type(request)])
+
+    def _wire(self, name: str) -> Wire:
+        """A connection of that client on which nothing waits."""
+        known = self._wires.setdefault(name, [])
+        for wire in known:
+            if wire.is_idle:
+                return wire
+        known.append(Wire(self.address, name))
+        return known[-1]
+
+    def _pump_until(self, done: Any, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done() and (left := deadline - time.monotonic()) > 0:
+            self._receive(left)
+
+    def _pump(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            waiting = any(wire.waits for wires in self._wires.values() for wire in wires)
+            if not waiting:
+                time.sleep(max(0.0, left))
+                return
+            self._receive(max(0.0, left))
+            if left <= 0:
+                return
+
+    def _receive(self, timeout_s: float) -> None:
+        waiting = [wire for wires in self._wires.values() for wire in wires if wire.waits]
+        if not waiting:
+            time.sleep(timeout_s)
+            return
+        for wire in ready(waiting, timeout_s):
+            for answer in wire.receive():
+                self._answered(answer)
+
+    def _answered(self, answer: Answer) -> None:
+        who, api, _ = self._open.pop(answer.number)
+        if who.parked == answer.number:
+            who.parked = None
+        self._told.append(
+            (answer.number, f"{who.name} {api}", answer.body, self._groups_of.get(answer.number, self._group))
+        )
+        if answer.body is not None:
+            self._note(who, answer)
+            self._learn(who, answer.body)
+
+    def _note(self, who: Name, answer: Answer) -> None:
+        """Ids that the server made, and what its epochs are ahead."""
+        body, group = answer.body, self._groups_of.get(answer.number, self._group)
+        if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse) and body.member_id:
+            if body.member_id != who.name:
+                label(self._labels, who.name, answer.number, body.member_id)
+                self._names[body.member_id] = self._labels[body.member_id]
+        if answer.number in self._hints.epochs and not body.error_code:
+            epoch = body.generation_id if isinstance(body, JoinGroupResponse) else body.member_epoch
+            if epoch > 0:
+                self._leads.setdefault(group, epoch - self._hints.epochs[answer.number])
+
+    def _printed(self, what: str, body: Any, group: str) -> list[str]:
+        if body is None:
+            return [f"{what} the connection is closed"]
+        first, *more = printed(body, self._names, self._leads.get(group, 0), exact=self._exact)
+        return [f"{what} {first}", *(f"    {line}" for line in more)]
+
+    def _show(self, what: str, body: Any) -> None:
+        self._told.append((self._number + 1, what, body, self._group))
+
+    # -- as this server knows it
+
+    def _real(self, group: str) -> str:
+        if not group:
+            return ""
+        self._names[self._prefix + group] = group
+        return self._prefix + group
+
+    def _topic(self, name: str) -> str:
+        if self._shared:
+            return name
+        self._names[self._prefix + name] = name
+        return self._prefix + name
+
+    def _pattern(self, regex: str | None) -> str | None:
+        if not regex or self._shared:
+            return regex
+        self._names[f"{self._prefix}(?:{regex})"] = regex
+        return f"{self._prefix}(?:{regex})"
+
+    def _member(self, member_id: str) -> str:
+        """The id that this server made where the one in process is named."""
+        called = self._hints.labels.get(member_id)
+        ids = [real for real, text in self._labels.items() if text == called]
+        return ids[0] if ids else member_id
+
+    def _ms(self, milliseconds: int) -> int:
+        """Scaled. What is a little off a full second stays off it."""
+        if milliseconds <= 0 or milliseconds > 10**12:
+            return milliseconds
+        scaled = milliseconds * self._factor
+        return int(scaled) if scaled == int(scaled) or milliseconds % 1000 > 500 else int(scaled) + 1
+
+    def _as_sent(self, body: Any, version: int) -> Any:
+        """The request with this server's names, ids and durations."""
+        match body:
+            case DeleteGroupsRequest():
+                return changed(body, groups_names=tuple(self._real(name) for name in body.groups_names))
+            case JoinGroupRequest():
+                body = changed(
+                    body,
+                    session_timeout_ms=self._ms(body.session_timeout_ms),
+                    rebalance_timeout_ms=self._ms(body.rebalance_timeout_ms),
+                    protocols=tuple(changed(p, metadata=self._subscription(p.metadata)) for p in body.protocols),
+                )
+            case SyncGroupRequest():
+                rows = (
+                    changed(row, member_id=self._member(row.member_id), assignment=self._assignment(row.assignment))
+                    for row in body.assignments
+                )
+                body = changed(body, assignments=tuple(rows))
+            case LeaveGroupRequest():
+                body = changed(
+                    body, members=tuple(changed(m, member_id=self._member(m.member_id)) for m in body.members)
+                )
+            case ConsumerGroupHeartbeatRequest():
+                names, regex = body.subscribed_topic_names, body.subscribed_topic_regex
+                body = changed(
+                    body,
+                    rebalance_timeout_ms=self._ms(body.rebalance_timeout_ms),
+                    subscribed_topic_names=None if names is None else tuple(map(self._topic, names)),
+                    subscribed_topic_regex=self._pattern(regex),
+                )
+            case OffsetCommitRequest():
+                rows = (
+                    changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in body.topics
+                )
+                body = changed(body, topics=tuple(rows), retention_time_ms=self._ms(body.retention_time_ms))
+            case OffsetDeleteRequest():
+                body = changed(body, topics=tuple(changed(row, name=self._topic(row.name)) for row in body.topics))
+        self._groups_of[self._number] = body.group_id
+        body = changed(body, group_id=self._real(body.group_id))
+        return changed(body, member_id=self._member(body.member_id)) if hasattr(body, "member_id") else body
+
+    def _topic_id(self, name: str) -> bytes:
+        return self._topic_ids.get(name, NO_UUID)
+
+    def _subscription(self, data: bytes) -> bytes:
+        found = subscription_of(data) if data[:1] == b"\0" else None
+        if found is None:
+            return data
+        found = changed(
+            found,
+            topics=tuple(map(self._topic, found.topics)),
+            owned_partitions=tuple(changed(row, topic=self._topic(row.topic)) for row in found.owned_partitions),
+        )
+        return data[:2] + encode(found, int.from_bytes(data[:2], "big"))
+
+    def _assignment(self, data: bytes) -> bytes:
+        rows = assignment_in(data) if data[:1] == b"\0" else None
+        if rows is None:
+            return data
+        plain = assignment_bytes(rows.items())
+        return assignment_bytes((self._topic(topic), of) for topic, of in rows.items()) + data[len(plain) :]
+
+    # -- commands that are done otherwise than in process
+
+    def do_config(self, **settings: str) -> None:
+        """The servers have them."""
+
+    def do_advance(self, by: str) -> None:
+        self._pump(duration(by) * self._factor / 1000)
+        expected = self._hints.answered[self._command]
+        if self._command in self._hints.fires_late and not expected & self._open.keys():
+            self._pump(self._patience.late)
+
+    def do_expire(self) -> None:
+        self._pump(self._patience.sweep)
+
+    def do_resolved(self) -> None:
+        self._pump(self._patience.late)
+
+    def do_vanish(self, group: str, name: str) -> None:
+        who = self._name(group, name)
+        _, _, wire = self._open.pop(who.parked)
+        who.parked = None
+        wire.close()
+        self._pump(self._patience.parked)
+
+    def do_group(self, group: str, *names: str, **options: str) -> None:
+        assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
+        for name in names:
+            self.do_join(group, name, **options)
+            if not self._name(group, name).parked:
+                self.do_join(group, name, **options)
+        waits = self._hints.elapsed_ms[self._command] * self._factor / 1000 + self._patience.answer
+        self._pump_until(lambda: not any(self._name(group, name).parked for name in names), waits)
+        for name in names:
+            self.do_sync(group, name, assign=assign)
+
+    def do_describe(self, group: str, v: str = "6") -> None:
+        request = DescribeGroupsRequest(groups=(self._real(text_of(group)),))
+        self._show("described", self._query(request, int(v)))
+
+    def do_describe_consumer(self, group: str, v: str = "1") -> None:
+        request = ConsumerGroupDescribeRequest(group_ids=(self._real(text_of(group)),))
+        self._show("described", self._query(request, int(v)))
+
+    def do_list(self, states: str = "", types: str = "", v: str = "5") -> None:
+        version = int(v)
+        request = ListGroupsRequest(
+            states_filter=tuple(filter(None, states.split(","))) if version >= 4 else (),
+            types_filter=tuple(filter(None, types.split(","))) if version >= 5 else (),
+        )
+        answer = self._query(request, version)
+        mine = tuple(row for row in answer.groups if row.group_id in self._names or not row.group_id)
+        self._show("listed", changed(answer, groups=mine))
+
+    def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
+        group = request.group_id
+        topics = request.topics
+        if version < 8:
+            rows = (
+                None
+                if topics is None
+                else tuple(
+                    OffsetFetchRequestTopic(name=self._topic(row.name), partition_indexes=row.partition_indexes)
+                    for row in topics
+                )
+            )
+            whole = OffsetFetchRequest(group_id=self._real(group), topics=rows)
+        else:
+            topics = (
+                None
+                if topics is None
+                else tuple(
+                    changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in topics
+                )
+            )
+            member = None if request.member_id is None else self._member(request.member_id)
+            row = changed(request, group_id=self._real(group), topics=topics, member_id=member)
+            whole = OffsetFetchRequest(groups=(row,))
+        self._show("fetched", self._query(whole, version))
+
+    def do_group_config(self, group: str, **overrides: str) -> None:
+        scaled = {
+            name: str(self._ms(int(value))) if name.endswith(".ms") else value for name, value in overrides.items()
+        }
+        known = self._configured.get(group, {})
+        gone = dict.fromkeys(known.keys() - scaled.keys(), "")
+        self._configured[group] = scaled
+        rows = tuple(
+            AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
+            for name, value in (scaled | gone).items()
+        )
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
+        request = IncrementalAlterConfigsRequest(resources=(resource,))
+        answer = self._wire("operator").call(request, 1, IncrementalAlterConfigsResponse)
+        assert not answer.responses[0].error_code, answer
+        self._pump(self._patience.late)
+
+    # -- topics
+
+    def do_topics(self, **partitions: str) -> None:
+        wanted = {name: int(count) for name, count in partitions.items()}
+        if self._shared:
+            self.topics.present = {name: self._specs[name] for name in wanted}
+            return
+        has = {name: spec.partitions for name, spec in self.topics.present.items()}
+        wire = self._wire("operator")
+        new = [name for name in wanted if name not in has]
+        if new:
+            rows = tuple(
+                CreatableTopic(name=self._topic(name), num_partitions=wanted[name], replication_factor=1)
+                for name in new
+            )
+            made = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=20_000), 7, CreateTopicsResponse)
+            for row in made.topics:
+                assert not row.error_code, row
+                name = row.name.removeprefix(self._prefix)
+                self._topic_ids[name] = row.topic_id
+                self._names[row.topic_id] = name
+        grown = [name for name in wanted if name in has and wanted[name] > has[name]]
+        if grown:
+            counts = tuple(CreatePartitionsTopic(name=self._topic(name), count=wanted[name]) for name in grown)
+            more = CreatePartitionsRequest(topics=counts, timeout_ms=20_000)
+            assert not any(row.error_code for row in wire.call(more, 3, CreatePartitionsResponse).results)
+        self._delete([name for name in has if name not in wanted])
+        self._wait_until_known(wanted)
+        self.topics.present = {
+            name: TopicSpec(self._topic_ids[name], self._topic(name), count) for name, count in wanted.items()
+        }
+
+    def prepare(self, **partitions: int) -> None:
+        """Topics of its own, for commands that count on some that nobody made."""
+        self.do_topics(**{name: str(count) for name, count in partitions.items()})
+
+    def do_topics_deleted(self, *topics: str) -> None:
+        self._delete(topics)
+        self._wait_until_known(
+            {name: spec.partitions for name, spec in self.topics.present.items() if name not in topics}
+        )
+
+    def _delete(self, names: Iterable[str]) -> None:
+        rows = tuple(DeleteTopicState(name=self._topic(name)) for name in names)
+        if rows:
+            request = DeleteTopicsRequest(topics=rows, timeout_ms=20_000)
+            answer = self._wire("operator").call(request, 6, DeleteTopicsResponse)
+            assert not any(row.error_code for row in answer.responses), answer
+
+    def _wait_until_known(self, counts: Mapping[str, int]) -> None:
+        """Until the coordinator knows the topics as they are now: the member of another group is given all of them."""
+        names = tuple(map(self._topic, self._seen | counts.keys()))
+        self._seen |= counts.keys()
+        wanted = {(self._topic_ids[name], index) for name, count in counts.items() for index in range(count)}
+        wire, deadline = self._wire("operator"), time.monotonic() + KNOWN_S
+        while True:
+            probe = ConsumerGroupHeartbeatRequest(
+                group_id=f"{self._prefix}probe{self._probes}",
+                member_id="probe",
+                member_epoch=0,
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_names=names,
+                topic_partitions=(),
+            )
+            answer = wire.call(probe, 1, ConsumerGroupHeartbeatResponse)
+            assert not answer.error_code, answer
+            wire.call(changed(probe, member_epoch=-1), 1, ConsumerGroupHeartbeatResponse)
+            rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
+            self._probes += 1
+            if {(row.topic_id, index) for row in rows for index in row.partitions} == wanted:
+                return
+            assert time.monotonic() < deadline, f"{counts} is not known"
+            time.sleep(0.03)

@@ -1,0 +1,274 @@
+"""The commands of scenario files as requests: what a client of that name, who knows what it was told, would send.
+
+Members have short names. A name's first JoinGroup carries no member id; what is answered is remembered, so that the
+next request of that name carries the id, and the generation, that a client would send. Two worlds run the same files:
+`ShardWorld` asks a shard in this process, and `tests/behaviour` asks servers over sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from consumer_world import Consumer, TopicNames
+
+from kohort.wire.codec import encode
+from kohort.wire.embedded import assignment_bytes
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+LONG = "long" * 10_000
+
+
+def duration(text: str) -> int:
+    number = text.rstrip("msdh")
+    return round(float(number) * UNITS[text[len(number) :]])
+
+
+def subscription(topics: list[str], owned: str = "", since: int = -1) -> bytes:
+    """What a member tells that it wants, and what it owns: `t:0+1/u:2`."""
+    version = 2 if since >= 0 else 1
+    return version.to_bytes(2, "big") + encode(
+        ConsumerProtocolSubscription(
+            topics=tuple(topics),
+            owned_partitions=tuple(TopicPartition(topic=t, partitions=p) for t, p in by_name(owned)),
+            generation_id=since if since >= 0 else -1,
+        ),
+        version,
+    )
+
+
+def by_name(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    parts = [part.partition(":") for part in text.split("/") if ":" in part]
+    return [(topic, tuple(int(index) for index in indexes.split("+"))) for topic, _, indexes in parts]
+
+
+def assignment(text: str) -> bytes:
+    """`@t:0+1/u:2` is an assignment of the consumer protocol; with `!` at its end it has data of its assignor, too."""
+    if not text.startswith("@"):
+        return text.encode()
+    data = assignment_bytes(by_name(text[1:].rstrip("!")))
+    return data[:-4] + b"\0\0\0\1x" if text.endswith("!") else data
+
+
+def text_of(text: str) -> str:
+    return "" if text == "''" else text
+
+
+def null_of(text: str | None) -> str | None:
+    return None if text == "null" else text
+
+
+class Name:
+    """What a client knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.member_id = ""
+        self.instance: str | None = None
+        self.generation = -1
+        self.protocol: str | None = None
+        self.protocol_type: str | None = None
+        self.next_join: dict[str, str] = {}
+        self.last_join: dict[str, str] = {}
+        """Options of its last JoinGroup that was accepted; the next one has them too."""
+        self.parked: Any = None
+        """Its request that waits for an answer."""
+        self.consumer = Consumer()
+        self.loses_answer = False
+
+
+class Commands:
+    """What the commands ask for; `_ask` and `_fetch` are the world's."""
+
+    def __init__(self) -> None:
+        self.names: dict[tuple[str, str], Name] = {}
+        self.topics = TopicNames()
+
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
+        raise NotImplementedError
+
+    def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
+        raise NotImplementedError
+
+    def _name(self, group: str, name: str) -> Name:
+        return self.names.setdefault((group, name), Name(name))
+
+    def run(self, line: str) -> None:
+        command, *arguments = line.replace("LONG", LONG).split()
+        positional = [argument for argument in arguments if "=" not in argument or "-" in argument.split("=")[0]]
+        options = dict(argument.split("=", 1) for argument in arguments if argument not in positional)
+        getattr(self, "do_" + command.replace("-", "_"))(*positional, **options)
+
+    def do_join(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        given = {"session": "10s", "rebalance": "30s", "type": "consumer", "protocols": "range:t"} | who.last_join
+        given |= options
+        who.next_join = {key: given[key] for key in ("session", "rebalance", "type", "protocols")}
+        if "instance" in options:
+            who.instance = options["instance"]
+        version = int(options.get("v", 9))
+        protocols = []
+        for protocol in filter(None, given["protocols"].split(",")):
+            protocol_name, _, topics = protocol.partition(":")
+            owned, since = options.get("owned", ""), int(options.get("since", -1))
+            metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"), owned, since)
+            protocols.append(JoinGroupRequestProtocol(name=protocol_name, metadata=metadata))
+        request = JoinGroupRequest(
+            group_id=text_of(group),
+            session_timeout_ms=duration(given["session"]),
+            rebalance_timeout_ms=duration(given["rebalance"]) if version >= 1 else -1,
+            member_id=text_of(options.get("id", who.member_id)),
+            group_instance_id=who.instance if version >= 5 else None,
+            protocol_type=text_of(given["type"]),
+            protocols=tuple(protocols),
+            reason=options.get("reason"),
+        )
+        self._ask(who, version, request)
+
+    def do_sync(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        version = int(options.get("v", 5))
+        assignments = []
+        for item in filter(None, options.get("assign", "").split(",")):
+            member, _, assigned = item.partition(":")
+            member_id = self.names[group, member].member_id if (group, member) in self.names else member
+            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment(assigned)))
+        request = SyncGroupRequest(
+            group_id=text_of(group),
+            generation_id=int(options.get("gen", who.generation)),
+            member_id=text_of(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
+            protocol_type=null_of(options.get("type", who.protocol_type)) if version >= 5 else None,
+            protocol_name=null_of(options.get("protocol", who.protocol)) if version >= 5 else None,
+            assignments=tuple(assignments),
+        )
+        self._ask(who, version, request)
+
+    def do_heartbeat(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        version = int(options.get("v", 4))
+        request = HeartbeatRequest(
+            group_id=text_of(group),
+            generation_id=int(options.get("gen", who.generation)),
+            member_id=text_of(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
+        )
+        self._ask(who, version, request, hold_ms=duration(options.get("hold", "0s")))
+
+    def do_leave(self, group: str, *names: str, **options: str) -> None:
+        version = int(options.get("v", 5))
+        members = [
+            MemberIdentity(member_id=who.member_id, group_instance_id=options.get("instance", who.instance))
+            for who in (self._name(group, name) for name in names)
+        ]
+        if not names:
+            members = [MemberIdentity(member_id="", group_instance_id=null_of(options.get("instance")))]
+        if version >= 3:
+            request = LeaveGroupRequest(group_id=text_of(group), members=tuple(members))
+        else:
+            request = LeaveGroupRequest(group_id=text_of(group), member_id=members[0].member_id)
+        self._ask(self._name(group, names[0] if names else "operator"), version, request)
+
+    def do_beat(self, group: str, name: str, **options: str) -> None:
+        who = self._name(group, name)
+        who.loses_answer = "lost" in options
+        request = who.consumer.request(group, name, self.topics, options)
+        hold_ms = duration(options.get("hold", "0s"))
+        self._ask(who, int(options.get("v", 1)), request, hold_ms, options.get("software", ""))
+
+    def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
+        who = Name("-") if name == "-" else self._name(group, name)
+        version = int(options.get("v", 9))
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for item in offsets:
+            place, _, value = item.partition("=")
+            offset, _, metadata = value.partition(":")
+            topic, _, partition = place.rpartition("-")
+            if metadata.startswith("*"):
+                metadata = "x" * int(metadata[1:])
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=int(partition),
+                    committed_offset=int(offset),
+                    committed_leader_epoch=int(options.get("epoch", -1)),
+                    committed_metadata=null_of(metadata),
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=text_of(group),
+            generation_id_or_member_epoch=int(options.get("gen", who.generation)),
+            member_id=text_of(options.get("id", who.member_id)),
+            group_instance_id=options.get("instance", who.instance) if version >= 7 else None,
+            retention_time_ms=duration(options["retention"]) if "retention" in options else -1,
+            topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
+        )
+        self._ask(who, version, request)
+
+    def do_fetch(self, group: str, *places: str, **options: str) -> None:
+        topics: dict[str, list[int]] | None = {}
+        for place in places:
+            if place == "all":
+                topics = None
+            elif place != "none" and topics is not None:
+                topic, _, partition = place.rpartition("-")
+                topics.setdefault(topic, []).append(int(partition))
+        wanted = None
+        if topics is not None:
+            wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
+        request = OffsetFetchRequestGroup(group_id=text_of(group), topics=wanted)
+        if "as" in options or "id" in options:
+            consumer = self._name(group, options.get("as", "-")).consumer
+            request = OffsetFetchRequestGroup(
+                group_id=text_of(group),
+                member_id=options.get("id", consumer.member_id),
+                member_epoch=int(options.get("epoch", consumer.epoch)),
+                topics=wanted,
+            )
+        self._fetch(request, int(options.get("v", 9 if "as" in options else 8)))
+
+    def do_delete_offsets(self, group: str, *places: str) -> None:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for place in places:
+            topic, _, partition = place.rpartition("-")
+            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=int(partition)))
+        request = OffsetDeleteRequest(
+            group_id=text_of(group),
+            topics=tuple(OffsetDeleteRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
+        )
+        self._ask(Name("operator"), 0, request)
+
+    def do_delete(self, *groups: str) -> None:
+        self._ask(Name("operator"), 2, DeleteGroupsRequest(groups_names=tuple(text_of(group) for group in groups)))
+
+    def _learn(self, who: Name, body: Any) -> None:
+        """What a client remembers of an answer."""
+        if isinstance(body, JoinGroupResponse):
+            if body.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+                who.member_id = body.member_id
+                who.last_join = who.next_join
+            if not body.error_code:
+                who.generation = body.generation_id
+                who.protocol = body.protocol_name
+                who.protocol_type = body.protocol_type or who.last_join["type"]
+        if isinstance(body, ConsumerGroupHeartbeatResponse) and not who.loses_answer:
+            who.consumer.learn(body)
+            who.generation, who.member_id = who.consumer.epoch, who.consumer.member_id
