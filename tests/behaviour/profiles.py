@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-FACTOR = 1 / 4
+FACTOR = 1 / 3
 """A second of a scenario, in seconds. Less, and what is to happen a second later would happen in the noise."""
 
 
@@ -40,7 +40,7 @@ PAIRS = Profile("pairs", _scaled(FACTOR) | {"group.max.size": "2", "group.consum
 SINGLE = Profile("single", _scaled(FACTOR) | {"group.max.size": "1"})
 PATIENT = Profile(
     "patient",
-    _scaled(FACTOR) | {"group.consumer.assignment.interval.ms": "750", "group.consumer.heartbeat.interval.ms": "1750"},
+    _scaled(FACTOR) | {"group.consumer.assignment.interval.ms": "1000", "group.consumer.heartbeat.interval.ms": "2333"},
 )
 RETENTION_MINUTES = 1
 EXPIRING = Profile(

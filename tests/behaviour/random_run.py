@@ -63,10 +63,12 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
                 ended.update(filter(None, (result.ended_by, *result.local)))
                 if result.at >= 0:
                     differing.append(seed)
-        findings = [finding(pair, seed) for seed in differing[:SHOWN]]
-    found = [text for text in findings if text]
-    if len(differing) > SHOWN:
-        found.append(f"{len(differing) - SHOWN} more sequences differ, with the seeds {differing[SHOWN:]}")
+        with ThreadPoolExecutor(AT_A_TIME // 4) as pool:
+            again = zip(differing, pool.map(lambda seed: _differs_again(pair, seed), differing), strict=True)
+            sure = [seed for seed, differs in again if differs]
+        found = [text for seed in sure[:SHOWN] if (text := finding(pair, seed))]
+    if len(sure) > SHOWN:
+        found.append(f"{len(sure) - SHOWN} more sequences differ, with the seeds {sure[SHOWN:]}")
     by_kind = ", ".join(f"{name} {times}" for name, times in sorted(kinds.items()))
     say(f"random sequences: {number} ran, with the seeds {seeds[0]} to {seeds[-1]} ({by_kind})")
     say(f"random sequences: {compared} commands compared, {len(found)} findings")
@@ -111,15 +113,20 @@ def _play(
 # -- shorter
 
 
-def finding(pair: Pair, seed: int) -> str:
-    """ "" when the difference does not come again: a busy machine is late."""
+def _differs_again(pair: Pair, seed: int) -> bool:
+    """Calmly: a busy machine is late."""
     commands, hints, exact = requests.sequence(seed)
-    again = [_compare(pair, commands, hints, exact, CALM) for _ in range(2)]
-    if any(result.at < 0 for result in again):
+    return all(_compare(pair, commands, hints, exact, CALM).at >= 0 for _ in range(2))
+
+
+def finding(pair: Pair, seed: int) -> str:
+    """ "" when the difference is none any more."""
+    commands, hints, exact = requests.sequence(seed)
+    result = _compare(pair, commands, hints, exact, CALM)
+    if result.at < 0:
         return ""
-    kept = list(commands[: again[0].at + 1])
+    kept = list(commands[: result.at + 1])
     size = max(1, (len(kept) - PREPARED) // 2)
-    result = again[0]
     while size:
         start = PREPARED
         while start < len(kept):

@@ -3,8 +3,8 @@ differ.
 
 `not_run.txt` has a line for each file that a client cannot show: its name and the reason. `differences.txt` has an
 entry for each file in which Kafka and kohort differ: the ids of the differences in docs/differences.md, and each
-command whose answers are not the same with what both answer. `make peers-behaviour RECORD=yes` writes what they answer
-now; the ids are written by hand.
+command whose answers are not the same with what both answer; `varies` behind the ids says that this is an example.
+`make peers-behaviour RECORD=yes` writes what they answer now; the ids are written by hand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ NOT_RUN = FOLDER / "not_run.txt"
 DIFFERENCES = FOLDER / "differences.txt"
 DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
 SERVERS = ("kafka", "kohort")
+VARIES = "varies"
 
 LONG = ("commit_retention", "new_member_five_minutes")
 """Files that wait for more than real seconds allow, without a setting that says so."""
@@ -67,6 +68,16 @@ class Difference:
 class Known:
     ids: tuple[str, ...]
     differences: tuple[Difference, ...]
+    varies: bool = False
+    """Which of these commands differ, and how, is not the same each time: it depends on hashes or on the clock."""
+
+    def fits(self, found: Sequence[Difference]) -> bool:
+        if not self.varies:
+            return tuple(found) == self.differences
+        return {row.command for row in found} <= {row.command for row in self.differences}
+
+
+NOTHING = Known((), ())
 
 
 def commands_of(path: Path) -> tuple[str, ...]:
@@ -114,30 +125,34 @@ def known() -> dict[str, Known]:
         if not lines:
             continue
         name, *ids = lines[0].split()
+        varies = VARIES in ids
         rows: list[Difference] = []
         for line in lines[1:]:
             if line.startswith("    "):
                 rows[-1] = Difference(rows[-1].command, (*rows[-1].lines, line[4:]))
             else:
                 rows.append(Difference(line[2:], ()))
-        found[name.removesuffix(".txt")] = Known(tuple(ids), tuple(rows))
+        found[name.removesuffix(".txt")] = Known(tuple(id for id in ids if id != VARIES), tuple(rows), varies)
     return found
 
 
 def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> None:
-    """What was found of those that ran; what is recorded of the others stays. Ids stay."""
+    """What was found of those that ran, besides what was found before where that varies. Of others what is recorded
+    stays, and so do all ids."""
     entries = known()
     for name in ran:
-        ids = entries[name].ids if name in entries else ()
+        before, rows = entries.get(name, NOTHING), list(found.get(name, ()))
+        if before.varies:
+            rows += [row for row in before.differences if row.command not in {row.command for row in rows}]
         entries.pop(name, None)
-        if found.get(name):
-            entries[name] = Known(ids, tuple(found[name]))
+        if rows:
+            entries[name] = Known(before.ids, tuple(rows), before.varies)
     parts = [
         "# What Apache Kafka and kohort answer differently in scenarios, by the ids of docs/differences.md.\n"
         "# Written by make peers-behaviour RECORD=yes, but for the ids."
     ]
     for name, entry in sorted(entries.items()):
-        lines = [" ".join([f"{name}.txt", *entry.ids])]
+        lines = [" ".join([f"{name}.txt", *entry.ids, *[VARIES] * entry.varies])]
         for row in entry.differences:
             lines += [f"  {row.command}", *(f"    {line}".rstrip() for line in row.lines)]
         parts.append("\n".join(lines))

@@ -254,10 +254,10 @@ class WireWorld(Commands):
     def _note(self, who: Name, answer: Answer) -> None:
         """Ids that the server made, and what its epochs are ahead."""
         body, group = answer.body, self._groups_of.get(answer.number, self._group)
-        if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse) and body.member_id:
-            if body.member_id != who.name:
-                label(self._labels, who.name, answer.number, body.member_id)
-                self._names[body.member_id] = self._labels[body.member_id]
+        made = body.member_id if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse) else ""
+        if made not in ("", None, who.name):
+            label(self._labels, who.name, answer.number, made)
+            self._names[made] = self._labels[made]
         if answer.number in self._hints.epochs and not body.error_code:
             epoch = body.generation_id if isinstance(body, JoinGroupResponse) else body.member_epoch
             if epoch > 0:
