@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from recording_coordinator import Recording, until
 
-from kohort.client import GroupToken, LastingToken, Misuse, ServerError, Term, lead
+from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead
 from kohort.client.cluster import Cluster
+from kohort.client.groups import Committer
+from kohort.client.membership import Phase
 from kohort.testing import KohortServer
 
 
@@ -138,6 +140,94 @@ def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
     asyncio.run(story())
 
 
+def test_work_does_not_begin_in_a_term_that_is_over(servers: str, unique: str) -> None:
+    async def work() -> None:
+        raise AssertionError
+
+    async def story() -> None:
+        async with lead(servers, unique) as election:
+            term = await elected(election)
+        assert await term.run(work()) is False
+
+    asyncio.run(story())
+
+
+def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, unique: str) -> None:
+    ends, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+            await may_end.wait()
+
+    async def story() -> None:
+        async with lead(servers, unique) as election:
+            running = asyncio.create_task((await elected(election)).run(work()))
+            await asyncio.sleep(0)
+        await ends.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        assert not running.done()
+        may_end.set()
+        await asyncio.wait((running,))
+        assert running.cancelled()
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_a_term_is_told_that_the_election_is_over(servers: str, unique: str) -> None:
+    async def story() -> None:
+        async with lead(servers, unique) as election:
+            await elected(election)
+            waiting = asyncio.create_task(elected(election))
+            await asyncio.sleep(0)
+        with pytest.raises(Closed, match=f"group {unique}: the election is over"):
+            await waiting
+
+    asyncio.run(story())
+
+
+def test_who_is_removed_while_the_group_rebalances_does_not_lead_any_more(servers: str, unique: str) -> None:
+    """Its term is over at once, and does not come back to life with the next round."""
+
+    class Slow(Election[Any]):
+        gate: asyncio.Event | None = None
+
+        async def on_join_prepare(self, generation: int, member_id: str) -> None:
+            if self.gate is not None:
+                await self.gate.wait()
+
+    def joins(candidate: Election[Any]) -> bool:
+        return candidate._seat._rounds.membership.phase is Phase.JOINING
+
+    async def story() -> None:
+        settings: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 100}
+        a, b = (lead(servers, unique, **settings) for _ in range(2))
+        slow = Slow(servers, unique, token_topic=None, **settings)
+        async with a:
+            term = await elected(a)
+            async with slow:
+                await until(lambda: slow.leader_id == a.member_id)
+                slow.gate = asyncio.Event()
+                async with b:
+                    await until(lambda: joins(a))
+                    assert term.valid
+                    with Cluster(servers) as cluster:
+                        gone = Committer(a.member_id, -1)
+                        await asyncio.to_thread(cluster.leave_as, unique, gone, classic=True)
+                    await asyncio.wait_for(term.ended(), 10)
+                    assert not term.valid
+                    slow.gate.set()
+                    await until(lambda: not any(one.rejoin_needed for one in (a, b, slow)))
+                    assert not term.valid
+                    later = [one.term for one in (a, b, slow) if one.term is not None]
+                    assert [one.token > term.token for one in later] == [True]
+
+    asyncio.run(story())
+
+
 def test_one_leader_at_a_time_and_tokens_in_order(servers: str, unique: str) -> None:
     async def story() -> None:
         terms: list[Term] = []
@@ -169,6 +259,7 @@ def test_misuse(servers: str, unique: str) -> None:
 
     async def story() -> None:
         outside = lead(servers, unique)
+        assert outside.lasting_generations is False
         with pytest.raises(Misuse, match="async with"):
             await elected(outside)
         async with Recording(servers, unique) as other_kind, contextlib.AsyncExitStack() as stack:

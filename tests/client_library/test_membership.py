@@ -341,6 +341,14 @@ def test_a_member_outside_looks_for_its_coordinator_when_it_joins_again() -> Non
     assert isinstance(driver.take(Ask)[0], JoinGroupRequest)
 
 
+def test_who_leaves_has_no_lease_any_more() -> None:
+    driver = Driver()
+    driver.stable()
+    assert driver.member.lease_left(driver.now) > 0
+    driver.member.leave(driver.now)
+    assert driver.member.lease_left(driver.now) == 0
+
+
 def test_who_owns_is_a_matter_of_the_clock() -> None:
     driver = Driver()
     assert not driver.member.owns(0)

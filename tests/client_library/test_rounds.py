@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.client.membership import Ask, Ended, FindCoordinator, Membership, Settings
+import pytest
+
+from kohort.client.membership import Ask, Ended, FindCoordinator, Lost, Membership, Settings
 from kohort.client.rounds import (
     NO_GENERATION,
     Active,
@@ -28,6 +30,7 @@ class World:
         self.rounds = Rounds(self.membership)
         self.now = 0
         self.number = 0
+        self.lost: list[Lost] = []
 
     def act(self) -> None:
         while actions := self.membership.take():
@@ -39,6 +42,8 @@ class World:
                         self.membership.coordinator_found(self.now)
                     case _:
                         self.rounds.heard(action)
+                        if isinstance(action, Lost):
+                            self.lost.append(action)
 
     def answer(self, response: Any) -> None:
         self.membership.received(self.number, response, self.now)
@@ -133,6 +138,42 @@ def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
     world.heartbeat(25)
     assert world.rounds.generation == NO_GENERATION
     world.join()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_lost_while_it_joins_asks_for_metadata_again(joined: bool) -> None:
+    world = World()
+    world.active()
+    world.heartbeat(27)
+    world.rounds.prepared()
+    world.join()
+    assert world.membership.lease_left(world.now) > 0  # it goes on with what it keeps
+    if joined:
+        world.joined(2)
+        world.answer(SyncGroupResponse(error_code=25))
+    else:
+        world.answer(JoinGroupResponse(error_code=25, member_id="", leader="", members=()))
+    assert [(lost.generation_id, lost.assignment) for lost in world.lost] == [(1, b"mine")]
+    assert world.rounds.generation == NO_GENERATION
+    assert world.membership.lease_left(world.now) == 0
+    world.join()
+    world.stable(3)
+    world.complete()
+    assert len(world.lost) == 1
+
+
+def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
+    world = World()
+    world.active()
+    world.heartbeat(27)
+    world.rounds.prepared()
+    world.join()
+    world.joined(2)
+    world.answer(SyncGroupResponse(error_code=27))
+    assert world.membership.lease_left(world.now) > 0
+    world.stable(3)
+    world.complete()
+    assert world.lost == []
 
 
 def test_an_assignment_that_ended_unseen_is_not_prepared() -> None:

@@ -188,6 +188,49 @@ def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
     asyncio.run(story())
 
 
+def test_who_stops_leaves_its_items_to_others_and_may_run_again(servers: str, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(servers, unique)
+        fails = asyncio.Event()
+
+        async def work(shard: Shard) -> None:
+            await fails.wait()
+            raise LookupError("of my own")
+
+        async with fleet.worker() as a, fleet.make() as b:
+            await until(lambda: counts(a) == [12])
+            running = asyncio.create_task(b.run(work))
+            await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 6)
+            before = max(shard.token for shard in b.shards.values())
+            fails.set()
+            with pytest.raises(LookupError):
+                await running
+            assert not b.shards
+            await until(lambda: counts(a) == [12] and fleet.busy == 12)
+            running = asyncio.create_task(b.run(fleet.work))
+            await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
+            assert min(shard.token for shard in b.shards.values()) > before
+            running.cancel()
+            await asyncio.wait((running,))
+
+    asyncio.run(story())
+
+
+def test_items_of_a_round_before_run_are_worked_on(servers: str, unique: str) -> None:
+    async def story() -> None:
+        fleet = Fleet(servers, unique)
+        async with fleet.make() as sharding:
+            await sharding.ensure_active_group()
+            assert counts(sharding) == [12]
+            running = asyncio.create_task(sharding.run(fleet.work))
+            await until(lambda: fleet.busy == 12)
+            running.cancel()
+            await asyncio.wait((running,))
+        assert fleet.busy == 0
+
+    asyncio.run(story())
+
+
 def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
     async def story() -> None:
         names = [f"https://www.example.org/sites/{n}/index.html" for n in range(10_000)]

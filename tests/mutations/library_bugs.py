@@ -113,7 +113,7 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "what a cooperative member keeps is lost with a rebalance during its sync",
-        ((MEMBER, "if self.settings.keeps and error ==", "if False and error =="),),
+        ((MEMBER, "if self._is_kept and error ==", "if False and error =="),),
         (TENURE_TEST + "test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing",),
     ),
     Bug(

@@ -32,14 +32,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
-from kohort.client.errors import KafkaError, Misuse
-from kohort.client.lease import LeaseWatch
+from kohort.client.errors import Closed, KafkaError, Misuse
+from kohort.client.lease import LeaseWatch, outlast
 from kohort.client.participant import JoinedMember
 from kohort.client.token_topic import Overtaken
 from kohort.client.tokens import GroupToken, LastingToken, Token, of_generation
@@ -76,20 +75,22 @@ class Term(Generic[AnyToken]):
     async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Do this while the term lasts. True if it came to its end, False if it was cancelled because the term did.
 
-        Raises what it raises. Returns when it has stopped; what it does after it was cancelled is not covered.
+        It does not begin in a term that is over. Raises what it raises. Returns, or is cancelled, when it has stopped;
+        what it does after it was cancelled is not covered.
         """
-        working = asyncio.ensure_future(work)
-        over = asyncio.ensure_future(self._over.wait())
+        if not self.valid:
+            work.close()
+            return False
+        working = asyncio.create_task(work)
+        over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait((working, over), return_when=asyncio.FIRST_COMPLETED)
         finally:
             over.cancel()
             finished = working.done()
-            if not finished:
-                working.cancel()
-                with suppress(asyncio.CancelledError):
-                    await working
-        if finished:
+            working.cancel()
+            await outlast(working)
+        if finished or not working.cancelled():
             working.result()
         return finished
 
@@ -143,6 +144,8 @@ class Election(Coordinator, Generic[AnyToken]):
             while (term := self.term) is None or term is self._given:
                 if self._task is None:
                     raise Misuse("an election is used inside `async with`")
+                if self._task.cancelled():
+                    raise Closed(f"group {self.group_id}: the election is over")
                 if self._task.done():
                     self._task.result()
                 self._change.clear()

@@ -1,4 +1,5 @@
-"""Tells when a coordinator's lease is over: heartbeats renew it, and a timer looks when it would end.
+"""Tells when a coordinator's lease is over: heartbeats renew it, and a timer looks when it would end. `outlast` waits
+for work that has to end then.
 
 A lease that is over may begin again without a new round: an answer came at the very last moment, and the group still
 counts this member in. What it had was let go of by then, so that it has to ask for another round; `kept` tells so.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 LOOK_AGAIN_S = 0.2
 
@@ -60,3 +62,15 @@ class LeaseWatch:
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self.end()
         self._timer = asyncio.get_running_loop().call_later(seconds, action)
+
+
+async def outlast(task: asyncio.Task[Any]) -> None:
+    """Wait for another task's end, also when cancelled meanwhile: the cancellation counts afterwards."""
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError

@@ -30,7 +30,9 @@ Where `keeps` is on, the assignment stays this member's own over `let_go`: until
 Lost, as it is when no JoinGroup is under way and the session is over.
 
 Where `rejoins` is off, a member that has lost its assignment goes OUTSIDE and waits for another `join`, as one does
-whose application wants a word before it takes part in a rebalance.
+whose application wants a word before it takes part in a rebalance. It is Lost also after `let_go`, if the group went on
+without this member before it brought the next one: what the application has kept of it, as leaders and sharded work do
+while the lease lasts, is somebody else's then.
 
 One request is under way at a time; the answer to any other is ignored, as is one that comes after its time-out.
 What an error code does is in REACTIONS, an API a row: it follows Java's consumer (AbstractCoordinator.java,
@@ -233,6 +235,8 @@ class Membership:
         self._actions: list[Action] = []
         self._owned: bytes | None = None
         """The assignment, while it is this member's own."""
+        self._kept: tuple[int, bytes] | None = None
+        """Where `rejoins` is off: generation and assignment of the last `let_go`, until there is the next, or Lost."""
         self._granted: bytes | None = None
         """An assignment that came so late that a heartbeat must confirm it."""
         self._protocol: str | None = None
@@ -275,6 +279,8 @@ class Membership:
         """The application has stopped work on the assignment of the last LetGo. Ignored if that is over already."""
         if self.phase is Phase.LETTING_GO:
             if not self.settings.keeps:
+                if self._owned is not None and not self.settings.rejoins:
+                    self._kept = self.generation_id, self._owned
                 self._owned = None
             self._enter(Phase.JOINING, now)
 
@@ -292,6 +298,7 @@ class Membership:
         if self.phase is Phase.ENDED:
             return None
         self._lose("it leaves")
+        self._lease_ends_at = 0
         silent = self.settings.instance_id is not None and not static_too
         if silent or not self.member_id or not self._coordinator_known:
             return self._end(ErrorCode.NONE)
@@ -435,7 +442,7 @@ class Membership:
 
     def _own_granted(self) -> None:
         if self._granted is not None:
-            self._owned, self._granted = self._granted, None
+            self._owned, self._granted, self._kept = self._granted, None, None
             leads, protocol = self._leads, self._protocol or ""
             self._actions.append(Assigned(self.generation_id, self.member_id, leads, protocol, self._owned))
 
@@ -464,6 +471,11 @@ class Membership:
         rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and self._awaited is None
         return self._lease_ends_at if rejoins and self._owned is not None else None
 
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the application goes on with something while the group rebalances."""
+        return self._kept is not None or (self.settings.keeps and self._owned is not None)
+
     def _rebalance(self, now: Millis) -> None:
         if self._owned is None:
             return self._enter(Phase.JOINING, now)
@@ -473,12 +485,13 @@ class Membership:
         return None
 
     def _lose(self, reason: str) -> None:
-        if self._owned is not None:
-            self._actions.append(Lost(self.generation_id, self._owned, reason))
-            self._owned = None
+        lost = self._kept if self._owned is None else (self.generation_id, self._owned)
+        self._owned = self._kept = None
+        if lost is not None:
+            self._actions.append(Lost(*lost, reason))
 
     def _join_again(self, reason: str, now: Millis) -> None:
-        had = self._owned is not None
+        had = self._owned is not None or self._kept is not None
         self._lease_ends_at = 0
         self._lose(reason)
         self._enter(Phase.OUTSIDE if had and not self.settings.rejoins else Phase.JOINING, now)
@@ -501,7 +514,7 @@ class Membership:
                 self.failed(now, chance)
             case Reaction.REBALANCE:
                 self._rebalance(now)
-            case Reaction.REJOIN if self.settings.keeps and error == ErrorCode.REBALANCE_IN_PROGRESS:
+            case Reaction.REJOIN if self._is_kept and error == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._enter(Phase.JOINING, now)
             case Reaction.REJOIN:
                 self._join_again(f"error {error}", now)

@@ -113,7 +113,8 @@ class Participant:
 
         Called in the loop the moment that it is known, at the latest when the session is over by this member's own
         clock: not later than at the coordinator. A plain function that only tells others: it must not take long.
-        `on_join_prepare(-1, …)` follows in the next `ensure_active_group`.
+        `on_join_prepare(-1, …)` follows in the next `ensure_active_group`, unless it was called for this assignment
+        already: who is removed while the group rebalances is told as well, for what it may have kept.
         """
         return
 

@@ -13,6 +13,7 @@
 A round: Prepare, Join, Divide on the leader, Complete. A callback that has failed is due again until it succeeds or the
 group has gone on without it. Prepare is called once for each assignment that the application was told of, and before
 the first round. When an assignment is lost, its Prepare comes with NO_GENERATION's id: it may be somebody else's then.
+When it is lost after its Prepare, the round begins again with Join, so that `metadata` says what is left.
 """
 
 from __future__ import annotations

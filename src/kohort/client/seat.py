@@ -39,6 +39,8 @@ class Seat:
     ) -> None:
         self.settings = settings
         self.left = False
+        self._bound = False
+        self._quiet = False
         self._discovery = discovery
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._on_lost = on_lost
@@ -51,6 +53,7 @@ class Seat:
         """Bind it to the running event loop. Nothing is sent before the first round."""
         self._news = asyncio.Event()
         self._member = self._new_member()
+        self._bound = True
 
     # -- what is known
 
@@ -74,7 +77,7 @@ class Seat:
 
     @property
     def lasting_generations(self) -> bool:
-        return self._member.lasting_generations
+        return self._bound and self._member.lasting_generations
 
     @property
     def taken(self) -> bool:
@@ -134,10 +137,12 @@ class Seat:
 
     # -- the end
 
-    def retire(self, reason: str) -> None:
-        """Leave the group; the next `step` begins anew."""
+    def retire(self, reason: str, *, quietly: bool = False) -> None:
+        """Leave the group; the next `step` begins anew. `quietly`: the application has nothing to lose any more."""
+        self._quiet = quietly
         self._rounds.membership.leave(clock_ms(), reason)
         self._member.act()
+        self._quiet = False
 
     async def leave(self, leave: bool | None) -> None:
         """Leave for good, and say so to the coordinator: `leave` True always, False never, None unless static."""
@@ -177,7 +182,7 @@ class Seat:
     def _heard(self, news: News) -> None:
         member_id = self._rounds.generation.member_id
         self._rounds.heard(news)
-        if isinstance(news, Lost) and not self.left:
+        if isinstance(news, Lost) and not self.left and not self._quiet:
             log.warning("group %s: lost generation %d: %s", self.settings.group_id, news.generation_id, news.reason)
             try:
                 self._on_lost(news.generation_id, member_id, news.reason)

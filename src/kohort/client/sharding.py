@@ -34,7 +34,7 @@ from kohort.client.coordinator import Coordinator
 from kohort.client.division import Worker, divide
 from kohort.client.errors import BadAnswer, Misuse
 from kohort.client.holdings import Holdings
-from kohort.client.lease import LeaseWatch
+from kohort.client.lease import LeaseWatch, outlast
 from kohort.client.participant import JoinedMember
 from kohort.client.tokens import Token, of_generation
 
@@ -135,12 +135,15 @@ class Sharding(Coordinator):
         When an item is to be given up or is lost, its task is cancelled. Work that returns leaves its item where it is.
         Goes on until it is cancelled, or raises: what a task raised; what ended the membership, as
         `ensure_active_group` does; TypeError and ValueError for items that cannot be. Returns when all tasks have
-        ended.
+        ended; this worker leaves the group then, so that others get its items. It may run again.
         """
         if self._work is not None:
             raise Misuse("run: this worker runs already")
         self._work = work
         self._failure = asyncio.get_running_loop().create_future()
+        for shard in self.shards.values():  # of a round before this call: nobody works on them yet
+            self._tasks[shard.item].cancel()
+            self._begin(shard)
         parts = [asyncio.create_task(part) for part in (self._take_part(), self._refresh(), self._give_up())]
         try:
             await asyncio.wait((*parts, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -148,8 +151,12 @@ class Sharding(Coordinator):
             for part in parts:
                 part.cancel()
             await asyncio.wait(parts)
-            await self._stop_all()
-            self._work = None
+            try:
+                await self._stop_all()
+            finally:
+                self._work = None
+                if not self._closed:
+                    self._seat.retire("its work has ended", quietly=True)
             if self._failure.done():
                 self._failure.exception()  # heard of, also where the cancellation of this call goes first
         for done in (self._failure, *parts):
@@ -238,7 +245,7 @@ class Sharding(Coordinator):
 
     async def _carry_out(self, shard: Shard, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await _outlast(before)
+            await outlast(before)
         if shard.valid and self._work is not None:
             await self._work(shard)
         await shard.ended()
@@ -319,18 +326,6 @@ def weighed(items: Weighed) -> dict[str, float]:
         if not isinstance(weight, int | float) or not 0 < weight < inf:
             raise ValueError(f"item {item!r}: its weight is {weight!r}; it must be a number above 0")
     return weights
-
-
-async def _outlast(task: asyncio.Task[None]) -> None:
-    """Wait for another task's end, also when cancelled meanwhile: the cancellation counts afterwards."""
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
 
 
 # -- bytes: JSON, packed, since names repeat each other's beginnings and brokers bound a group's size
