@@ -82,6 +82,16 @@ LIBRARY_BUGS = (
         (MEMBER_TEST + "test_a_lease_ends_with_the_rebalance_timeout", "simulator of sharer"),
     ),
     Bug(
+        "who is removed while its group rebalances goes on with what it kept, under its old token",
+        ((MEMBER, "                    self._kept = self.generation_id, self._owned\n", "                    pass\n"),),
+        (ROUNDS_TEST + "test_lost_while_it_joins_asks_for_metadata_again",),
+    ),
+    Bug(
+        "a rebalance over a rebalance costs what a leader keeps",
+        ((MEMBER, "return self._kept is not None or (self", "return (self"),),
+        (ROUNDS_TEST + "test_a_rebalance_during_the_sync_costs_nothing_that_is_kept",),
+    ),
+    Bug(
         "a candidate that leads is not elected again",
         ((ELECTION, "max(claims, key=claims.__getitem__)", "min(claims)"),),
         ("simulator of candidate",),
