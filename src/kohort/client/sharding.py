@@ -142,7 +142,8 @@ class Sharding(Coordinator):
         self._work = work
         self._failure = asyncio.get_running_loop().create_future()
         for shard in self.shards.values():  # of a round before this call: nobody works on them yet
-            self._tasks[shard.item].cancel()
+            if shard.item in self._tasks:
+                self._tasks[shard.item].cancel()
             self._begin(shard)
         parts = [asyncio.create_task(part) for part in (self._take_part(), self._refresh(), self._give_up())]
         try:
@@ -150,13 +151,13 @@ class Sharding(Coordinator):
         finally:
             for part in parts:
                 part.cancel()
-            await asyncio.wait(parts)
             try:
+                await asyncio.wait(parts)
                 await self._stop_all()
-            finally:
-                self._work = None
                 if not self._closed:
                     self._seat.retire("its work has ended", quietly=True)
+            finally:
+                self._work = None
             if self._failure.done():
                 self._failure.exception()  # heard of, also where the cancellation of this call goes first
         for done in (self._failure, *parts):
