@@ -14,6 +14,7 @@ import pytest
 
 from kohort.client import BlockingCoordinator, Closed, JoinedMember, Misuse, ServerError
 from kohort.client.cluster import Cluster
+from kohort.client.groups import Committer
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
 
@@ -139,6 +140,21 @@ def test_a_program_that_does_not_come_back_leaves(servers: str, unique: str) -> 
         hangs.ensure_active_group()
         assert hangs.generation_if_stable is not None
         assert [call for call in hangs.calls if call[0] == "prepare"] == [("prepare", -1)] * 2
+
+
+def test_sys_exit_in_on_lost_does_not_end_the_thread(servers: str, unique: str) -> None:
+    class Leaving(Worker):
+        def on_lost(self, generation: int, member_id: str, reason: str) -> None:
+            super().on_lost(generation, member_id, reason)
+            sys.exit("not here")
+
+    with Leaving(servers, unique, heartbeat_interval_ms=50) as worker:
+        assert worker.ensure_active_group(20_000)
+        with Cluster(servers) as cluster:
+            cluster.leave_as(unique, Committer(worker.member_id, -1), classic=True)
+        assert worker.wait_for_rejoin(20_000)
+        assert worker.lost
+        assert worker.ensure_active_group(20_000)
 
 
 def test_ensuring_within_a_time(unique: str) -> None:

@@ -42,6 +42,7 @@ from typing import Any, Self, TypeVar
 from kohort.client.errors import Closed, Misuse
 from kohort.client.participant import JoinedMember, Participant
 from kohort.client.rounds import NO_GENERATION, Active, Generation, Step, Wait
+from kohort.client.worker_thread import tamely
 
 __all__ = ["NO_GENERATION", "BlockingCoordinator", "Generation", "JoinedMember"]
 
@@ -179,6 +180,9 @@ class BlockingCoordinator(Participant):
             self._busy = None
 
     # -- in the coordinator's thread
+
+    def _tell_lost(self, generation: int, member_id: str, reason: str) -> None:
+        tamely(self.on_lost, generation, member_id, reason)
 
     async def _due(self, deadline: float | None) -> Step:
         while True:

@@ -78,7 +78,7 @@ class Participant:
             security=self._security,
         )
         self._settings = settings
-        self._seat = Seat(settings, discovery, bootstrap_timeout_ms, lambda *lost: self.on_lost(*lost))
+        self._seat = Seat(settings, discovery, bootstrap_timeout_ms, self._tell_lost)
 
     # -- to be overridden
 
@@ -168,6 +168,9 @@ class Participant:
         return not self._seat.settled
 
     # -- inside
+
+    def _tell_lost(self, generation: int, member_id: str, reason: str) -> None:
+        self.on_lost(generation, member_id, reason)
 
     def _callback(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
         """What a step calls, and with what."""
