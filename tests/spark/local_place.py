@@ -52,6 +52,10 @@ class LocalPlace:
     def path(self) -> str:
         return str(self.where)
 
+    @property
+    def parent(self) -> LocalPlace:
+        return LocalPlace(self.where.parent, self.fate, self.scheme)
+
     def exists(self) -> bool:
         return self.where.exists()
 
@@ -73,11 +77,26 @@ class LocalPlace:
         self.where.write_text(text, encoding="utf-8")
         self._die(last)
 
+    def write_new(self, text: str) -> bool:
+        last = self.fate.change()
+        self.where.parent.mkdir(parents=True, exist_ok=True)
+        made = not self.where.exists()
+        if made:
+            self.where.write_text(text, encoding="utf-8")
+        self._die(last)
+        return made
+
+    def write_over(self, text: str) -> None:
+        self.write_text(text)
+
+    def modified_ms(self) -> int | None:
+        return int(self.where.stat().st_mtime * 1000) if self.where.exists() else None
+
     def move(self, target: LocalPlace) -> None:
         last = self.fate.change()
         target.where.parent.mkdir(parents=True, exist_ok=True)
-        if target.where.exists():
-            raise PlaceError(f"{target} is there")
+        if target.where.exists() or not self.where.exists():
+            raise PlaceError(f"{self} cannot be renamed to {target}")
         os.rename(self.where, target.where)
         self._die(last)
 

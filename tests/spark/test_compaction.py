@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from local_place import Crash, Fate, LocalPlace
 
 from kohort.spark import swap
-from kohort.spark.compaction import Compacted, compact_table, plan
-from kohort.spark.lake import data_files
-from kohort.spark.places import Found
+from kohort.spark.compaction import Compacted, compact_table, plan, recover
+from kohort.spark.lake import LakeError, data_files
+from kohort.spark.locks import STALE_S, Lease
+from kohort.spark.places import Found, PlaceError
 
 KB = 1000
 DAY = "topic=t/date=1"
@@ -119,6 +121,37 @@ def test_where_directories_cannot_be_exchanged_rows_may_be_missing_for_a_moment_
         assert set(seen(root).values()) == {1}
         run(root, Fate(), "hdfs")
         assert seen(root) == rows, n
+
+
+def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = fill(tmp_path)
+    table = LocalPlace(tmp_path, scheme="hdfs")
+    lock = table / "_kohort" / "compaction.lock"
+    Lease(lock).take()
+    with contextlib.suppress(Crash):
+        run(tmp_path, Fate(6), "hdfs")
+    assert len(seen(tmp_path)) < len(rows)
+    assert not recover(table)
+    told = capsys.readouterr().err
+    assert f"another compaction of {tmp_path} is running (process {os.getpid()} on " in told
+    assert f"rows of {tmp_path} are out of sight until" in told
+    os.utime(lock.where, (0, lock.where.stat().st_mtime - STALE_S - 1))
+    assert recover(table)
+    assert seen(tmp_path) == rows
+    assert not lock.exists()
+
+
+def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
+    rows = fill(tmp_path)
+    table = LocalPlace(tmp_path, scheme="hdfs")
+    with pytest.raises(LakeError, match="stood still, and another one has taken its place"):
+        compact_table(table, merging(Fate()), 100 * KB, still_ours=lambda: False)
+    decided = swap.Swap(DAY, ("w-0.snappy.parquet",), (("_kohort/compactions/gone/x.parquet", "c.parquet"),), None)
+    with pytest.raises(PlaceError, match="the files that it was made of stay"):
+        swap.swap(table, table / "_kohort" / "compactions" / "j.json", decided)
+    assert seen(tmp_path) == rows
 
 
 def test_a_system_without_the_exchange_takes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from local_place import Crash, Fate, LocalPlace
 
 from kohort.spark.lake import HIDDEN, Lake, LakeError, data_files
+from kohort.spark.locks import Ownership
+from kohort.spark.places import PlaceError
 from kohort.spark.tables import refuse_among_rows
 
 BATCHES = 3
@@ -37,6 +41,17 @@ def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], C
     return rows, dead
 
 
+@contextmanager
+def lake_at(where: Path, fate: Fate | None = None, scheme: str = "file", writer: str = "writer-1") -> Iterator[Lake]:
+    """One run's lake. What a process has locked is free when it has died."""
+    output = LocalPlace(where, fate or Fate(), scheme)
+    lake = Lake(output, output / "_dead_letters", writer)
+    try:
+        yield lake
+    finally:
+        lake.close()
+
+
 class Run:
     """Batches in order, each finished in a checkpoint of our own; a new run repeats the one that is not."""
 
@@ -45,27 +60,30 @@ class Run:
         self.finished = 0
 
     def go(self, fate: Fate) -> None:
-        output = LocalPlace(self.root / "lake", fate)
-        lake = Lake(output, output / "_dead_letters", "writer-1")
-        lake.recover()
-        while self.finished < BATCHES:
-            written = lake.write(self.finished, *writers(fate, self.finished))
-            assert (written.rows, written.dead_letters, written.files) == (ROWS, DEAD, ROWS + DEAD)
-            fate.change()  # Spark writes its commit log
-            self.finished += 1
+        with lake_at(self.root / "lake", fate) as lake:
+            lake.recover()
+            while self.finished < BATCHES:
+                written = lake.write(self.finished, *writers(fate, self.finished))
+                assert (written.rows, written.dead_letters, written.files) == (ROWS, DEAD, ROWS + DEAD)
+                fate.change()  # Spark writes its commit log
+                self.finished += 1
 
     def die(self, fate: Fate) -> None:
         with contextlib.suppress(Crash):
             self.go(fate)
 
     def seen(self, table: str) -> Counter[str]:
-        directory = self.root / table
-        found = data_files([f.path for f in LocalPlace(directory).files()])
-        return Counter((directory / name).read_text() for name in found)
+        return seen_in(self.root / table)
 
 
-def expected(kind: str, count: int) -> Counter[str]:
-    return Counter(f"{kind} {batch} {n}" for batch in range(BATCHES) for n in range(count))
+def seen_in(directory: Path) -> Counter[str]:
+    """What a reader counts."""
+    found = data_files([f.path for f in LocalPlace(directory).files()])
+    return Counter((directory / name).read_text() for name in found)
+
+
+def expected(kind: str, count: int, batches: int = BATCHES) -> Counter[str]:
+    return Counter(f"{kind} {batch} {n}" for batch in range(batches) for n in range(count))
 
 
 def changes(tmp_path: Path) -> int:
@@ -100,30 +118,122 @@ def test_two_crashes_one_in_the_recovery(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_on_the_stage_and_two_writers_share_a_lake(tmp_path: Path) -> None:
-    for writer in ("a", "b"):
-        output = LocalPlace(tmp_path)
-        Lake(output, output / "dead", writer * 8).write(0, *writers(Fate(), 0))
+    for writer in ("a" * 8, "b" * 8):
+        dying = Fate(8)
+        with contextlib.suppress(Crash), lake_at(tmp_path, dying, writer=writer) as lake:
+            lake.write(0, *writers(dying, 0))
+        assert any(name.startswith("stage-0-") for name in LocalPlace(tmp_path / HIDDEN / writer).names())
+        with lake_at(tmp_path, writer=writer) as lake:
+            lake.write(0, *writers(Fate(), 0))
     assert sorted(LocalPlace(tmp_path / HIDDEN).names()) == ["a" * 8, "b" * 8]
-    assert LocalPlace(tmp_path / HIDDEN / ("a" * 8)).names() == ["batches"]
+    assert LocalPlace(tmp_path / HIDDEN / ("a" * 8)).names() == ["batches", "owner.json", "owner.lock"]
     assert len(list((tmp_path / "topic=t").rglob("*.snappy.parquet"))) == 2 * ROWS
 
 
 def test_dead_letters_that_are_not_those_that_were_counted_are_written_anew(tmp_path: Path) -> None:
-    output = LocalPlace(tmp_path)
     rows, dead = writers(Fate(), 0)
     counts = iter([1, DEAD])
-    Lake(output, output / "dead", "w").write(0, rows, lambda address: (dead(address), next(counts))[1])
-    assert len(list((tmp_path / "topic=t").rglob("*.parquet"))) == ROWS
-    with pytest.raises(LakeError, match="2 records did not parse, but 1 when they were read again"):
-        Lake(output, output / "dead", "w").write(1, rows, lambda address: 1)
+    with lake_at(tmp_path) as lake:
+        lake.write(0, rows, lambda address: (dead(address), next(counts))[1])
+        assert len(list((tmp_path / "topic=t").rglob("*.parquet"))) == ROWS
+        with pytest.raises(LakeError, match="2 records did not parse, but 1 when they were read again"):
+            lake.write(1, rows, lambda address: 1)
 
 
 def test_a_checkpoint_that_went_back_is_refused(tmp_path: Path) -> None:
-    output = LocalPlace(tmp_path)
-    lake = Lake(output, output / "dead", "w")
-    lake.write(5, *writers(Fate(), 5))
-    with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
-        lake.write(4, *writers(Fate(), 4))
+    with lake_at(tmp_path) as lake:
+        lake.write(5, *writers(Fate(), 5))
+        with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
+            lake.write(4, *writers(Fate(), 4))
+
+
+def test_rows_that_are_not_on_the_stage_are_no_batch(tmp_path: Path) -> None:
+    rows, dead = writers(Fate(), 0)
+    with lake_at(tmp_path) as lake:
+        for missing in ((lambda _: (ROWS, DEAD), dead), (rows, lambda _: DEAD)):
+            with pytest.raises(LakeError, match=r"Spark wrote \d rows to .*, and there is no file"):
+                lake.write(0, *missing)
+        assert lake.write(0, rows, dead).files == ROWS + DEAD
+
+
+# -- two runs over one checkpoint
+
+
+def test_a_second_run_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
+    with lake_at(tmp_path) as first, lake_at(tmp_path) as second:
+        first.recover()
+        for attempt in (second.recover, lambda: second.write(0, *writers(Fate(), 0))):
+            with pytest.raises(LakeError, match=r"another run over this checkpoint is writing to .*\(process \d+ on "):
+                attempt()
+        first.write(0, *writers(Fate(), 0))
+        first.close()
+        second.write(0, *writers(Fate(), 0))
+    assert seen_in(tmp_path) == expected("row", ROWS, 1)
+
+
+@dataclass
+class Meeting(Fate):
+    """Somebody else comes along just before the n-th change."""
+
+    before: int = 0
+    comes: Callable[[], None] = lambda: None
+
+    def change(self) -> bool:
+        if self.changes == self.before:
+            self.comes()
+        return super().change()
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path: Path, batches: int) -> None:
+    """It does so many batches while the older one stands still; then that goes on."""
+
+    def run(where: Path, fate: Fate) -> None:
+        with lake_at(where, fate, "hdfs") as lake:
+            lake.recover()
+            lake.write(0, *writers(fate, 0))
+
+    whole = Fate()
+    run(tmp_path / "whole", whole)
+    assert whole.changes == 18
+    refused = 0
+    for n in range(whole.changes):
+        where = tmp_path / str(n)
+        with lake_at(where, scheme="hdfs") as newer:
+
+            def comes(newer: Lake = newer) -> None:
+                newer.recover()
+                for batch in range(batches):
+                    newer.write(batch, *writers(Fate(), batch))
+
+            try:
+                run(where, Meeting(before=n, comes=comes))
+            except (LakeError, PlaceError):
+                refused += 1
+        with lake_at(where, scheme="hdfs") as restarted:
+            for batch in range(max(batches - 1, 0), 2):  # Spark repeats the last one
+                restarted.write(batch, *writers(Fate(), batch))
+        assert seen_in(where) == expected("row", ROWS, 2), n
+        assert seen_in(where / "_dead_letters") == expected("dead", DEAD, 2), n
+    assert refused == (9 if batches else 8)  # one that has seen that it may decides, unless the other one has
+
+
+def test_a_batch_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that have both seen that they may: one of them makes the manifest."""
+    monkeypatch.setattr(Ownership, "check", lambda _: None)
+    rows, dead = writers(Fate(), 0)
+    with lake_at(tmp_path, scheme="hdfs") as one, lake_at(tmp_path, scheme="hdfs") as other:
+
+        def meanwhile(address: str) -> tuple[int, int]:
+            other.write(0, rows, dead)
+            return rows(address)
+
+        with pytest.raises(LakeError, match="it has decided the batch"):
+            one.write(0, meanwhile, dead)
+        for file in list((tmp_path / "topic=t").rglob("*.parquet")):
+            file.rename(file.with_name(f"compact-{file.name}"))
+        one.write(0, rows, dead)
+    assert seen_in(tmp_path) == expected("row", ROWS, 1)
 
 
 def test_dead_letters_do_not_lie_among_the_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from kohort.cli import pipeline, pipeline_compact, pipeline_ingest
 from kohort.client.cluster import Cluster
+from kohort.spark import compaction
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -126,17 +128,27 @@ def test_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> No
     assert run("-t", "t", "--to", str(tmp_path / "lake"), "--partition-by", "colour").exit_code == 2
 
 
-def test_small_files_are_merged_by_a_command_and_by_the_run(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+def physical(file: Path) -> tuple[tuple[str, str], ...]:
+    """The columns of a file as they lie in it."""
+    schema = pq.read_metadata(file).schema
+    return tuple((schema.column(n).name, schema.column(n).physical_type) for n in range(len(schema)))
+
+
+def test_small_files_are_merged_by_a_command_and_by_the_run(
+    run: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.create_topic("t", 1)
     cluster.produce("t", 0, [NewRecord(b"k", b'{"n": 1}' if n % 5 else b"bad", 0) for n in range(30)])
     lake = tmp_path / "lake"
     arguments = ["-t", "t", "--to", str(lake), "--schema", "json", "--max-offsets-per-trigger", "10"]
     assert "6 dead letters" in run(*arguments).stdout
+    kinds = {physical(file) for file in lake.rglob("topic=*/**/*.parquet")}
     day, dead = "topic=t/date=1970-01-01", "_dead_letters/topic=t/date=1970-01-01"
     assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [3, 3]
     result = CliRunner().invoke(pipeline.app, ["compact", str(lake), "-o", "json"])
     told = json.loads(result.stdout)
     assert (told["directories"], told["files_before"], told["files_after"]) == (2, 6, 2)
+    assert {physical(file) for file in lake.rglob("topic=*/**/*.parquet")} == kinds
     assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [1, 1]
     assert CliRunner().invoke(pipeline.app, ["compact", str(lake)]).stdout == "nothing to compact\n"
     cluster.produce("t", 0, [NewRecord(b"k", b'{"n": 2, "m": 3}', 0)])
@@ -147,3 +159,21 @@ def test_small_files_are_merged_by_a_command_and_by_the_run(run: Any, cluster: C
     assert [(row["n"], row["m"]) for row in rows[-2:]] == [(1, None), (2, 3)]
     missing = CliRunner().invoke(pipeline.app, ["compact", str(tmp_path / "none")])
     assert (missing.exit_code, "there is no lake at" in missing.stderr) == (1, True)
+    for name in "ab":
+        pq.write_table(pq.read_table(file), lake / day / f"{name}.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "swap", refuse)
+        full = CliRunner().invoke(pipeline.app, ["compact", str(lake)])
+    (lake / day / "b.parquet").write_bytes(b"PAR1 and no more")
+    for failed, said in (
+        (full, "No space left on device"),
+        (CliRunner().invoke(pipeline.app, ["compact", str(lake)]), "b.parquet"),
+    ):
+        assert failed.exit_code == 1, failed.exception
+        [line] = failed.stderr.splitlines()
+        assert line.startswith("kohort: the compaction failed: ")
+        assert said in line
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -21,7 +21,7 @@ from kohort.cli.lake_options import (
     session_settings,
 )
 from kohort.cli.output import Format, Output, print_json
-from kohort.spark.compaction import Compacted, compact
+from kohort.spark.compaction import Compacted, CompactionFailed, compact
 from kohort.spark.java import JavaMissing
 from kohort.spark.lake import LakeError
 from kohort.spark.places import PlaceError
@@ -76,6 +76,8 @@ def compact_command(
         )
     except (JavaMissing, FormatMissing, LakeError, PlaceError) as error:
         fail(str(error), FAILED)
+    except CompactionFailed as error:
+        fail(f"the compaction failed: {error}", FAILED)
     if form is Format.JSON:
         print_json({"lake": lake, **dataclasses.asdict(done)})
     elif table_format == "parquet":

@@ -4,25 +4,27 @@ Every micro-batch leaves a file a directory and task, so a lake that is fed for 
 that are well below the target are read and written again as few files by a Spark job, onto a stage that no reader looks
 at; the rows are counted on both sides; then `kohort.spark.swap` puts the new files in the place of the old ones. Files
 that come meanwhile are not touched. An interrupted compaction is brought to an end by the next one, or by the next
-ingest; the rows are the same before and after.
+ingest; the rows are the same before and after. One compaction of a table at a time (`kohort.spark.locks`); where the
+lock does not end with its process, the next one waits some minutes before it takes it for dead.
 
 Delta and Iceberg have this themselves (OPTIMIZE, rewrite_data_files), and are asked for it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from kohort.spark.lake import HIDDEN, LakeError, data_files
-from kohort.spark.places import Found, Place
+from kohort.spark.locks import STALE_S, Taken, leased, lock_file
+from kohort.spark.places import RENAMES_ARE_COPIES, Found, Place, PlaceError
+from kohort.spark.session import cause, timestamps_in_micros
 from kohort.spark.swap import Swap, finish, swap
 from kohort.spark.tables import TABLE_NAME, TableFormat, check_format, parquet_places
 
@@ -30,11 +32,15 @@ TARGET_BYTES = 128_000_000
 SMALL = 0.75
 """A file of this share of the target is large enough to be left alone."""
 COMPACTIONS = f"{HIDDEN}/compactions"
-RENAMES_ARE_COPIES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "wasb", "wasbs")
-"""Where a directory cannot be changed in a moment, so that readers would see half of it for long."""
 
+Still = Callable[[], bool]
+"""Whether the lock is still ours."""
 Merge = Callable[[Sequence[str], str, int], None]
 """Writes the rows of files as so many files below an address; raises where their number differs."""
+
+
+class CompactionFailed(RuntimeError):
+    """Spark or the file system refused; the message is theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +77,49 @@ def compact(
     """Merge small files of a lake and of its dead letters into files of about `target_bytes`.
 
     Directories into which something was written less than `older_than_s` seconds ago are left alone. Safe beside a
-    running ingest. Returns what was done; for Delta and Iceberg nothing is counted. Raises LakeError, PlaceError.
+    running ingest. Returns what was done; for Delta and Iceberg nothing is counted. Raises FormatMissing, LakeError,
+    PlaceError, CompactionFailed.
     """
     check_format(spark, table_format)
-    if table_format != "parquet":
-        _ask_table(spark, table_format, output, target_bytes)
-        return Compacted()
-    tables = parquet_places(spark, output, dead_letters)
-    if not tables[0].exists():
-        raise LakeError(f"there is no lake at {tables[0]}")
-    before_ms = (time.time() - older_than_s) * 1000
-    done = Compacted()
-    for table in tables:
-        if table.exists():
-            with _locked(table):
-                done += compact_table(table, _merging(spark), target_bytes, before_ms, on_directory, stop)
-    return done
+    try:
+        if table_format != "parquet":
+            _ask_table(spark, table_format, output, target_bytes)
+            return Compacted()
+        tables = parquet_places(spark, output, dead_letters)
+        if not tables[0].exists():
+            raise LakeError(f"there is no lake at {tables[0]}")
+        before_ms = (time.time() - older_than_s) * 1000
+        done = Compacted()
+        for table in tables:
+            if table.exists():
+                with _locked(table) as still_ours:
+                    done += compact_table(
+                        table, _merging(spark), target_bytes, before_ms, on_directory, stop, still_ours
+                    )
+        return done
+    except (LakeError, PlaceError):
+        raise
+    except Exception as error:
+        raise CompactionFailed(cause(error)) from error
 
 
-def recover(table: Place) -> None:
-    """Bring an interrupted compaction to an end, unless one is running."""
-    if (table / COMPACTIONS).exists():
-        try:
-            with _locked(table):
-                _finish_all(table)
-        except LakeError:
-            return
+def recover(table: Any) -> bool:
+    """Bring an interrupted compaction to an end. False while another one has the table, or seems to have it: what that
+    would mean for readers is told."""
+    if not (table / COMPACTIONS).exists() or table.scheme in RENAMES_ARE_COPIES:
+        return True
+    try:
+        with _locked(table):
+            _finish_all(table)
+    except LakeError as busy:
+        if any(_is_journal(name) for name in (table / COMPACTIONS).names()):
+            print(
+                f"kohort: {busy}. It was replacing files: if it was killed, rows of {table} are out of sight until a "
+                f"compaction or an ingest takes its lock over, which they do when it is {STALE_S:.0f} s old",
+                file=sys.stderr,
+            )
+        return False
+    return True
 
 
 def compact_table(
@@ -106,6 +129,7 @@ def compact_table(
     before_ms: float = math.inf,
     on_directory: Callable[[str, Compacted], None] = lambda *_: None,
     stop: Callable[[], bool] = lambda: False,
+    still_ours: Still = lambda: True,
 ) -> Compacted:
     """The same for the Parquet files of one table, a place. The caller holds the lock."""
     _finish_all(table)
@@ -113,7 +137,7 @@ def compact_table(
     for directory, files in plan(list(table.files()), target_bytes, before_ms):
         if stop():
             break
-        part = _compact_directory(table, directory, files, merge, target_bytes)
+        part = _compact_directory(table, directory, files, merge, target_bytes, still_ours)
         on_directory(directory, part)
         done += part
     return done
@@ -141,7 +165,7 @@ def pieces(files: Sequence[Found], target_bytes: int) -> int:
 
 
 def _compact_directory(
-    table: Any, directory: str, files: Sequence[Found], merge: Merge, target_bytes: int
+    table: Any, directory: str, files: Sequence[Found], merge: Merge, target_bytes: int, still_ours: Still
 ) -> Compacted:
     name = uuid.uuid4().hex
     stage = f"{COMPACTIONS}/{name}"
@@ -153,6 +177,8 @@ def _compact_directory(
     )
     replaced = tuple(file.path.rpartition("/")[2] for file in files)
     aside = f"{stage}/aside" if table.scheme == "file" else None
+    if not still_ours():
+        raise LakeError(f"this compaction of {table} stood still, and another one has taken its place")
     swap(table, table / COMPACTIONS / f"{name}.json", Swap(directory, replaced, merged, aside))
     (table / stage).remove()
     return Compacted(1, len(files), len(merged), sum(f.size for f in files), sum(f.size for f in staged))
@@ -161,16 +187,21 @@ def _compact_directory(
 def _finish_all(table: Any) -> None:
     compactions = table / COMPACTIONS
     for name in compactions.names():
-        if name.endswith(".json") and not name.startswith("."):
+        if _is_journal(name):
             finish(table, compactions / name)
     for name in compactions.names():
         (compactions / name).remove()
 
 
+def _is_journal(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
+
+
 def _merging(spark: Any) -> Merge:
     def merge(addresses: Sequence[str], target: str, count: int) -> None:
         rows = spark.read.option("mergeSchema", "true").parquet(*addresses)
-        rows.coalesce(count).write.parquet(target)
+        with timestamps_in_micros(spark):
+            rows.coalesce(count).write.parquet(target)
         before, after = rows.count(), spark.read.parquet(target).count()
         if before != after:
             raise LakeError(f"{before} rows became {after}; nothing was replaced (in {target})")
@@ -192,27 +223,23 @@ def _ask_table(spark: Any, table_format: TableFormat, output: str, target_bytes:
 
 
 @contextmanager
-def _locked(table: Place) -> Iterator[None]:
-    """One compaction of a table at a time. A local lock ends with its process; elsewhere it is a file that stays."""
+def _locked(table: Any) -> Iterator[Still]:
+    """One compaction of a table at a time. Raises LakeError, PlaceError."""
     if table.scheme in RENAMES_ARE_COPIES:
         raise LakeError(
             f"{table}: an object store cannot replace files in a moment, so readers would see rows twice or not at "
             "all; let Delta or Iceberg keep the table there (--format)"
         )
-    lock = table / HIDDEN / "compaction.lock"
-    busy = LakeError(f"another compaction of {table} is running (else remove {lock})")
-    if table.scheme == "file":
-        os.makedirs(lock.parent.path, exist_ok=True)
-        with open(lock.path, "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise busy from None
-            yield
-        return
-    if not lock.make_new():
-        raise busy
-    try:
-        yield
-    finally:
-        lock.remove()
+    file = table / HIDDEN / "compaction.lock"
+    with ExitStack() as held:
+        try:
+            if table.scheme == "file":
+                lock = lock_file(file.path)
+                if lock is not None:
+                    held.enter_context(lock)
+                still_ours: Still = lambda: True  # noqa: E731
+            else:
+                still_ours = held.enter_context(leased(file)).held
+        except Taken as other:
+            raise LakeError(f"another compaction of {table} is running ({other})") from None
+        yield still_ours

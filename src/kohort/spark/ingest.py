@@ -25,6 +25,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,11 @@ from kohort.spark.compaction import Compacted
 from kohort.spark.ingest_settings import Kept
 from kohort.spark.json_schema import Type, extended, infer, nullable
 from kohort.spark.lake import Written
+from kohort.spark.locks import STALE_S
 from kohort.spark.options import security_of
 from kohort.spark.places import Place
 from kohort.spark.sample import sample
-from kohort.spark.session import register
+from kohort.spark.session import cause, register, timestamps_in_micros
 from kohort.spark.shape import JsonSettings, JsonShape, RawShape, Typing
 from kohort.spark.tables import Sink, TableFormat, check_format, parquet_places, sink
 
@@ -147,21 +149,21 @@ def ingest(
         **(options or {}),
     }
     began = time.monotonic()
+    at_end = ExitStack()
     try:
         register(spark)
         check_format(spark, table_format)
         where = _checkpoint(spark, checkpoint, output, table_format)
-        kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
         headers = source.get("includeHeaders", "false").lower() == "true"
-
         dead = str(dead_letters) if dead_letters is not None else None
         compacting = _Compacting(spark, str(output), table_format, dead, compact_to)
 
         def make_sink(writer: str) -> Sink:
             return sink(spark, table_format, str(output), dead, writer, partition_by)
 
-        batches = _Batches(where, make_sink, kept, headers)
-        batches.recover()
+        batches = at_end.enter_context(closing(_Batches(where, make_sink, headers)))
+        batches.recover()  # and so be the only run, before anything else is written
+        batches.kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
         compacting.recover()
         if group_id:
             source.setdefault("checkpointLocation", str(where))  # so that a stop is committed by the source, too
@@ -171,7 +173,8 @@ def ingest(
         follower = _Follower(batches, on_progress, began)
         query = writer.trigger(**once).start()
     except Exception as error:
-        raise IngestFailed(_cause(error)) from error
+        at_end.close()
+        raise IngestFailed(cause(error)) from error
     try:
         while not query.awaitTermination(POLL_S):
             follower.follow(query)
@@ -179,9 +182,10 @@ def ingest(
                 break
             compacting.now_and_then(stop)
     except Exception as error:
-        raise IngestFailed(_cause(batches.failure or error)) from error
+        raise IngestFailed(cause(batches.failure or error)) from error
     finally:
         query.stop()
+        at_end.close()
         follower.follow(query)
         # After a failure too: the batches before it are finished.
         positions = finished(where) or {}
@@ -241,40 +245,48 @@ def parse_schema(text: str) -> Type:
             raise ValueError("it has no fields")
         return nullable(schema.jsonValue())
     except Exception as error:
-        raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {_cause(error)}") from None
+        raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {cause(error)}") from None
 
 
 class _Batches:
     """What Spark calls with each batch: reads the batch's settings, writes it, and keeps what it came to."""
 
-    def __init__(self, checkpoint: Place, make_sink: Callable[[str], Sink], kept: Kept, headers: bool) -> None:
+    kept: Kept
+    """The settings; to be set before the first batch."""
+
+    def __init__(self, checkpoint: Place, make_sink: Callable[[str], Sink], headers: bool) -> None:
         self.written: dict[int, Written] = {}
         self.failure: Exception | None = None
         """Why the last batch could not be written; Spark would say it in its own words and many lines."""
         self._checkpoint = checkpoint
         self._make_sink = make_sink
-        self._kept = kept
         self._headers = headers
         self._sink: Sink | None = None
 
     def recover(self) -> None:
         writer = query_id(self._checkpoint)
-        self._make_sink(writer or "new").recover()  # of a new query: only sees whether the output can be its own
+        made = self._make_sink(writer or "new")  # of a new query: only sees whether the output can be its own
+        if writer is not None:
+            self._sink = made
+            made.recover()
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
 
     def write(self, frame: Any, batch: int) -> None:
-        # Spark's old form of a timestamp would overflow in other readers.
-        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         try:
             if self._sink is None:
                 self._sink = self._make_sink(query_id(self._checkpoint) or "new")
-            settings = self._kept.of(batch)
-            partition_by = self._kept.partition_by
+            settings = self.kept.of(batch)
+            partition_by = self.kept.partition_by
             shape = (
                 JsonShape(settings, partition_by, headers=self._headers)
                 if settings is not None
                 else RawShape(partition_by)
             )
-            self.written[batch] = self._sink.write(batch, frame, shape)
+            with timestamps_in_micros(frame.sparkSession):
+                self.written[batch] = self._sink.write(batch, frame, shape)
         except Exception as error:
             self.failure = error
             raise
@@ -321,14 +333,25 @@ class _Compacting:
         self._target = target
         self._due = time.monotonic() + COMPACT_EVERY_S
         self._done = Compacted()
+        self._left: list[Place] = []
+        """Tables that another compaction seems to have."""
 
     def recover(self) -> None:
         """Bring an interrupted one to an end: rows that came meanwhile may still be aside."""
         if self._format == "parquet":
-            for table in parquet_places(self._spark, self._output, self._dead_letters):
-                compaction.recover(table)
+            self._left = list(parquet_places(self._spark, self._output, self._dead_letters))
+            self._recover_left()
+
+    def _recover_left(self) -> None:
+        self._left = [table for table in self._left if not compaction.recover(table)]
+        self._again = time.monotonic() + STALE_S
 
     def now_and_then(self, stop: Callable[[], bool]) -> None:
+        if self._left and time.monotonic() >= self._again:
+            try:
+                self._recover_left()
+            except Exception as error:
+                print(f"kohort: an interrupted compaction cannot be ended: {cause(error)}", file=sys.stderr)
         if time.monotonic() >= self._due:
             self.now(stop)
             self._due = time.monotonic() + COMPACT_EVERY_S
@@ -347,7 +370,7 @@ class _Compacting:
                 stop=stop,
             )
         except Exception as error:
-            print(f"kohort: the rows are written, but not compacted: {_cause(error)}", file=sys.stderr)
+            print(f"kohort: the rows are written, but not compacted: {cause(error)}", file=sys.stderr)
         return self._done
 
 
@@ -412,11 +435,3 @@ def _lag(report: Any) -> int:
                 for partition, offset in partitions.items()
             )
     return lag
-
-
-def _cause(error: Exception) -> str:
-    """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
-    javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return next(iter(ours[-1:] or javas or lines), type(error).__name__)

@@ -7,13 +7,19 @@ A batch is written in three steps, for the rows and the dead letters together:
     prepare   one small file, the batch's manifest, names them all and where they go: whole or not there
     publish   each file is renamed into its directory, under a name that holds writer and batch
 
-A run that dies before the manifest leaves a stage that nobody looks at; the next run throws it away and writes the
-batch anew. A run that dies after it leaves a batch that is decided: the next run goes on renaming what is still on the
-stage and does not write it again, whatever Spark asks. So a row is never in two files, no file that a reader has seen
-is taken away, and when a batch is finished in Spark's checkpoint all of it is there. While a batch is being published a
-reader sees a part of it. A manifest is kept until the next batch has begun, by which time Spark's commit log has it.
+A run that dies before the manifest leaves a stage that nobody looks at; the next run writes the batch anew, and then
+throws it away. A run that dies after it leaves a batch that is decided: the next run goes on renaming what is still on
+the stage and does not write it again, whatever Spark asks. So a row is never in two files, no file that a reader has
+seen is taken away, and when a batch is finished in Spark's checkpoint all of it is there. While a batch is being
+published a reader sees a part of it. A manifest is kept until the next batch has begun, by which time Spark's commit
+log has it.
 
-The writer is the query, by the id in its checkpoint: two ingests with checkpoints of their own may share a lake.
+The writer is the query, by the id in its checkpoint: two ingests with checkpoints of their own may share a lake. Two
+runs over one checkpoint may not. On a local file system the second is refused; elsewhere the newer run becomes the
+owner (`kohort.spark.locks`), and the older one sees it before it decides. Should both be past that point, the manifest
+decides, which only one of them can create; and nobody throws a stage away before the batch is decided, so the files
+that a manifest names are there, or were published.
+
 Source of the order of events: Spark's MicroBatchExecution (offsets, then the batch, then the commit log).
 """
 
@@ -25,6 +31,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from kohort.spark.locks import Ownership, Taken
 from kohort.spark.places import Place, PlaceError
 
 HIDDEN = "_kohort"
@@ -82,24 +89,34 @@ WriteDead = Callable[[str], int]
 
 
 class Lake:
-    """One writer's side of a lake. One thread."""
+    """One writer's side of a lake. One thread; to be closed."""
 
     def __init__(self, output: Place, dead_letters: Place, writer: str) -> None:
         self._tables = {False: output, True: dead_letters}
         self._writer = writer
         self._manifests = output / HIDDEN / writer / "batches"
+        self._owner = Ownership(output / HIDDEN / writer)
+        self._swept = False
 
     def recover(self) -> list[Written]:
-        """Finish what is decided and throw away what is not. To be called before the query starts."""
-        finished = [self._publish(self._manifest(batch)) for batch in self._batches()]
-        for table in self._tables.values():
-            for name in (table / HIDDEN / self._writer).names():
-                if name.startswith("stage-"):
-                    (table / HIDDEN / self._writer / name).remove()
-        return finished
+        """Become the owner and finish what is decided. Before the first batch; `write` does it where nobody has. Raises
+        LakeError, PlaceError."""
+        try:
+            self._owner.take()
+        except Taken as other:
+            raise LakeError(
+                f"another run over this checkpoint is writing to {self._tables[False]} ({other}); one at a time"
+            ) from None
+        return [self._publish(self._manifest(batch)) for batch in self._batches()]
+
+    def close(self) -> None:
+        """Let another run of the same query write."""
+        self._owner.release()
 
     def write(self, batch: int, rows: Write, dead: WriteDead) -> Written:
         """Put a batch into the lake, or finish putting it there. Raises LakeError, PlaceError."""
+        if not self._owner.taken:
+            self.recover()
         known = self._batches()
         if known and known[-1] > batch:
             raise LakeError(
@@ -108,10 +125,22 @@ class Lake:
             )
         manifest = self._manifest(batch) if batch in known else self._prepare(batch, rows, dead)
         written = self._publish(manifest)
+        if not self._swept:
+            self._sweep(batch)
         for older in known:
             if older < batch:
                 self._file(older).remove()
         return written
+
+    def _sweep(self, batch: int) -> None:
+        """Throw away what earlier runs have left on the stage, of batches that are decided and published."""
+        for table in self._tables.values():
+            stages = table / HIDDEN / self._writer
+            for name in stages.names():
+                number = name.removeprefix("stage-").partition("-")[0]
+                if name.startswith("stage-") and number.isdigit() and int(number) <= batch:
+                    (stages / name).remove()
+        self._swept = True
 
     # -- stage and prepare
 
@@ -133,6 +162,7 @@ class Lake:
     def _decide(self, batch: int, stage: str, rows: int, dead_letters: int) -> Manifest:
         moves: list[Move] = []
         size = 0
+        files = {False: 0, True: 0}
         for is_dead, table in self._tables.items():
             staged = sorted((table / stage).files(), key=lambda found: found.path)
             for found in staged:
@@ -142,9 +172,32 @@ class Lake:
                 final = f"{self._writer[:8]}-{batch:09d}-{len(moves):05d}{_suffix(name)}"
                 moves.append(Move(is_dead, f"{stage}/{found.path}", f"{directory}/{final}".lstrip("/")))
                 size += found.size
+                files[is_dead] += 1
+        for is_dead, count in ((False, rows), (True, dead_letters)):
+            if count and not files[is_dead]:
+                raise LakeError(
+                    f"batch {batch}: Spark wrote {count} rows to {self._tables[is_dead] / stage}, and there is no file"
+                    ": somebody else removes them"
+                )
         manifest = Manifest(Written(batch, rows, dead_letters, len(moves), size), stage, tuple(moves))
-        self._file(batch).write_text(manifest.to_json())
+        self._create(manifest)
         return manifest
+
+    def _create(self, manifest: Manifest) -> None:
+        """Decide a batch, unless another run has."""
+        batch = manifest.written.batch
+        try:
+            self._owner.check()
+            if self._file(batch).write_new(manifest.to_json()):
+                return
+            other = "it has decided the batch"
+        except Taken as owner:
+            other = str(owner)
+        self._discard(manifest.stage)
+        raise LakeError(
+            f"batch {batch}: another run over this checkpoint writes to {self._tables[False]} ({other}); this one "
+            "ends, and nothing was written twice"
+        )
 
     def _discard(self, stage: str) -> None:
         for table in self._tables.values():
@@ -174,8 +227,13 @@ class Lake:
         staged, final = table / move.staged, table / move.final
         if final.exists():
             staged.remove()  # an object store's rename that had copied
-        else:
+            return
+        try:
             _move(staged, final)
+        except PlaceError:
+            if staged.exists():
+                raise
+            # Another run, which publishes the same batch, was faster.
 
     # -- manifests
 

@@ -2,16 +2,24 @@
 
 A handful of calls on the driver's JVM. What each promises is what all of these file systems give: a rename moves a file
 whole and never puts it over another, and `write_text` leaves the whole text or nothing. (On an object store a rename is
-a copy and a deletion: a file may be at both names, but at each of them it is whole.)
+a copy and a deletion: a file may be at both names, but at each of them it is whole.) `write_new` is what two processes
+can compete for: one of them makes the file. Locally it is a hard link, on HDFS and its like a rename, on an object
+store an upload on the condition that there is no such file, where the store and Hadoop's client of it have that.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+RENAMES_ARE_COPIES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "wasb", "wasbs")
+"""Object stores: a file cannot be renamed in a moment, nor a directory changed."""
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 class PlaceError(RuntimeError):
@@ -110,13 +118,8 @@ class Place:
 
     def write_text(self, text: str) -> None:
         """Write a file, whole or not at all. One that is there stays until the new one is whole. Raises PlaceError."""
-        draft = self.parent / f".{self._path.getName()}.{uuid.uuid4().hex}"
         try:
-            stream = self._fs.create(draft._path, True)
-            try:
-                stream.write(bytearray(text.encode()))
-            finally:
-                stream.close()
+            draft = self._draft(text)
             if not self._fs.rename(draft._path, self._path):
                 self._fs.delete(self._path, False)
                 if not self._fs.rename(draft._path, self._path):
@@ -126,10 +129,78 @@ class Place:
         except Exception as error:
             raise PlaceError(f"{self}: {_said(error)}") from error
 
-    def make_new(self) -> bool:
-        """Make an empty file; False if there is one already."""
-        self._fs.mkdirs(self._path.getParent())
-        return bool(self._fs.createNewFile(self._path))
+    def write_new(self, text: str) -> bool:
+        """Write a file, whole, that is not there yet; False where there is one, which stays. Raises PlaceError."""
+        try:
+            if self.scheme in RENAMES_ARE_COPIES:
+                return self._upload_new(text)
+            draft = self._draft(text)
+            try:
+                return self._give_name(draft)
+            finally:
+                draft.remove()
+        except PlaceError:
+            raise
+        except Exception as error:
+            raise PlaceError(f"{self}: {_said(error)}") from error
+
+    def write_over(self, text: str) -> None:
+        """Write a file that nobody needs to find whole: for a moment it may be empty, and never gone."""
+        try:
+            self._fill(self._fs.create(self._path, True), text)
+        except Exception as error:
+            raise PlaceError(f"{self}: {_said(error)}") from error
+
+    def modified_ms(self) -> int | None:
+        """When the file was written, by the file system's own clock; None where there is none."""
+        try:
+            return int(self._fs.getFileStatus(self._path).getModificationTime())
+        except Exception as error:
+            if not self.exists():
+                return None
+            raise PlaceError(f"{self}: {_said(error)}") from error
+
+    def _draft(self, text: str) -> Place:
+        draft = self.parent / f".{self._path.getName()}.{uuid.uuid4().hex}"
+        self._fill(self._fs.create(draft._path, True), text)
+        return draft
+
+    @staticmethod
+    def _fill(stream: Any, text: str) -> None:
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _give_name(self, draft: Place) -> bool:
+        """Give a draft this place's name, unless something has it."""
+        if self.scheme == "file":  # whose rename goes over a file that is there
+            try:
+                os.link(draft.path, self.path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+            else:
+                return True
+        if self.exists():
+            return False
+        if self._fs.rename(draft._path, self._path):
+            return True
+        if self.exists():
+            return False
+        raise PlaceError(f"{self}: cannot be written")
+
+    def _upload_new(self, text: str) -> bool:
+        builder = self._fs.createFile(self._path).overwrite(False).recursive()
+        try:
+            self._fill(builder.opt("fs.option.create.conditional.overwrite", True).build(), text)
+        except Exception:
+            if not self.exists():
+                raise
+            return self.read_text() == text  # the answer to the upload may have been lost
+        return True
 
     def move(self, target: Place) -> None:
         """Rename a file or directory; the target's directory is made. Raises PlaceError, also where there is one."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,27 @@ def register(session: Any) -> None:
         if str(archive) not in paths:
             context.environment["PYTHONPATH"] = os.pathsep.join([*paths, str(archive)])
     session.dataSource.register(KohortDataSource)
+
+
+@contextmanager
+def timestamps_in_micros(session: Any) -> Iterator[None]:
+    """Parquet files with timestamps as all readers have them. Spark's own default, INT96, is nanoseconds elsewhere,
+    and overflows."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = session.conf.get(name)
+    session.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(name, before)
+
+
+def cause(error: Exception) -> str:
+    """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
+    javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter(ours[-1:] or javas or lines), type(error).__name__)
 
 
 def _start(settings: dict[str, str], quiet: bool) -> Any:

@@ -10,7 +10,7 @@ Elsewhere the old files are removed and the new ones renamed into their place. F
 and never sees one twice.
 
 A journal is written before, and removed after: `finish` brings an interrupted swap to an end. One swap at a time (the
-caller holds a lock).
+caller holds a lock). No file is removed unless those that take its place are there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from os import link, listdir, mkdir, rename, rmdir, unlink
 from pathlib import Path
 from typing import Any
+
+from kohort.spark.places import PlaceError
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -84,6 +86,9 @@ def finish(table: Any, journal: Any) -> None:
 
 
 def _one_by_one(table: Any, decided: Swap) -> None:
+    for staged, name in decided.merged:
+        if not (table / staged).exists() and not (table / decided.directory / name).exists():
+            raise PlaceError(f"{table / staged} is gone; the files that it was made of stay")
     for name in decided.replaced:
         (table / decided.directory / name).remove()
     for staged, name in decided.merged:

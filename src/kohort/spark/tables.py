@@ -60,6 +60,9 @@ class Sink(Protocol):
     def write(self, batch: int, frame: Any, shape: Shape) -> Written:
         """Write a batch, or see that it is written."""
 
+    def close(self) -> None:
+        """The run is over: another one may write."""
+
 
 def check_format(spark: Any, table_format: TableFormat) -> None:
     """Raises FormatMissing where the session lacks the format's jars."""
@@ -128,6 +131,9 @@ class ParquetSink:
     def recover(self) -> None:
         self._lake.recover()
 
+    def close(self) -> None:
+        self._lake.close()
+
     def write(self, batch: int, frame: Any, shape: Shape) -> Written:
         def rows(address: str) -> tuple[int, int]:
             marked, counts = _counted(shape.mark(frame), shape)
@@ -159,6 +165,9 @@ class _TwoTables:
     """What Delta and Iceberg have in common. A batch with two tables is kept, so that both see the same records."""
 
     def recover(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def write(self, batch: int, frame: Any, shape: Shape) -> Written:

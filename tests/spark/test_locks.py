@@ -1,0 +1,102 @@
+"""Who may write to a lake, where locks end with their process and where they do not. Without Spark."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from local_place import Fate, LocalPlace
+
+from kohort.spark.locks import STALE_S, Lease, Ownership, Taken, leased, lock_file
+
+
+def age(file: Path, seconds: float = STALE_S + 1) -> None:
+    """As if it had not been written to for so long."""
+    at = file.stat().st_mtime - seconds
+    os.utime(file, (at, at))
+
+
+@dataclass
+class Overtaken(Fate):
+    """Just before the n-th change somebody else takes the lock over."""
+
+    before: int = 0
+    by: Lease | None = None
+
+    def change(self) -> bool:
+        if self.changes == self.before and self.by is not None:
+            self.by.take()
+        return super().change()
+
+
+def test_a_local_lock_is_of_one_and_ends_with_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "below" / "lock")
+    held = lock_file(path)
+    with pytest.raises(Taken, match="a process that is alive"):
+        lock_file(path)
+    assert held is not None
+    held.close()
+    again = lock_file(path)
+    assert again is not None
+    again.close()
+
+
+def test_the_newest_owner_is_the_owner(tmp_path: Path) -> None:
+    older, newer = (Ownership(LocalPlace(tmp_path, scheme="hdfs")) for _ in range(2))
+    older.take()
+    older.check()
+    newer.take()
+    newer.check()
+    with pytest.raises(Taken, match=rf"process {os.getpid()} on .*, since 20..-"):
+        older.check()
+
+
+def test_a_lease_is_of_one_until_it_is_given_back(tmp_path: Path) -> None:
+    file = LocalPlace(tmp_path / "lock", scheme="hdfs")
+    with leased(file) as lease:
+        assert lease.held()
+        with pytest.raises(Taken, match=f"process {os.getpid()} on "), leased(file):
+            pass
+        assert lease.renew()
+    with leased(file):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_path: Path, text: str | None) -> None:
+    """Also one of an earlier version, whose file is empty."""
+    file = LocalPlace(tmp_path / "lock", scheme="hdfs")
+    dead, second = Lease(file), Lease(file)
+    dead.take()
+    if text is not None:
+        file.write_over(text)
+    with pytest.raises(Taken):
+        second.take()
+    age(file.where)
+    if text is None:
+        assert dead.renew()  # it was alive after all
+        with pytest.raises(Taken):
+            second.take()
+        age(file.where)
+    second.take()
+    assert (second.held(), dead.held(), dead.renew()) == (True, False, False)
+    dead.release()
+    assert second.held()
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_that_take_over_one_has_it(tmp_path: Path) -> None:
+    for before in range(5):
+        file = LocalPlace(tmp_path / str(before) / "lock", scheme="hdfs")
+        Lease(file).take()
+        age(file.where)
+        fast = Lease(file)
+        slow = Lease(LocalPlace(file.where, Overtaken(before=before, by=fast), "hdfs"))
+        with pytest.raises(Taken):
+            slow.take()
+        assert fast.held(), before
+        assert list(file.where.parent.iterdir()) == [file.where], before
