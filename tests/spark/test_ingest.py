@@ -10,7 +10,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from kohort.client.cluster import Cluster
+from kohort.spark.checkpoint import LocalDirectory
+from kohort.spark.checkpoint_files import query_id
 from kohort.spark.ingest import IngestFailed, Json, ingest
+from kohort.spark.locks import lock_file
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -38,6 +41,10 @@ BAD = {
     b'{"at": {"x": 1e999}}': "does not fit the schema: at (struct<x: double>)",
     b'{"at": {"x": "y"}}': "does not fit the schema: a nested field",
     b"{'id': 1}": "not JSON",
+    b'{"id": 1}, "x": {"id": 2}': "not JSON",
+    b'{"id": 1}, "x": [{"id": 2}]': "not JSON",
+    b'{"id": 1}, "__value": {"id": 2}': "not JSON",
+    b'1, "__value": {"id": 2}': "not JSON",
 }
 
 
@@ -122,6 +129,12 @@ def test_what_cannot_be_is_said_before_anything_is_written(run: Any, cluster: Cl
     run()
     with pytest.raises(IngestFailed, match="partitioned by topic, date and this run asks for date"):
         run(partition_by=["date"])
+    query = query_id(LocalDirectory(tmp_path / "lake" / "_checkpoint"))
+    other = lock_file(str(tmp_path / "lake" / "_kohort" / str(query) / "owner.lock"))
+    assert other is not None
+    with other, pytest.raises(IngestFailed, match=r"another run over this checkpoint is writing to .*; one at a time"):
+        run()
+    run()
     (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(IngestFailed, match="was written by Spark's file sink"):
         run(output=tmp_path / "old")

@@ -4,7 +4,7 @@ A shape turns the source's rows into marked rows, which know whether they are de
 JSON is parsed once, by Spark's own parser and without Python. Two things it would let pass are stopped here:
 
 - it reads the first JSON value and ignores what follows, so the value is parsed as a field of an object of ours, in
-  front of a field that must be there afterwards;
+  front of a field that must be there afterwards; and no third field may be there, which the value would have brought;
 - it takes bytes that are no UTF-8 for question marks, so they are looked for first.
 
 Dead letters: no UTF-8, no JSON, no object, or (typing=strict) a field that does not fit its type. A tombstone is a row
@@ -116,7 +116,7 @@ class JsonShape:
             .withColumn("__json", parsed)
             .withColumn("__parsed", f.col(f"__json.{WRAPPED}").cast(columns))
             .withColumn("__misfit", f.col(f"__json.{CORRUPT}").isNotNull())
-            .withColumn("__whole", f.col(f"__json.{BEHIND}").isNotNull())
+            .withColumn("__whole", f.col(f"__json.{BEHIND}").isNotNull() & _alone(text, wrapped))
             .drop("__json")
         )
 
@@ -195,6 +195,16 @@ class JsonShape:
             misfits.append(f.when(wrong, f.lit(f"{field['name']} ({describe(field['type'])})")))
         named = f.array_join(f.array(*misfits), ", ") if misfits else f.lit("")
         return f.concat(f.lit("does not fit the schema: "), f.when(named != "", named).otherwise("a nested field"))
+
+
+def _alone(text: Any, wrapped: Any) -> Any:
+    """Whether the value brought no field into the object around it. Never null."""
+    from pyspark.sql import functions as f
+
+    flat = f.startswith(text, f.lit("{")) & (f.locate("}", text) == f.length(text))
+    ours = f.json_object_keys(wrapped) == f.array(f.lit(WRAPPED), f.lit(BEHIND))
+    # One brace at the end closes the value that one at the start has opened, and there is no need to look.
+    return f.when(flat, f.lit(True)).otherwise(f.coalesce(ours, f.lit(False)))
 
 
 def _infinite(column: Any, kind: Type) -> Any:
