@@ -90,8 +90,8 @@ def test_the_command_keeps_runs_and_report(
         return CliRunner().invoke(pipeline.app, ["simulate", *arguments])
 
     lake = tmp_path / "out"
-    size = ["--size", "3,9", "--deploys", "4", "--crashes", "0.5", "--seeds", "1"]
-    result = kohort(*size, "--to", str(lake), "--set", "restart_ms=1000")
+    size = ["--size", "3,9", "--deploys", "4", "--crashes", "0.5", "--seeds", "1", "--set", "restart_ms=1000"]
+    result = kohort(*size, "--to", str(lake))
     assert result.exit_code == 0, result.stderr
     table = pq.read_table(lake / "runs.parquet")
     assert table.num_rows == len(points_of(Ask(3, 9, 4, 0.5, {})))
@@ -101,6 +101,20 @@ def test_the_command_keeps_runs_and_report(
     assert "How to run this group" in report
     assert "24 runs in" in result.stderr
     assert str(lake / "report.html") in result.stderr
+
+    # Elsewhere than on a local path too; and what was told is told where the report cannot be written.
+    monkeypatch.setattr(pipeline_simulate, "simulate", lambda *_, **__: table)
+    place = f"file://{tmp_path}/address"
+    result = kohort(*size, "--to", place)
+    assert result.exit_code == 0, result.stderr
+    assert f"see {place}/runs.parquet and {place}/report.html" in result.stderr
+    assert "How to run this group" in (tmp_path / "address" / "report.html").read_text()
+    assert kohort(*size, "--report", str(tmp_path / "new" / "below" / "report.html")).exit_code == 0
+    assert "How to run this group" in (tmp_path / "new" / "below" / "report.html").read_text()
+    result = kohort(*size, "--report", str(tmp_path / "new"))
+    assert result.exit_code == 1
+    assert "run it as" in result.stdout
+    assert result.stderr.splitlines()[-1].startswith("kohort: there is no report: [Errno")
 
 
 # -- without
@@ -120,6 +134,11 @@ def test_the_command_keeps_runs_and_report(
         (["--size", "24,96", "--set", "pushed=no"], "settings: pushed is what is compared"),
         (["--fleet", "10,4,8", "--set", "shards=3"], "settings: shards is what is compared"),
         (["--fleet", "0,4,8"], "groups: 0 is less than 1"),
+        (["--fleet", "1000,0,40"], "members: 0 is less than 1"),
+        (["--fleet", "1000,10,0"], "partitions: 0 is not between"),
+        (["--size", "0,40"], "members: 0 is not between"),
+        (["--to", "/dev/null/out"], "--to: [Errno"),
+        (["--report", "/dev/null/out.html"], "--report: [Errno"),
         (["--size", "24"], "--size: it takes 2 numbers, as 24,96"),
         (["--size", "24,96", "--members", "3"], "are three questions"),
         (["--grid", "/nowhere/grid.toml"], "/nowhere/grid.toml"),
@@ -172,6 +191,7 @@ def test_the_report_answers_with_the_figures() -> None:
     assert "failover: nothing pauses, whatever the protocol" in text
     assert "a reason" in text
     assert text.count("<svg") == 8  # four plots, each for wide and for narrow screens
+    assert "mathdefault" not in text  # numbers on logarithmic axes are plain
     assert "http" not in text.replace("http://www.w3.org", "")
 
 

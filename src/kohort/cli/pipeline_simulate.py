@@ -24,6 +24,7 @@ from kohort.simulator.sizing.plan import points_of as points_of_fleet
 from kohort.simulator.sizing.point import FIELDS
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.java import JavaMissing
+from kohort.spark.places import Place, PlaceError
 from kohort.spark.session import spark_session
 from kohort.spark.simulate import Progress, SimulationFailed, Stopped, simulate, write
 
@@ -122,8 +123,10 @@ def simulate_command(
         _settings(settings or ()),
     )
     if to is not None and "://" not in to:
-        Path(to).mkdir(parents=True, exist_ok=True)
+        _made("--to", Path(to))
         report = report or Path(to) / "report.html"
+    if report is not None:
+        _made("--report", report.parent)
     began = time.monotonic()
     try:
         with _Display(form) as display:
@@ -148,22 +151,42 @@ def simulate_command(
     found, errors = costs(rows)
     advice = advise(ask, found) if isinstance(ask, Ask) and found else None
     lines = plan(ask, found) if isinstance(ask, Fleet) else []
-    if report is not None:
+    kept: list[str] = []
+    unwritten = ""
+    if to is not None or report is not None:
         from kohort.spark.simulate_report import fleet_page, page
 
         told = fleet_page(ask, lines, found, errors) if isinstance(ask, Fleet) else page(found, advice, errors)
-        told.write(report)
+        kept = [f"{to}/runs.parquet"] if to is not None else []
+        place = report if report is not None else f"{to}/report.html"
+        try:
+            if isinstance(place, Path):
+                told.write(place)
+            else:
+                Place(session, place).write_text(told.html())
+            kept.append(str(place))
+        except (OSError, PlaceError) as error:
+            unwritten = f"there is no report: {error}"
     _print(form, rows, found, advice, lines, errors)
     if form is Format.TABLE:
-        kept = " and ".join(str(place) for place in (to and f"{to}/runs.parquet", report) if place)
-        seconds = time.monotonic() - began
-        typer.echo(f"\n{plural(len(rows), 'run')} in {seconds:.0f} s" + (f"; see {kept}" if kept else ""), err=True)
+        see = f"; see {' and '.join(kept)}" if kept else ""
+        typer.echo(f"\n{plural(len(rows), 'run')} in {time.monotonic() - began:.0f} s{see}", err=True)
     session.stop()
+    if unwritten:
+        fail(unwritten, FAILED)
     if errors or not found:
         raise typer.Exit(FAILED)
 
 
 # -- the command line
+
+
+def _made(option: str, directory: Path) -> None:
+    """Make a directory now: what cannot be written is said before anything is simulated."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
 
 
 def _asked(

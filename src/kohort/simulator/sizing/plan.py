@@ -103,6 +103,8 @@ def points_of(fleet: Fleet) -> list[Point]:
     refuse(fleet.settings, OWN, "is what is compared")
     if fleet.groups < 1:
         raise BadPoint(f"groups: {fleet.groups} is less than 1")
+    if fleet.members < 1:
+        raise BadPoint(f"members: {fleet.members} is less than 1")
     return [point for protocol, pushed in WAYS for point in _points(fleet, protocol, pushed)]
 
 
