@@ -18,7 +18,7 @@ from kohort.spark.history.decode import decode
 from kohort.spark.history.ends import Ends
 from kohort.spark.history.findings import Finding, count, duration, findings_table
 from kohort.spark.history.incidents import DAY
-from kohort.wire.schemas.group_records import ConsumerGroupMetadataValue
+from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
 
 Told = tuple[dict[str, pa.Table], list[Finding]]
 
@@ -149,12 +149,19 @@ def test_lag_and_rates_are_what_a_loop_would_say(healthy: Log) -> None:
     assert sum(row["commits"] for row in only(tables["rates"], group="audit", partition=1)) == len(mine)
 
 
+def test_a_commit_in_the_last_instant_counts(healthy: Log) -> None:
+    last = max(int(times.max()) for _, times, _ in healthy.commits)
+    tables, _ = told(healthy, now=last)
+    assert sum(row["commits"] for row in tables["rates"].to_pylist()) == tables["commits"].num_rows
+    assert {at(row, "until") for row in tables["rates"].to_pylist() if at(row, "until") > last - SECOND} == {last}
+
+
 def test_order_and_repetition_of_records_do_not_matter(healthy: Log) -> None:
     rows = rows_of(healthy)
     mixed = pa.concat_tables([rows, rows.slice(0, 500)])
     mixed = mixed.take(pa.array(np.random.default_rng(3).permutation(mixed.num_rows)))
     plain, again = told(healthy)[0], told(healthy, rows=mixed)[0]
-    for name in set(TABLES) - {"records"}:
+    for name in TABLES:
         assert again[name].to_pylist() == plain[name].to_pylist(), name
 
 
@@ -223,6 +230,59 @@ def test_a_reset_and_a_rewind() -> None:
         steps = only(tables["rewinds"], group=group)
         assert [(row["partition"], row["to"], row["cause"]) for row in steps] == [(n, to, group) for n in range(3)]
         assert all(row["back"] == row["from"] - row["to"] > 50_000 for row in steps)
+
+
+def test_a_reset_of_a_group_that_the_log_knows_only_without_members() -> None:
+    """The records of its members are compacted away; its generation says that there were some."""
+    log = Log(60)
+    topic = log.topic("orders", 1, 50.0)
+    log.leave("reset", topic, START + SECOND, 9)
+    log.leave("young", topic, START + SECOND, 0)
+    for group in ("reset", "young"):
+        log.commit(group, "orders", 0, np.array([START + 2 * SECOND, START + 30 * MINUTE]), np.array([100_000, 10]))
+    tables, _ = told(log, ends=False)
+    assert [(row["group"], row["cause"]) for row in tables["rewinds"].to_pylist()] == [
+        ("reset", "reset"),
+        ("young", "rewind"),
+    ]
+    since = {row["group"]: at(row, "deserted_since") for row in tables["groups"].to_pylist()}
+    assert since == {"reset": START + SECOND, "young": None}
+
+
+def test_a_static_member_that_restarts_takes_nothing_over() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 4, 50.0)
+
+    def comes(at_: float, member: str) -> None:
+        value = ConsumerGroupMemberMetadataValue(
+            instance_id="pod-0", client_id=f"{member}-client", client_host="/10.0.0.2", rebalance_timeout_ms=300_000,
+            subscribed_topic_names=("orders",), classic_member_metadata=None,
+        )  # fmt: skip
+        log.note(at_, records.member_record("modern", member, value))
+
+    def has(at_: float, member: str) -> None:
+        log._current(at_, "modern", member, 1, topic, (0, 1, 2, 3), (), state=0)
+
+    comes(START + SECOND, "first")
+    log.note(START + SECOND, records.consumer_group_record("modern", ConsumerGroupMetadataValue(epoch=1)))
+    has(START + SECOND, "first")
+    log.note(START + MINUTE, records.current_record("modern", "first", None))
+    log.note(START + MINUTE, records.member_record("modern", "first", None))
+    comes(START + MINUTE, "second")
+    has(START + MINUTE, "second")
+    # Of this one the log knows only later who it is, and of the last one never.
+    log.note(START + 2 * MINUTE, records.current_record("modern", "second", None))
+    has(START + 2 * MINUTE, "third")
+    comes(START + 3 * MINUTE, "third")
+    log.note(START + 4 * MINUTE, records.current_record("modern", "third", None))
+    has(START + 4 * MINUTE, "last")
+    spans = only(told(log, ends=False)[0]["ownership"], partition=2)
+    assert [(row["member_id"], row["client_id"], row["moved_from"]) for row in spans] == [
+        ("first", "first-client", None),
+        ("second", "second-client", None),
+        ("third", "third-client", None),
+        ("last", None, "third"),
+    ]
 
 
 def test_falling_behind_and_a_group_that_nobody_is_in() -> None:

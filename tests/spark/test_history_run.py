@@ -137,8 +137,9 @@ def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_pat
     # The same records in one more file: they are counted once.
     whole = pq.read_table(dump / "part-0.parquet").slice(0, 1000)
     pq.write_table(whole, tmp_path / "more.parquet")
-    history(spark, output=output, files=[str(tmp_path / "more.parquet")])
+    more = history(spark, output=output, files=[str(tmp_path / "more.parquet")])
     assert len(rows(output, "commits")) == len(before)
+    assert more.records == again.records == sum(row["records"] for row in rows(output, "records"))
 
 
 def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

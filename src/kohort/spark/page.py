@@ -69,6 +69,7 @@ _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
+    "text.parse_math": False,  # names have dollars
     "axes.facecolor": "none",
     "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED,

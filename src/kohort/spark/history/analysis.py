@@ -252,10 +252,11 @@ _GROUPS = pa.schema(
 
 
 def _records_table(commits_in: pa.Table, groups_in: pa.Table) -> pa.Table:
-    """The table `records`: how many there were of each type, and what became of them."""
+    """The table `records`: how many there were of each type, each once, and what became of them."""
     columns = ["log_partition", "kind", "status", "version"]
-    both = pa.concat_tables([commits_in.select(columns), groups_in.select(columns)])
-    counted = both.group_by(columns).aggregate([([], "count_all")])
+    both = pa.concat_tables([table.select([*columns, "log_offset"]) for table in (commits_in, groups_in)])
+    each = np.unique(dense(both.column("log_offset")), return_index=True)[1]
+    counted = both.take(pa.array(each)).group_by(columns).aggregate([([], "count_all")])
     kinds = [KINDS.get(kind, "unknown") for kind in counted.column("kind").to_pylist()]
     states = [STATUS[status] for status in counted.column("status").to_pylist()]
     return pa.table(

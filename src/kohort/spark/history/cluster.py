@@ -36,8 +36,10 @@ def topic_names(cluster: Cluster) -> dict[bytes, str]:
 def ends_over_time(
     cluster: Cluster, wanted: Iterable[TopicPartition], times: Numbers, warn: Callable[[str], None] = lambda _: None
 ) -> Ends:
-    """Where the logs ended at instants (ms, ascending), the last of which is now.
+    """Where the logs ended at instants (ms, ascending), none of which is to come.
 
+    The first record at or after an instant stands where the log ended then; without one it ended where it ends now,
+    which is asked first. (The last instant is when a history began to be made: meanwhile the logs have grown.)
     Partitions that are gone are left out, and instants from before the oldest record that a log still has.
     """
     asked = _existing(cluster, wanted)
@@ -45,10 +47,9 @@ def ends_over_time(
     try:
         earliest = cluster.offsets(asked, "earliest")
         latest = cluster.offsets(asked, "latest")
-        for column, at in enumerate(times[:-1].tolist()):
+        for column, at in enumerate(times.tolist()):
             found = cluster.offsets(asked, int(at))
             rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in asked]
-        rows[:, -1] = [latest[place] for place in asked]
     except ServerError as error:
         warn(f"the ends of the logs are not known: {error}")
         return Ends({})

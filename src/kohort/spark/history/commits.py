@@ -82,8 +82,8 @@ class Commits:
 
 
 def milliseconds(column: pa.ChunkedArray | pa.Array) -> Numbers:
-    """A column of instants as milliseconds; NOTHING for nulls."""
-    micros = pc.fill_null(column.cast(pa.int64()), NOTHING * 1000)
+    """A column of instants, of any unit, as milliseconds; NOTHING for nulls. Without a time zone they are in UTC."""
+    micros = pc.fill_null(column.cast(TIME, safe=False).cast(pa.int64()), NOTHING * 1000)
     found: Numbers = micros.to_numpy() // 1000 if isinstance(micros, pa.ChunkedArray) else _dense(micros) // 1000
     return found
 
@@ -224,10 +224,15 @@ def sawteeth(commits: Commits, least: int, gap_ms: int) -> Saw:
 
 
 def rates(commits: Commits, edges: Numbers) -> pa.Table:
-    """The table `rates`: what was read in each interval between `edges` (ms), by place; without empty intervals."""
-    bucket = np.searchsorted(edges, commits.at, side="right") - 1
-    inside = (bucket >= 0) & (bucket < len(edges) - 1) & (commits.step != DELETED)
+    """The table `rates`: what was read in each interval between `edges` (ms), by place; without empty intervals.
+
+    An instant on an edge belongs to the interval that begins there, but for the last, which belongs to the one that
+    ends there: it is the last instant of the history.
+    """
     width = len(edges) - 1
+    bucket = np.searchsorted(edges, commits.at, side="right") - 1
+    bucket = np.where(commits.at == edges[-1], width - 1, bucket)
+    inside = (bucket >= 0) & (bucket < width) & (commits.step != DELETED)
     cell = commits.place[inside] * width + bucket[inside]
     moved = np.where(commits.previous >= 0, commits.offset - commits.previous, 0)[inside]
     used, index = np.unique(cell, return_inverse=True)

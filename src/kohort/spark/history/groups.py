@@ -100,7 +100,7 @@ def groups_of(table: pa.Table, topic_names: Mapping[bytes, str]) -> Groups:
     epoch = dense(table.column("epoch"))
     parts = [
         _classic(np.flatnonzero(kind == 2), group, at, epoch, held),
-        _consumer(np.flatnonzero(kind == 8), group, member, at, epoch, held, member_names),
+        _consumer(kind, group, member, at, epoch, held, member_names),
     ]
     return Groups(
         names,
@@ -222,8 +222,9 @@ def _named(held: _Held, rows: Numbers) -> tuple[list[str], list[str | None], lis
 
 
 def _consumer(
-    rows: Numbers, group: Numbers, member: Numbers, at: Numbers, epoch: Numbers, held: _Held, member_names: pa.Array
+    kind: Numbers, group: Numbers, member: Numbers, at: Numbers, epoch: Numbers, held: _Held, member_names: pa.Array
 ) -> _Owned:
+    rows = np.flatnonzero(kind == 8)
     sequence, _ = codes(group[rows], member[rows])
     steps, place = _steps(sequence, rows, at)
     record = held.record[held.owner]
@@ -233,7 +234,9 @@ def _consumer(
     found = spans(steps, place[record], item)
     first = found.first
     names = member_names.take(pa.array(member[record[first]])).to_pylist()
-    nobody: list[str | None] = [None] * len(names)
+    told = _told(kind, group, member, record[first], held)
+    _, instances, clients = _named(held, np.maximum(told, 0))
+    unknown = (told < 0).tolist()
     return _Owned(
         group[record[first]],
         held.topics[mine[first]],
@@ -243,9 +246,32 @@ def _consumer(
         epoch[record[first]],
         CONSUMER,
         names,
-        nobody,
-        nobody,
+        [None if nothing else one for nothing, one in zip(unknown, instances, strict=True)],
+        [None if nothing else one for nothing, one in zip(unknown, clients, strict=True)],
     )
+
+
+def _told(kind: Numbers, group: Numbers, member: Numbers, rows: Numbers, held: _Held) -> Numbers:
+    """Of each record of a member in which it is said who it is, as an item of `held`: by the last record of type 5
+    before it, else by the first one after it (the log is compacted); NOTHING where the log does not say."""
+    items = np.flatnonzero(kind[held.record] == 5)
+    told = held.record[items]
+    if not len(told) or not len(rows):
+        return np.full(len(rows), NOTHING)
+    whose, _ = codes(np.r_[group[told], group[rows]], np.r_[member[told], member[rows]])
+    # A position in one ascending series: the member in front, the place in the log behind it.
+    known, asked = whose[: len(told)] * len(kind) + told, whose[len(told) :] * len(kind) + rows
+    order = np.argsort(known)
+    known = known[order]
+
+    def same(place: Numbers) -> Numbers:
+        there = (place >= 0) & (place < len(known))
+        found: Numbers = there & (known[np.where(there, place, 0)] // len(kind) == asked // len(kind))
+        return found
+
+    after = np.searchsorted(known, asked)
+    place = np.where(same(after - 1), after - 1, after)
+    return np.where(same(place), items[order[np.minimum(place, len(known) - 1)]], NOTHING)
 
 
 def _ownership(parts: list[_Owned], held: _Held, member_names: pa.Array) -> Ownership:
@@ -264,7 +290,8 @@ def _ownership(parts: list[_Owned], held: _Held, member_names: pa.Array) -> Owne
     )
     client_of = np.full(len(ids), NOTHING)
     client_codes, client_names = encoded(pa.array(clients, pa.string()))
-    client_of[members] = client_codes
+    known = client_codes >= 0
+    client_of[members[known]] = client_codes[known]
     groups, topics, partitions, identity = groups[order], topics[order], partitions[order], identity[order]
     same = np.zeros(len(order), bool)
     same[1:] = (groups[1:] == groups[:-1]) & (topics[1:] == topics[:-1]) & (partitions[1:] == partitions[:-1])

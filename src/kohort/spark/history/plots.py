@@ -45,17 +45,19 @@ def _cut(name: str, most: int = LONGEST_NAME) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def _legend(axes: Any, width: float, columns: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    axes.figure.legend(
-        handles,
-        labels,
+def _legend(axes: Any, named: list[tuple[Any, str]], width: float, columns: int) -> None:
+    """Of what was drawn, each with its name."""
+    shown = axes.figure.legend(
+        [drawn for drawn, _ in named],
+        [str(number) for number in range(len(named))],  # matplotlib passes over names that begin with _
         loc="outside upper left",
         ncols=columns if width > 6 else 2,
         handlelength=1.2,
         columnspacing=1.4,
         fontsize=9 if width > 6 else 8,
     )
+    for text, (_, name) in zip(shown.get_texts(), named, strict=True):
+        text.set_text(name)
 
 
 def lag(totals: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
@@ -63,16 +65,16 @@ def lag(totals: pa.Table, shown: list[str], since: int, until: int, width: float
     with drawing():
         figure = new_figure(width, 3.4)
         axes = figure.subplots()
+        named = []
         for group, colour in zip(shown, SERIES, strict=False):
             mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("at", "ascending")])
-            axes.plot(
-                _days(milliseconds(mine.column("at"))), dense(mine.column("lag_sum")), color=colour, label=_cut(group)
-            )
+            [line] = axes.plot(_days(milliseconds(mine.column("at"))), dense(mine.column("lag_sum")), color=colour)
+            named.append((line, _cut(group)))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(_plain)
         axes.set_ylabel("records")
         _frame(axes, since, until)
-        _legend(axes, width, 4)
+        _legend(axes, named, width, 4)
     return figure
 
 
@@ -81,17 +83,19 @@ def rates(totals: pa.Table, shown: list[str], since: int, until: int, width: flo
     with drawing():
         figure = new_figure(width, 3.0)
         axes = figure.subplots()
+        named = []
         for group, colour in zip(shown, SERIES, strict=False):
             mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("since", "ascending")])
             begin, end = milliseconds(mine.column("since")), milliseconds(mine.column("until"))
             rate = dense(mine.column("records_sum")) / np.maximum(end - begin, 1) * 1000
             at, value = _with_gaps(begin, end, rate)
-            axes.plot(_days(at), value, color=colour, label=_cut(group), linewidth=1.4)
+            [line] = axes.plot(_days(at), value, color=colour, linewidth=1.4)
+            named.append((line, _cut(group)))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(_plain)
         axes.set_ylabel("records/s")
         _frame(axes, since, until)
-        _legend(axes, width, 4)
+        _legend(axes, named, width, 4)
     return figure
 
 
@@ -163,10 +167,12 @@ def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, w
             if place in rows:
                 low, high = rows[place] - 0.36, rows[place] + 0.36
                 bars.setdefault(member, []).append([(left, low), (right, low), (right, high), (left, high)])
+        named = []
         for member in sorted(bars, key=longest.index):
-            label = _cut(clients[member] or member) if colours[member] != MUTED else None
-            shapes = PolyCollection(bars[member], facecolor=colours[member], linewidth=0, label=label)
+            shapes = PolyCollection(bars[member], facecolor=colours[member], linewidth=0)
             axes.add_collection(shapes, autolim=False)
+            if colours[member] != MUTED:
+                named.append((shapes, _cut(clients[member] or member)))
         marks = [
             (at, rows[place])
             for at, place in zip(
@@ -189,7 +195,7 @@ def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, w
         axes.set_ylim(-0.7, len(shown) - 0.3)
         axes.spines["left"].set_visible(False)
         _frame(axes, since, until)
-        _legend(axes, width, 4)
+        _legend(axes, named, width, 4)
     words = [count(len(held), "member")]
     if len(places) > len(shown):
         words.append(f"the first {len(shown)} of {len(places):,} partitions")

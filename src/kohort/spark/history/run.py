@@ -20,7 +20,6 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ from kohort.spark.history.findings import Finding, findings_table
 from kohort.spark.history.incidents import Limits
 from kohort.spark.history.store import Store, by_partition, filesystem, read_records
 from kohort.spark.options import security_of
-from kohort.spark.session import register
+from kohort.spark.session import register, timestamps_in_micros
 
 INTERVALS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600)
 MOST_INTERVALS = 120
@@ -106,7 +105,7 @@ def history(
         raise HistoryFailed(f"isolation is {isolation!r}; it takes read_committed or read_uncommitted")
     began = time.monotonic()
     store = Store(str(output))
-    given = Ends.of(_read_ends(ends)) if ends is not None else None
+    given = _given_ends(ends) if ends is not None else None
     taken: list[Taken] = []
     names: dict[bytes, str] = {}
     source = {"kafka.bootstrap.servers": bootstrap_servers or "", **(options or {})}
@@ -145,7 +144,7 @@ def history(
     store.write("tables/findings/part-00000.parquet", findings_table(told))
     store.write("tables/log_ends/part-00000.parquet", known.table())
     summary = HistorySummary(
-        records=seen.records,
+        records=sum(part.records for part in done),
         partitions=len(parts),
         groups=sum(part.groups for part in done),
         in_trouble=len({one.group for one in told if one.severity == "bad"}),
@@ -192,7 +191,7 @@ def _read_live(spark: Any, store: Store, source: Mapping[str, str], isolation: s
         .load()
         .selectExpr("*", "CASE WHEN kind IN (0, 1) THEN 'commits' ELSE 'groups' END AS of", "log_partition AS `in`")
     )
-    with _timestamps(spark):
+    with timestamps_in_micros(spark):
         try:
             query = (
                 rows.writeStream.format("parquet")
@@ -205,18 +204,6 @@ def _read_live(spark: Any, store: Store, source: Mapping[str, str], isolation: s
             query.awaitTermination()
         except Exception as error:
             raise HistoryFailed(f"reading {OFFSETS_TOPIC} failed: {_cause(error)}") from error
-
-
-@contextmanager
-def _timestamps(spark: Any) -> Iterator[None]:
-    """Timestamps in microseconds, as pyarrow has them."""
-    name = "spark.sql.parquet.outputTimestampType"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
 
 
 def _cause(error: Exception) -> str:
@@ -267,6 +254,7 @@ class _Extent:
     """What there is in the log, or in a part of it."""
 
     records: int
+    """As they were read: one that came by two ways is two."""
     first: int
     last: int
     """Milliseconds; -1 where there is nothing."""
@@ -307,13 +295,17 @@ class _Analysed:
     rows: dict[str, int]
     findings: list[Finding]
     groups: int
+    records: int
+    """Of the log, each once."""
 
 
 def _analyse(store: Store, partition: int, files: Mapping[str, Sequence[str]], context: Context) -> _Analysed:
     tables, told = analyse(read_records(files["commits"], "commits"), read_records(files["groups"], "groups"), context)
     for name, table in tables.items():
         store.write(f"tables/{name}/part-{partition:05}.parquet", table)
-    return _Analysed({name: table.num_rows for name, table in tables.items()}, told, tables["groups"].num_rows)
+    rows = {name: table.num_rows for name, table in tables.items()}
+    records = int(pc.sum(tables["records"].column("records")).as_py() or 0)
+    return _Analysed(rows, told, tables["groups"].num_rows, records)
 
 
 def _edges(first: int, last: int, interval_s: int | None) -> Numbers:
@@ -325,6 +317,14 @@ def _edges(first: int, last: int, interval_s: int | None) -> Numbers:
     width = (interval_s or next(fitting, INTERVALS_S[-1])) * 1000
     edges = np.arange(first // width * width, last, width, dtype=np.int64)
     return np.append(edges, max(last, edges[-1] + 1))
+
+
+def _given_ends(place: str) -> Ends:
+    """Raises HistoryFailed."""
+    try:
+        return Ends.of(_read_ends(place))
+    except ValueError as error:  # other columns, or columns of other types
+        raise HistoryFailed(f"{place}: {error}") from None
 
 
 def _read_ends(place: str) -> pa.Table:

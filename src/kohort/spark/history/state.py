@@ -18,7 +18,8 @@ class Standing:
     state_at: int = NOTHING
     """Since when a classic group is in its state."""
     deserted: list[tuple[int, int]] = field(default_factory=list)
-    """From when until when it had no members, after it had had some."""
+    """From when until when it had no members, after it had had some: those that are in the log, or those without whom
+    its generation would not be what it is."""
     deleted: bool = False
 
     @property
@@ -31,8 +32,11 @@ def standings(events: Iterable[GroupEvent]) -> dict[int, Standing]:
     """The groups by number."""
     found: dict[int, Standing] = {}
     for event in events:
+        is_first = event.group not in found
         one = found.setdefault(event.group, Standing(CLASSIC if event.kind == 2 else CONSUMER))
         had = bool(one.members)
+        if is_first and event.kind == 2 and not event.deleted and event.epoch > 0:
+            had = True  # a compacted log has forgotten them
         match event.kind:
             case 2:
                 # A group that changes its protocol deletes this record: its members go on by other records.
