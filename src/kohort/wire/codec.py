@@ -2,7 +2,8 @@
 
 For each (message class, version) one flat encoder and one flat decoder are written as Python source and compiled on
 first use; nested structs are inlined into loops. The generators are `encoders.py` and `decoders.py`; this file holds
-the entrances, and how failures are told.
+the entrances, and how failures are told. Where a build of the typed codec is in use (typed.py), its functions take the
+place of the generated ones; they do the same.
 
 Decoding trusts nothing: whatever the bytes, it ends in a message or a ProtocolError, and the memory that it takes is in
 proportion to the bytes. Encoding does no checks of its own on the way. When something does not fit, Python's own
@@ -12,9 +13,11 @@ exception arrives here, and only then the message is walked field by field to sa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from struct import Struct, error
 from typing import Any, TypeVar
 
+from kohort import compiled
 from kohort.wire.decoders import Decoder, compile_decoder
 from kohort.wire.encoders import Encoder, compile_encoder
 from kohort.wire.errors import ProtocolError
@@ -22,6 +25,7 @@ from kohort.wire.explain import explain
 from kohort.wire.framing import API_VERSIONS_KEY
 from kohort.wire.layout import is_flexible
 from kohort.wire.schema import Versions, schema_of
+from kohort.wire.typed import module_name
 
 __all__ = [
     "decode",
@@ -63,11 +67,11 @@ def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset:
     """The message that begins at `offset`, and the position behind it."""
     decoder = _decoders.get((cls, version))
     if decoder is None:
-        decoder = _decoders[cls, version] = compile_decoder(cls, version)
+        decoder = _decoders[cls, version] = _decoder_of(cls, version)
     if type(data) is not bytes:
         data = bytes(data)
     try:
-        message, end = decoder(data, offset)
+        message, end = decoder(data, offset, version)
     except (error, IndexError):
         raise ProtocolError(f"{cls.__name__} v{version}: cut short at {len(data)} bytes") from None
     except UnicodeDecodeError:
@@ -116,11 +120,30 @@ def _chunks(message: Any, version: int) -> tuple[list[bytes], bool]:
     cls = type(message)
     known = _encoders.get((cls, version))
     if known is None:
-        known = _encoders[cls, version] = compile_encoder(cls, version), is_flexible(cls, version)
+        known = _encoders[cls, version] = _encoder_of(cls, version), is_flexible(cls, version)
     try:
-        return known[0](message), known[1]
+        return known[0](message, version), known[1]
     except _UNFIT as failure:
         raise _unfit(message, version, failure) from None
+
+
+def _decoder_of(cls: type, version: int) -> Decoder:
+    typed = _typed(cls, version)
+    return compile_decoder(cls, version) if typed is None else getattr(typed, f"read_{cls.__name__}")
+
+
+def _encoder_of(cls: type, version: int) -> Encoder:
+    typed = _typed(cls, version)
+    return compile_encoder(cls, version) if typed is None else getattr(typed, f"encode_{cls.__name__}")
+
+
+def _typed(cls: type, version: int) -> Any:
+    """The compiled module that has a message's functions, if there is one. ValueError if there is no such version."""
+    is_flexible(cls, version)
+    name = module_name(cls.__module__)
+    if name not in compiled.in_use or schema_of(cls).versions is None:
+        return None
+    return import_module(name)
 
 
 def _joined(chunks: Iterable[bytes], message: Any, version: int) -> bytes:

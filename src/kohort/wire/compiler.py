@@ -5,7 +5,7 @@ inlined. What makes it quick is that fixed-size fields that stand side by side, 
 `Struct` call; the first byte of a compact length that follows them rides along, since it is the whole length in
 nearly every case. `Source.run` holds the fixed fields in hand until something of variable size ends them.
 
-    def decode(buf, pos):                       # HeartbeatRequest v4
+    def decode(buf, pos, v):                    # HeartbeatRequest v4
         size = len(buf)
         n1 = buf[pos]; pos += 1
         if not 0 < n1 < 128: n1, pos = long_or_null(buf, pos, 'group_id')

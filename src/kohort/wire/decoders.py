@@ -1,6 +1,6 @@
 """Writes the decoder of a (message class, version): see `compiler.py` for how generated code looks.
 
-A decoder takes bytes and a position, and returns the message and the position behind it. Counts are bounded by the
+A decoder takes bytes and a position (and the version, which it knows), and returns the message and the position behind it. Counts are bounded by the
 bytes that remain before anything is built. That a length reaches beyond the end is not checked on the spot: a slice
 past the end is only short, and the next read, or `codec.py`'s look at the last position, fails. `struct.error`,
 `IndexError` and `UnicodeDecodeError` may come out; `codec.py` turns them into `ProtocolError`.
@@ -19,17 +19,17 @@ from kohort.wire.framing import read_unsigned_varint
 from kohort.wire.layout import FORMATS, fields_of, is_flexible, row_format, smallest_size, tagged_fields_of
 from kohort.wire.schema import Field, schema_of
 
-Decoder = Callable[[bytes, int], tuple[Any, int]]
+Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 
 def compile_decoder(cls: type, version: int) -> Decoder:
-    decoder: Decoder = _DecoderWriter(cls, version).code.compile("decode(buf, pos)", f"{cls.__name__} v{version}")
+    decoder: Decoder = _DecoderWriter(cls, version).code.compile("decode(buf, pos, v)", f"{cls.__name__} v{version}")
     return decoder
 
 
 def decoder_source(cls: type, version: int) -> str:
     """The generated decoder, for reading."""
-    return _DecoderWriter(cls, version).code.text("decode(buf, pos)")
+    return _DecoderWriter(cls, version).code.text("decode(buf, pos, v)")
 
 
 def _long(buf: bytes, pos: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Writes the encoder of a (message class, version): see `compiler.py` for how generated code looks.
 
-An encoder takes a message and returns the chunks of its bytes, which the caller joins once, so that a megabyte of
+An encoder takes a message (and its version, which it knows) and returns the chunks of its bytes, which the caller joins once, so that a megabyte of
 records is copied once. It checks nothing on the way: what does not fit makes `struct`, `len` or `encode` fail, and
 `explain.py` finds the field afterwards.
 """
@@ -16,17 +16,17 @@ from kohort.wire.framing import unsigned_varint
 from kohort.wire.layout import FORMATS, fields_of, is_flexible, tagged_fields_of
 from kohort.wire.schema import Field
 
-Encoder = Callable[[Any], list[bytes]]
+Encoder = Callable[[Any, int], list[bytes]]
 
 
 def compile_encoder(cls: type, version: int) -> Encoder:
-    encoder: Encoder = _EncoderWriter(cls, version).code.compile("encode(m)", f"{cls.__name__} v{version}")
+    encoder: Encoder = _EncoderWriter(cls, version).code.compile("encode(m, v)", f"{cls.__name__} v{version}")
     return encoder
 
 
 def encoder_source(cls: type, version: int) -> str:
     """The generated encoder, for reading."""
-    return _EncoderWriter(cls, version).code.text("encode(m)")
+    return _EncoderWriter(cls, version).code.text("encode(m, v)")
 
 
 def _uuid(value: bytes) -> bytes:

@@ -182,6 +182,11 @@ def schema_of(cls: type) -> Schema:
     return _SCHEMAS[cls]
 
 
+def all_schemas() -> tuple[Schema, ...]:
+    """Of all tables that were imported, in that order."""
+    return tuple(_SCHEMAS.values())
+
+
 def _zero(type: WireType) -> Any:
     if isinstance(type, list):
         return ()

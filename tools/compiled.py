@@ -1,0 +1,88 @@
+"""Compiles kohort's hot modules with mypyc: `python tools/compiled.py`, or `make compiled`.
+
+It copies the package into build/compiled, writes the typed codec beside it from the schema tables (kohort.wire.typed),
+compiles HOT, and puts the extension modules into src/kohort/_compiled with a manifest of what they were made from, which
+`kohort.compiled` compares with what is there when it loads them. Nothing of this is committed.
+
+Needs a C compiler and what `pip install mypy setuptools` brings. The environment variable KOHORT_JOBS says how many
+files are compiled at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+BUILD = ROOT / "build" / "compiled"
+TARGET = SOURCE / "kohort" / "_compiled"
+
+
+def main() -> None:
+    sys.path.insert(0, str(SOURCE))
+    os.environ["KOHORT_PURE"] = "1"
+    from kohort.compiled import HOT, digest_of, write_manifest
+
+    tree = BUILD / "tree"
+    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.copytree(SOURCE / "kohort", tree / "kohort", ignore=shutil.ignore_patterns("__pycache__", "_compiled"))
+    typed = write_typed(tree)
+    names = [*HOT, *typed]
+    compile_all(tree, names)
+    shutil.rmtree(TARGET, ignore_errors=True)
+    TARGET.mkdir()
+    for library in sorted((BUILD / "lib").rglob("*.so")):
+        shutil.copy2(library, TARGET / ".".join(library.relative_to(BUILD / "lib").parts))
+    write_manifest(TARGET, {name: digest_of(name) for name in names})
+    size = sum(file.stat().st_size for file in TARGET.iterdir())
+    print(f"{len(names)} modules compiled into {TARGET.relative_to(ROOT)}, {size / 1e6:.1f} MB")
+
+
+def write_typed(tree: Path) -> list[str]:
+    """The names of the generated modules."""
+    import kohort.wire.schemas
+    from kohort.wire import typed
+    from kohort.wire.schema import all_schemas
+
+    tables = [f"kohort.wire.schemas.{module.name}" for module in pkgutil.iter_modules(kohort.wire.schemas.__path__)]
+    for name in tables:
+        importlib.import_module(name)
+    schemas = all_schemas()
+    names = []
+    for name in tables:
+        generated = typed.module_name(name)
+        (tree / generated.replace(".", "/")).with_suffix(".py").write_text(typed.typed_source(name, schemas))
+        names.append(generated)
+    return [typed.VALUES, *names]
+
+
+def compile_all(tree: Path, names: list[str]) -> None:
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    os.chdir(tree)
+    files = [name.replace(".", "/") + ".py" for name in names]
+    extensions = mypycify(
+        ["--ignore-missing-imports", "--no-warn-unused-ignores", *files],
+        opt_level="3",
+        debug_level="0",
+        group_name="kohort",
+        target_dir=str(BUILD / "c"),
+    )
+    for extension in extensions:
+        extension.extra_link_args = ["-s"]
+    command = build_ext(Distribution({"name": "kohort", "ext_modules": extensions}))
+    command.build_lib, command.build_temp = str(BUILD / "lib"), str(BUILD / "temp")
+    command.parallel = int(os.environ.get("KOHORT_JOBS", "2"))
+    command.ensure_finalized()
+    command.run()
+
+
+if __name__ == "__main__":
+    main()
