@@ -26,21 +26,29 @@ TARGET = SOURCE / "kohort" / "_compiled"
 def main() -> None:
     sys.path.insert(0, str(SOURCE))
     os.environ["KOHORT_PURE"] = "1"
-    from kohort.compiled import HOT, digest_of, write_manifest
+    from kohort.compiled import HOT, LIBRARIES, digest_of, read_manifest, write_manifest
 
     tree = BUILD / "tree"
-    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(SOURCE / "kohort", tree / "kohort", ignore=shutil.ignore_patterns("__pycache__", "_compiled"))
-    typed = write_typed(tree)
-    names = [*HOT, *typed]
-    compile_all(tree, names)
+    hot, typed = LIBRARIES
+    modules = {hot: list(HOT), typed: write_typed(tree)}
+    made_from = {name: digest_of(name) for names in modules.values() for name in names}
+    former = read_manifest(BUILD / "lib") or {}
+    write_manifest(BUILD / "lib", {})
+    for library, names in modules.items():
+        if any(former.get(name) != made_from[name] for name in names) or not any((BUILD / "lib").glob(library + ".*")):
+            compile_all(tree, library.removesuffix("__mypyc"), names)
+    write_manifest(BUILD / "lib", made_from)
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir()
-    for library in sorted((BUILD / "lib").rglob("*.so")):
-        shutil.copy2(library, TARGET / ".".join(library.relative_to(BUILD / "lib").parts))
-    write_manifest(TARGET, {name: digest_of(name) for name in names})
+    for file in sorted((BUILD / "lib").rglob("*.so")):
+        name = ".".join(file.relative_to(BUILD / "lib").parts)
+        if name.partition(".cpython")[0] in {*made_from, *LIBRARIES}:
+            shutil.copy2(file, TARGET / name)
+    write_manifest(TARGET, made_from)
     size = sum(file.stat().st_size for file in TARGET.iterdir())
-    print(f"{len(names)} modules compiled into {TARGET.relative_to(ROOT)}, {size / 1e6:.1f} MB")
+    print(f"{len(made_from)} modules compiled into {TARGET.relative_to(ROOT)}, {size / 1e6:.1f} MB")
 
 
 def write_typed(tree: Path) -> list[str]:
@@ -61,7 +69,7 @@ def write_typed(tree: Path) -> list[str]:
     return [typed.VALUES, *names]
 
 
-def compile_all(tree: Path, names: list[str]) -> None:
+def compile_all(tree: Path, group: str, names: list[str]) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
@@ -72,8 +80,8 @@ def compile_all(tree: Path, names: list[str]) -> None:
         ["--ignore-missing-imports", "--no-warn-unused-ignores", *files],
         opt_level="3",
         debug_level="0",
-        group_name="kohort",
-        target_dir=str(BUILD / "c"),
+        group_name=group,
+        target_dir=str(BUILD / "c" / group),
     )
     for extension in extensions:
         extension.extra_link_args = ["-s"]

@@ -20,11 +20,25 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 HOT: tuple[str, ...] = (
+    "kohort.broker.broker",
+    "kohort.broker.heartbeats",
+    "kohort.coordinator.checks",
+    "kohort.coordinator.classic_group",
+    "kohort.coordinator.deadlines",
+    "kohort.coordinator.outbox",
+    "kohort.coordinator.running",
+    "kohort.coordinator.shard",
+    "kohort.server.connection",
+    "kohort.server.connections",
+    "kohort.server.inflow",
+    "kohort.server.turns",
+    "kohort.wire.codec",
+    "kohort.wire.framing",
 )
 """The modules that are compiled as they are: those in which it was measured to pay (docs/performance.md)."""
 
-LIBRARY = "kohort__mypyc"
-"""What mypyc puts the code of all of them into."""
+LIBRARIES = ("kohort_hot__mypyc", "kohort_typed__mypyc")
+"""What mypyc puts the code of these into, and that of the typed codec."""
 _PACKAGE = Path(__file__).parent
 _BUILD = _PACKAGE / "_compiled"
 _TYPED = "kohort.wire.typed_"
@@ -37,13 +51,13 @@ why_pure = "it was not compiled"
 
 
 def running() -> str:
-    """"compiled" or "pure Python", for people."""
+    """ "compiled" or "pure Python", for people."""
     return "compiled" if in_use else "pure Python"
 
 
 class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if fullname not in in_use and fullname != LIBRARY:
+        if fullname not in in_use and fullname not in LIBRARIES:
             return None
         file = str(_BUILD / (fullname + _SUFFIX))
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
@@ -55,7 +69,7 @@ def use_what_there_is() -> None:
     if os.environ.get("KOHORT_PURE", "0") not in ("", "0"):
         why_pure = "KOHORT_PURE is set"
         return
-    made_from = _read_manifest(_BUILD)
+    made_from = read_manifest(_BUILD)
     if made_from is None:
         return
     why_pure = _unfit(made_from)
@@ -66,7 +80,7 @@ def use_what_there_is() -> None:
 
 def _unfit(made_from: dict[str, str]) -> str:
     """Why a build cannot be used; "" if it can."""
-    if not (_BUILD / (LIBRARY + _SUFFIX)).is_file():
+    if not all((_BUILD / (library + _SUFFIX)).is_file() for library in LIBRARIES):
         return "the build is for another Python"
     try:
         import librt.strings  # noqa: F401  (the compiled modules are linked against it)
@@ -98,13 +112,14 @@ def digest_of(name: str) -> str:
 
 
 def write_manifest(build: Path, made_from: dict[str, str]) -> None:
+    build.mkdir(parents=True, exist_ok=True)
     lines = (f"{name} {digest}\n" for name, digest in made_from.items())
     (build / "manifest").write_text("".join(lines), encoding="ascii")
 
 
-def _read_manifest(build: Path) -> dict[str, str] | None:
+def read_manifest(build: Path) -> dict[str, str] | None:
     try:
         lines = (build / "manifest").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    return dict(line.split(" ", 1) for line in lines)  # type: ignore[arg-type, misc]
+    return dict(line.split(" ", 1) for line in lines)

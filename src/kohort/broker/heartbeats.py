@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from kohort.broker.apis import APIS
+from kohort.broker.apis import APIS, Api
 from kohort.broker.connection import Connection
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
@@ -24,7 +24,7 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-HEARTBEAT = APIS[12]
+HEARTBEAT: Api = APIS[12]
 LONGEST = 1_024
 """Bytes of a frame that is looked at here."""
 KEY = b"\0\x0c"

@@ -242,17 +242,17 @@ class _Writer:
         self._loop = loop
         self._storage = storage
         self._queue: SimpleQueue[tuple[Sequence[Operation], Callable[[Exception | None], None]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="kohort-writer", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name="kohort-writer", daemon=True)
+        self._worker.start()
 
     def commit(self, operations: Sequence[Operation], then: Callable[[Exception | None], None]) -> None:
         """`then` is called in the loop's thread, with the error if there was one."""
         self._queue.put((operations, then))
 
     def stop(self) -> None:
-        if self._thread.is_alive():
+        if self._worker.is_alive():
             self._queue.put(None)
-            self._thread.join()
+            self._worker.join()
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:

@@ -1,9 +1,10 @@
 """Writes the decoder of a (message class, version): see `compiler.py` for how generated code looks.
 
-A decoder takes bytes and a position (and the version, which it knows), and returns the message and the position behind it. Counts are bounded by the
-bytes that remain before anything is built. That a length reaches beyond the end is not checked on the spot: a slice
-past the end is only short, and the next read, or `codec.py`'s look at the last position, fails. `struct.error`,
-`IndexError` and `UnicodeDecodeError` may come out; `codec.py` turns them into `ProtocolError`.
+A decoder takes bytes, a position and the version, which it knows itself, and returns the message and the position
+behind it. Counts are bounded by the bytes that remain before anything is built. That a length reaches beyond the end is
+not checked on the spot: a slice past the end is only short, and the next read, or `codec.py`'s look at the last
+position, fails. `struct.error`, `IndexError` and `UnicodeDecodeError` may come out; `codec.py` turns them into
+`ProtocolError`.
 """
 
 from __future__ import annotations

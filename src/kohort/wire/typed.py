@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from kohort.wire.layout import smallest_size
@@ -73,8 +74,8 @@ def typed_source(tables: str, schemas: Iterable[Schema]) -> str:
 
 
 def _meanings(schemas: Iterable[Schema]) -> dict[type, dict[int, bool]]:
-    """The versions in which each class is read and written, and whether they are flexible: those of the messages that it
-    is a part of. The parts come before what they are parts of."""
+    """The versions in which each class is read and written, those of the messages that it is a part of, and whether they
+    are flexible. The parts come before what they are parts of."""
     found: dict[type, dict[int, bool]] = {}
 
     def visit(cls: type, versions: dict[int, bool]) -> None:
@@ -171,9 +172,12 @@ class _ClassWriter:
         if all(isinstance(value, bool) for _, value in runs) and len(runs) == 2:
             return f"v {'>=' if runs[1][1] else '<'} {runs[1][0]}"
         text = repr(runs[-1][1])
-        for (_, value), (following, _) in reversed(list(zip(runs, runs[1:], strict=False))):
+        for (_, value), (following, _) in reversed(list(pairwise(runs))):
             text = f"{value!r} if v < {following} else {text}"
         return f"({text})"
+
+    def one_of(self, versions: list[int]) -> str:
+        return self.by_version(lambda version: version in versions)
 
     @contextmanager
     def only_in(self, versions: list[int], otherwise: str = "") -> Iterator[None]:
@@ -182,7 +186,7 @@ class _ClassWriter:
         if versions == outer:
             yield
             return
-        condition = self.by_version(lambda version: version in versions)
+        condition = self.one_of(versions)
         self.line(f"if {condition}:")
         self.within = versions
         with self.indented():
@@ -229,7 +233,7 @@ class _ClassWriter:
         null = [version for version in self.within if version in field.nullable]
         if null and null != self.within:
             outer = self.within
-            condition = self.by_version(lambda version: version in null)
+            condition = self.one_of(null)
             self.line(f"if {condition}:")
             for nullable, versions in ((True, null), (False, [version for version in outer if version not in null])):
                 self.within = versions
@@ -301,7 +305,7 @@ class _ClassWriter:
             self.line(f"{tag}, {end}, pos = read_tag(buf, pos)")
             for field in tagged:
                 outer, present = self.within, self.present(field)
-                test = "" if present == outer else " and " + self.by_version(lambda v, p=present: v in p)
+                test = "" if present == outer else " and " + self.one_of(present)
                 self.line(f"if {tag} == {field.tag}{test}:")
                 self.within = present
                 with self.indented():
@@ -329,7 +333,7 @@ class _ClassWriter:
         null = [version for version in self.within if version in field.nullable]
         if null and null != self.within:
             outer = self.within
-            self.line(f"if {self.by_version(lambda version: version in null)}:")
+            self.line(f"if {self.one_of(null)}:")
             for nullable, versions in ((True, null), (False, [version for version in outer if version not in null])):
                 self.within = versions
                 if not nullable:
@@ -392,7 +396,7 @@ class _ClassWriter:
             self.line(f"{value}: Any = m.{field.name}")
             self.line(f"{test} = {self.is_told(field, value)}")
             if present != self.within:
-                self.line(f"if not ({self.by_version(lambda v, p=present: v in p)}): {test} = False")
+                self.line(f"if not ({self.one_of(present)}): {test} = False")
             tests.append((field, test))
         if not tests:
             self.line("w.append(0)")

@@ -62,9 +62,7 @@ def read_length(buf: bytes, pos: i64, compact: bool, nullable: bool, wide: bool,
     return length, pos
 
 
-def read_count(
-    buf: bytes, pos: i64, compact: bool, nullable: bool, smallest: i64, field: str
-) -> tuple[i64, i64]:
+def read_count(buf: bytes, pos: i64, compact: bool, nullable: bool, smallest: i64, field: str) -> tuple[i64, i64]:
     """A count that can be true: of elements that take `smallest` bytes at least."""
     count, pos = read_length(buf, pos, compact, nullable, True, field)
     left = len(buf) - pos
