@@ -78,7 +78,7 @@ def compile_all(tree: Path, group: str, names: list[str]) -> None:
     files = [name.replace(".", "/") + ".py" for name in names]
     extensions = mypycify(
         ["--ignore-missing-imports", "--no-warn-unused-ignores", *files],
-        opt_level="3",
+        opt_level="2",
         debug_level="0",
         group_name=group,
         target_dir=str(BUILD / "c" / group),

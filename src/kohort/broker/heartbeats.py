@@ -37,7 +37,19 @@ _LENGTH = Struct(">i")
 class Beat:
     """A heartbeat that was read."""
 
-    __slots__ = ("answer_head", "answer_tails", "api", "client", "head", "request", "shard", "size", "tail")
+    __slots__ = (
+        "answer_head",
+        "answer_tails",
+        "api",
+        "client",
+        "generation_id",
+        "group_id",
+        "head",
+        "member_id",
+        "shard",
+        "size",
+        "tail",
+    )
 
     def __init__(self, frame: bytes, version: int, request: HeartbeatRequest, client: Client, shard: int) -> None:
         self.size = len(frame)
@@ -46,7 +58,9 @@ class Beat:
         self.head = _LENGTH.pack(len(frame)) + frame[:4]
         self.tail = frame[8:]
         """All that follows the correlation id."""
-        self.request = request
+        self.group_id = request.group_id
+        self.member_id = request.member_id
+        self.generation_id = request.generation_id
         self.client = client
         """Who had sent it."""
         self.shard = shard
@@ -72,7 +86,7 @@ class Heartbeats:
         tail = b""
         start, size = 0, len(data)
         while start < size:
-            if beat is None or not (data.startswith(beat.tail, start + 12) and data.startswith(beat.head, start)):
+            if beat is None or data[start + 12 : start + 4 + beat.size] != beat.tail or data[start : start + 8] != beat.head:
                 beat = self._read_at(data, start, connection.client)
                 if beat is None:
                     break
@@ -95,7 +109,8 @@ class Heartbeats:
             beat is None
             or beat.client is not connection.client
             or len(frame) != beat.size
-            or not (frame.startswith(beat.tail, 8) and frame.startswith(beat.api))
+            or frame[8:] != beat.tail
+            or frame[:4] != beat.api
         ):
             beat = self._read(frame, connection.client)
             if beat is None:
@@ -108,7 +123,7 @@ class Heartbeats:
         state = self._state
         if state.coordinator_of(beat.shard) != connection.broker_id:
             return NOT_PLAIN
-        return state.shards[beat.shard].heard(beat.request, now)
+        return state.shards[beat.shard].heard(beat.group_id, beat.member_id, beat.generation_id, now)
 
     def _read_at(self, data: bytes, start: int, client: Client) -> Beat | None:
         """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
@@ -132,6 +147,8 @@ class Heartbeats:
                 HeartbeatRequest, version, frame, body_offset(frame, version >= HEARTBEAT.flexible_from)
             )
         except ProtocolError:
+            return None
+        if request.group_instance_id is not None:
             return None
         return Beat(frame, version, request, client, state.shard_of(request.group_id))
 

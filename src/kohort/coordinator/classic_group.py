@@ -305,12 +305,12 @@ class ClassicGroups:
             return
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
 
-    def heard(self, request: HeartbeatRequest, now: Millis) -> int:
+    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
         """The answer to a heartbeat that only keeps its session alive; -1 for any other, of which nothing is done."""
-        group = self._running.groups.get(request.group_id)
-        if group is None or request.group_instance_id is not None or request.generation_id != group.generation_id:
+        group = self._running.groups.get(group_id)
+        if group is None or generation_id != group.generation_id:
             return NOT_PLAIN
-        member = group.members.get(request.member_id)
+        member = group.members.get(member_id)
         if member is None:
             return NOT_PLAIN
         key = ("session", group.group_id, member.member_id)

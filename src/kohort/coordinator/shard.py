@@ -154,12 +154,12 @@ class Shard:
             tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks), tuple(out.holds_over)
         )
 
-    def heard(self, request: HeartbeatRequest, now: Millis) -> int:
-        """`step` for a heartbeat whose only effects are its answer and a later end of the session: the answer's error.
-        -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier by this."""
-        if self.unavailable or request.group_id in self.hard.consumers.groups:
+    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
+        """`step` for a heartbeat (of a dynamic member) whose only effects are its answer and a later end of the session:
+        the answer's error. -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier."""
+        if self.unavailable or group_id in self.hard.consumers.groups:
             return NOT_PLAIN
-        return self._groups.heard(request, now)
+        return self._groups.heard(group_id, member_id, generation_id, now)
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)
