@@ -8,9 +8,11 @@ CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 SEQUENCES ?= 2000
+CHECKED := src tests bench examples tools hatch_build.py
+COMPILED_TESTS := tests/wire tests/coordinator/test_scenarios.py tests/coordinator/test_properties.py tests/broker tests/server
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,12 +33,12 @@ demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults
 	$(BIN)/kohort demo
 
 check: $(VENV)/.dev ## linter, formatter and types
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
-	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix"
+	KOHORT_PURE=1 $(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -63,9 +65,20 @@ peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 	$(BIN)/python -m pytest -m peers tests/peers/test_sequences.py
 
+compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout (needs a C compiler)
+	@command -v $${CC:-cc} >/dev/null || { echo "make compiled: there is no C compiler (cc, or CC=…)"; exit 1; }
+	$(BIN)/python tools/compiled.py
+
+test-compiled: compiled ## wire, coordinator, broker and server tests on the compiled modules (needs a C compiler)
+	$(BIN)/python -c 'from kohort import compiled; compiled.in_use or exit(f"not compiled: {compiled.why_pure}")'
+	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers" tests/test_compiled.py $(COMPILED_TESTS)
+
+wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
-	$(BIN)/ruff format src tests bench examples
-	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/ruff check --fix $(CHECKED)
 
 bench: $(VENV)/.dev ## measure (loopback only, bounded): all, or `make bench NAME…`
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS))
@@ -75,4 +88,4 @@ $(BENCHES): bench
 	@:
 
 clean: ## remove the virtual environment and what tests and demos left
-	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/kohort/_compiled

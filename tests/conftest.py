@@ -13,9 +13,19 @@ from collections.abc import Iterator
 import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
+from kohort import compiled
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print as what they expect")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where hot modules run compiled (make test-compiled), tests that need them as Python are left out."""
+    pure = [item for item in items if item.get_closest_marker("pure")] if compiled.in_use else []
+    if pure:
+        config.hook.pytest_deselected(items=pure)
+        items[:] = [item for item in items if item not in set(pure)]
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """Compiles kohort's hot modules with mypyc: `python tools/compiled.py`, or `make compiled`.
 
 It copies the package into build/compiled, writes the typed codec beside it from the schema tables (kohort.wire.typed),
-compiles HOT, and puts the extension modules into src/kohort/_compiled with a manifest of what they were made from, which
-`kohort.compiled` compares with what is there when it loads them. Nothing of this is committed.
+compiles HOT, and puts the extension modules into src/kohort/_compiled with a manifest of what they were made from,
+which `kohort.compiled` compares with what is there when it loads them. Nothing of this is committed.
 
 Needs a C compiler and what `pip install mypy setuptools` brings. The environment variable KOHORT_JOBS says how many
 files are compiled at a time.
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 BUILD = ROOT / "build" / "compiled"
 TARGET = SOURCE / "kohort" / "_compiled"
+FLAGS = ("--ignore-missing-imports", "--no-warn-unused-ignores")
 
 
 def main() -> None:
@@ -34,19 +35,23 @@ def main() -> None:
     hot, typed = LIBRARIES
     modules = {hot: list(HOT), typed: write_typed(tree)}
     made_from = {name: digest_of(name) for names in modules.values() for name in names}
-    former = read_manifest(BUILD / "lib") or {}
-    write_manifest(BUILD / "lib", {})
-    for library, names in modules.items():
-        if any(former.get(name) != made_from[name] for name in names) or not any((BUILD / "lib").glob(library + ".*")):
-            compile_all(tree, library.removesuffix("__mypyc"), names)
-    write_manifest(BUILD / "lib", made_from)
+    former = read_manifest(str(BUILD / "lib"))
+    write_manifest(str(BUILD / "lib"), {})
+    stale = {
+        library.removesuffix("__mypyc"): names
+        for library, names in modules.items()
+        if any(former.get(name) != made_from[name] for name in names) or not any((BUILD / "lib").glob(library + ".*"))
+    }
+    if stale:
+        compile_all(tree, stale)
+    write_manifest(str(BUILD / "lib"), made_from)
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir()
     for file in sorted((BUILD / "lib").rglob("*.so")):
         name = ".".join(file.relative_to(BUILD / "lib").parts)
         if name.partition(".cpython")[0] in {*made_from, *LIBRARIES}:
             shutil.copy2(file, TARGET / name)
-    write_manifest(TARGET, made_from)
+    write_manifest(str(TARGET), made_from)
     size = sum(file.stat().st_size for file in TARGET.iterdir())
     print(f"{len(made_from)} modules compiled into {TARGET.relative_to(ROOT)}, {size / 1e6:.1f} MB")
 
@@ -69,22 +74,29 @@ def write_typed(tree: Path) -> list[str]:
     return [typed.VALUES, *names]
 
 
-def compile_all(tree: Path, group: str, names: list[str]) -> None:
+def compile_all(tree: Path, groups: dict[str, list[str]]) -> None:
+    """Each group of modules becomes one library, in which they call each other as C functions do."""
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
     os.chdir(tree)
-    files = [name.replace(".", "/") + ".py" for name in names]
-    extensions = mypycify(
-        ["--ignore-missing-imports", "--no-warn-unused-ignores", *files],
-        opt_level="2",
-        debug_level="0",
-        group_name=group,
-        target_dir=str(BUILD / "c" / group),
-    )
+    extensions = []
+    for group, names in groups.items():
+        extensions += mypycify(
+            [
+                *FLAGS,
+                *(name.replace(".", "/") + ".py" for name in names),
+            ],
+            opt_level="2",
+            debug_level="0",
+            group_name=group,
+            target_dir=str(BUILD / "c" / group),
+        )
     for extension in extensions:
         extension.extra_link_args = ["-s"]
+    # The libraries take long, the modules themselves do not: they only name what is in the libraries.
+    extensions.sort(key=lambda extension: not extension.name.endswith("__mypyc"))
     command = build_ext(Distribution({"name": "kohort", "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(BUILD / "lib"), str(BUILD / "temp")
     command.parallel = int(os.environ.get("KOHORT_JOBS", "2"))

@@ -1,23 +1,20 @@
 """Which of kohort's modules run compiled: the finder that loads them, and what it takes for them to be loaded.
 
-`tools/compiled.py` compiles the hot modules with mypyc into `kohort/_compiled`, with a manifest: which Python they are
-for, and a digest of what each was made from. A compiled module is loaded in place of its source only if the digest is
-that of the source which is there now, so a stale build is never used; the typed codec, which has no source in the
-package, is loaded if the tables, and what reads them, are those that it was written from. If anything of the build is
-stale, nothing of it is used: the modules call each other without a look at what Python knows of them.
+`tools/compiled.py` compiles the hot modules with mypyc into `kohort/_compiled`, with a manifest: a digest of what each
+was made from. A compiled module is loaded in place of its source only if the digest is that of the source which is
+there now, so a stale build is never used; the typed codec, which has no source in the package, is loaded if the tables,
+and what reads them, are those that it was written from. If anything of the build is stale, nothing of it is used:
+compiled modules call each other without a look at what Python knows of them.
 
-Without a build, or with KOHORT_PURE=1 in the environment, all is pure Python. Both run the same tests.
+Without a build, or with KOHORT_PURE=1 in the environment, all is pure Python. Both run the same tests. This module is
+imported first of all, by every process that imports anything of kohort, so it imports little itself.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
-from importlib.util import spec_from_file_location
-from pathlib import Path
 
 HOT: tuple[str, ...] = (
     "kohort.broker.broker",
@@ -62,8 +59,9 @@ HOT: tuple[str, ...] = (
 
 LIBRARIES = ("kohort_hot__mypyc", "kohort_typed__mypyc")
 """What mypyc puts the code of these into, and that of the typed codec."""
-_PACKAGE = Path(__file__).parent
-_BUILD = _PACKAGE / "_compiled"
+MANIFEST = "manifest"
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_BUILD = os.path.join(_PACKAGE, "_compiled")
 _TYPED = "kohort.wire.typed_"
 _SUFFIX = EXTENSION_SUFFIXES[0]
 
@@ -74,16 +72,21 @@ why_pure = "it was not compiled"
 
 
 def running() -> str:
-    """ "compiled" or "pure Python", for people."""
+    """For people: "compiled" or "pure Python"."""
     return "compiled" if in_use else "pure Python"
 
 
-class _Finder(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+class _Finder:
+    """Of `sys.meta_path`."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if fullname not in in_use and fullname not in LIBRARIES:
             return None
-        file = str(_BUILD / (fullname + _SUFFIX))
-        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
+        file = os.path.join(_BUILD, fullname + _SUFFIX)
+        spec = ModuleSpec(fullname, ExtensionFileLoader(fullname, file), origin=file)
+        spec.has_location = True
+        return spec
 
 
 def use_what_there_is() -> None:
@@ -93,24 +96,29 @@ def use_what_there_is() -> None:
         why_pure = "KOHORT_PURE is set"
         return
     made_from = read_manifest(_BUILD)
-    if made_from is None:
+    if not made_from:
         return
     why_pure = _unfit(made_from)
     if not why_pure:
         in_use = frozenset(made_from)
-        sys.meta_path.insert(0, _Finder())
 
 
 def _unfit(made_from: dict[str, str]) -> str:
-    """Why a build cannot be used; "" if it can."""
-    if not all((_BUILD / (library + _SUFFIX)).is_file() for library in LIBRARIES):
+    """Why a build cannot be used; "" when it can: then it is findable, and linked."""
+    if not all(os.path.exists(os.path.join(_BUILD, library + _SUFFIX)) for library in LIBRARIES):
         return "the build is for another Python"
+    for name, digest in made_from.items():
+        if digest_of(name) != digest:
+            return f"the build is stale: {name} has changed since"
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
     try:
-        import librt.strings  # noqa: F401  (the compiled modules are linked against it)
-    except ImportError:
-        return "librt is not installed"
-    stale = sorted(name for name, digest in made_from.items() if digest_of(name) != digest)
-    return f"the build is stale ({stale[0]} has changed since)" if stale else ""
+        for library in LIBRARIES:
+            __import__(library)
+    except (ImportError, ValueError) as error:  # librt is not there, or another one than it was built with
+        sys.meta_path.remove(finder)
+        return f"the build cannot be loaded: {error}"
+    return ""
 
 
 _digests: dict[str, str] = {}
@@ -121,28 +129,46 @@ def digest_of(name: str) -> str:
     if name.startswith(_TYPED):
         name = _TYPED  # all of the generated code together
     if name not in _digests:
-        if name == _TYPED:
-            wire = _PACKAGE / "wire"
-            files = [wire / "schema.py", wire / "layout.py", wire / "typed.py", wire / "typed_values.py"]
-            files += sorted((wire / "schemas").glob("*.py"))
-        else:
-            files = [(_PACKAGE.parent / name.replace(".", "/")).with_suffix(".py")]
-        digest = hashlib.blake2b(digest_size=16)
-        for file in files:
-            digest.update(file.read_bytes() if file.is_file() else b"")
+        from hashlib import blake2b
+
+        digest = blake2b(digest_size=16)
+        for file in _files_of(name):
+            with open(file, "rb") as source:
+                digest.update(source.read())
         _digests[name] = digest.hexdigest()
     return _digests[name]
 
 
-def write_manifest(build: Path, made_from: dict[str, str]) -> None:
-    build.mkdir(parents=True, exist_ok=True)
-    lines = (f"{name} {digest}\n" for name, digest in made_from.items())
-    (build / "manifest").write_text("".join(lines), encoding="ascii")
+def _files_of(name: str) -> list[str]:
+    if name != _TYPED:
+        return [os.path.join(_PACKAGE, *name.split(".")[1:]) + ".py"]
+    wire = os.path.join(_PACKAGE, "wire")
+    tables = sorted(file for file in os.listdir(os.path.join(wire, "schemas")) if file.endswith(".py"))
+    parts = [
+        "schema.py",
+        "layout.py",
+        "typed.py",
+        "typed_values.py",
+        *(os.path.join("schemas", file) for file in tables),
+    ]
+    return [os.path.join(wire, part) for part in parts]
 
 
-def read_manifest(build: Path) -> dict[str, str] | None:
+def write_manifest(build: str, made_from: dict[str, str]) -> None:
+    os.makedirs(build, exist_ok=True)
+    with open(os.path.join(build, MANIFEST), "w", encoding="ascii") as file:
+        file.writelines(f"{name} {digest}\n" for name, digest in made_from.items())
+
+
+def _entry(line: str) -> tuple[str, str]:
+    name, digest = line.split()
+    return name, digest
+
+
+def read_manifest(build: str) -> dict[str, str]:
+    """Empty when there is none."""
     try:
-        lines = (build / "manifest").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return dict(line.split(" ", 1) for line in lines)
+        with open(os.path.join(build, MANIFEST), encoding="ascii") as file:
+            return dict(_entry(line) for line in file)
+    except (OSError, ValueError):
+        return {}

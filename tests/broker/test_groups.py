@@ -253,6 +253,7 @@ def test_o25_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None
     assert committed(wire.restarted().connect()) == -1
 
 
+@pytest.mark.pure
 def test_the_shards_are_told_once_of_topics_that_go_together(
     client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kohort import __version__
+from kohort import __version__, compiled
 from kohort.cli.connect import complete_topics
 from kohort.cli.main import COMMANDS, app
 
@@ -94,7 +94,7 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_version() -> None:
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"kohort {__version__}\n"
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"kohort {__version__} ({compiled.running()})\n"
 
 
 def test_commands_do_not_import_the_server_side() -> None:

@@ -372,7 +372,7 @@ class ShardWorld(Commands):
             replayed = HardState()
             for record in records:
                 replayed.apply(record)
-            assert vars(replayed) == vars(shard.hard)
+            assert replayed == shard.hard
 
     def _reply(self, reply: Reply) -> None:
         who, api, version = self.asked.pop(reply.request_id)

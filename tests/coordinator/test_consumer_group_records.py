@@ -174,7 +174,7 @@ def test_the_partition_metadata_of_older_brokers_is_read_over() -> None:
     for record in (Record(key, value), Record(key, None)):
         assert parse(record) is None
         hard.apply(record)
-    assert vars(hard) == vars(HardState())
+    assert hard == HardState()
 
 
 def test_an_unknown_version_and_broken_bytes_are_errors() -> None:

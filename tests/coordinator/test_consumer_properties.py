@@ -242,7 +242,7 @@ class World:
             replayed = HardState()
             for record in records:
                 replayed.apply(record)
-            assert vars(replayed) == vars(self.shard.hard)
+            assert replayed == self.shard.hard
 
     # -- what may happen
 

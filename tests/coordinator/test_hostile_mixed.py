@@ -191,7 +191,7 @@ def test_everything_is_answered_in_bytes_and_replayed(seed: int) -> None:
     replayed = HardState()
     for record in log:
         replayed.apply(record)
-    assert vars(replayed) == vars(shard.hard)
+    assert replayed == shard.hard
     for _ in range(4):  # who waits for others goes first
         now += 2**32
         take(DeadlineReached())

@@ -66,7 +66,7 @@ class MixedWorld(World):
         for record in self.log[self.replayed_to :]:
             self.replayed.apply(record)
         self.replayed_to = len(self.log)
-        assert vars(self.replayed) == vars(self.shard.hard)
+        assert self.replayed == self.shard.hard
         if self.replayed_to >= self.next_full_check:
             self.next_full_check = self.replayed_to + 60
             super().check_log()

@@ -104,7 +104,7 @@ def test_unknown_types_are_skipped(kind: int) -> None:
     assert parse(record) is None
     hard = HardState()
     hard.apply(record)
-    assert vars(hard) == vars(HardState())
+    assert hard == HardState()
 
 
 @pytest.mark.parametrize("version", [-1, 5, 99])

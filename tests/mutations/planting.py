@@ -30,7 +30,7 @@ def run(
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "KOHORT_PURE": "1"},
     )
     assert process.returncode == 0, process.stderr
     return dict(json.loads(line) for line in process.stdout.splitlines())

@@ -40,7 +40,6 @@ class Beat:
     __slots__ = (
         "answer_head",
         "answer_tails",
-        "api",
         "client",
         "generation_id",
         "group_id",
@@ -53,9 +52,8 @@ class Beat:
 
     def __init__(self, frame: bytes, version: int, request: HeartbeatRequest, client: Client, shard: int) -> None:
         self.size = len(frame)
-        self.api = frame[:4]
-        """API and version."""
         self.head = _LENGTH.pack(len(frame)) + frame[:4]
+        """Length, API and version."""
         self.tail = frame[8:]
         """All that follows the correlation id."""
         self.group_id = request.group_id
@@ -65,6 +63,13 @@ class Beat:
         """Who had sent it."""
         self.shard = shard
         self.answer_head, self.answer_tails = _answers(version)
+
+    def is_at(self, data: bytes, start: int) -> bool:
+        """Whether it stands there once more, with whatever correlation id."""
+        return data[start + 12 : start + 4 + self.size] == self.tail and data[start : start + 8] == self.head
+
+    def is_frame(self, frame: bytes) -> bool:
+        return frame[8:] == self.tail and frame[:4] == self.head[4:]
 
 
 class Heartbeats:
@@ -86,7 +91,7 @@ class Heartbeats:
         tail = b""
         start, size = 0, len(data)
         while start < size:
-            if beat is None or data[start + 12 : start + 4 + beat.size] != beat.tail or data[start : start + 8] != beat.head:
+            if beat is None or not beat.is_at(data, start):
                 beat = self._read_at(data, start, connection.client)
                 if beat is None:
                     break
@@ -105,13 +110,7 @@ class Heartbeats:
     def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
         """The answer to a request, if it is such a heartbeat; nothing otherwise."""
         beat = connection.beat
-        if (
-            beat is None
-            or beat.client is not connection.client
-            or len(frame) != beat.size
-            or frame[8:] != beat.tail
-            or frame[:4] != beat.api
-        ):
+        if beat is None or beat.client is not connection.client or not beat.is_frame(frame):
             beat = self._read(frame, connection.client)
             if beat is None:
                 return b""

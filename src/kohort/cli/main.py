@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kohort import __version__
+from kohort import __version__, compiled
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
@@ -88,7 +88,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kohort {__version__}")
+        typer.echo(f"kohort {__version__} ({compiled.running()})")
         raise typer.Exit()
 
 

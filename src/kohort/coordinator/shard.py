@@ -155,8 +155,9 @@ class Shard:
         )
 
     def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
-        """`step` for a heartbeat (of a dynamic member) whose only effects are its answer and a later end of the session:
-        the answer's error. -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier."""
+        """`step` for a dynamic member's heartbeat whose only effects are its answer and a later end of the session: the
+        error of the answer. -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no
+        earlier by this."""
         if self.unavailable or group_id in self.hard.consumers.groups:
             return NOT_PLAIN
         return self._groups.heard(group_id, member_id, generation_id, now)

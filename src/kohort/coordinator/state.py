@@ -40,6 +40,14 @@ class HardState:
         self.forgotten = 0
         """No group of a name that is not among them ever announced a higher one."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HardState) and self._parts() == other._parts()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.groups, self.offsets, self.consumers, self.generations, self.forgotten
+
     def apply(self, record: Record) -> None:
         parsed = record.parsed or parse(record)
         if parsed is None:

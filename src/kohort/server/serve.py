@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 
+from kohort import compiled
 from kohort.config import Address, Config, ConfigError
 from kohort.server import log
 from kohort.server.server import ListenFailed, Server, StorageError
@@ -92,6 +93,7 @@ def _say_ready(server: Server) -> None:
         brokers=config.brokers,
         data_dir=config.data_dir or "none (in memory)",
         cluster_id=server.cluster_id,
+        runs=compiled.running(),
         took_ms=_process_age_ms(),
     )
 

@@ -74,8 +74,8 @@ def typed_source(tables: str, schemas: Iterable[Schema]) -> str:
 
 
 def _meanings(schemas: Iterable[Schema]) -> dict[type, dict[int, bool]]:
-    """The versions in which each class is read and written, those of the messages that it is a part of, and whether they
-    are flexible. The parts come before what they are parts of."""
+    """The versions in which each class is read and written, those of the messages that it is a part of, and whether
+    they are flexible. The parts come before what they are parts of."""
     found: dict[type, dict[int, bool]] = {}
 
     def visit(cls: type, versions: dict[int, bool]) -> None:
