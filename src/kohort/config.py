@@ -335,7 +335,9 @@ REFUSED = re.compile(
 )
 """Settings of security."""
 
-NOT_SETTINGS = re.compile(r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?")
+NOT_SETTINGS = re.compile(
+    r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
+)
 """Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
 
 
