@@ -159,7 +159,7 @@ class ShardWorld(Commands):
 
     def do_config(self, **settings: str) -> None:
         assert self._shard is None, "config stands before the first request"
-        self.settings.update((name, _setting(value)) for name, value in settings.items())
+        self.settings.update((name, _setting(name, value)) for name, value in settings.items())
 
     def do_loading(self) -> None:
         assert self._shard is None, "loading stands before the first request"
@@ -286,7 +286,7 @@ class ShardWorld(Commands):
     def do_restart(self, back: str = "0s", after: str = "0s", **settings: str) -> None:
         """A crash: soft state and parked requests are lost. Meanwhile time passes, or the clock is set back."""
         self.now += duration(after) - duration(back)
-        self.settings.update((name, _setting(value)) for name, value in settings.items())
+        self.settings.update((name, _setting(name, value)) for name, value in settings.items())
         for who, _, _ in self.asked.values():
             who.parked = None
         self.asked.clear()
@@ -435,8 +435,9 @@ class ShardWorld(Commands):
         return lines
 
 
-def _setting(text: str) -> Any:
-    return int(text) if text.isdigit() else text
+def _setting(name: str, text: str) -> Any:
+    kind = type(getattr(Config(), name))
+    return kind(int(text)) if kind in (bool, int) else text
 
 
 def _error(code: int) -> str:
