@@ -1,4 +1,4 @@
-// The Java clients against a running server: `java -cp 'lib/*' ClientCheck.java BOOTSTRAP`. Prints a line a step; exits 1 on a failure.
+// Java's admin client, and reading by time and by end, against a running server: `java -cp 'lib/*' ClientCheck.java BOOTSTRAP`. Prints a line a step; exits 1 on a failure.
 
 import java.time.Duration;
 import java.util.*;
@@ -10,7 +10,6 @@ import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
-import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.*;
 
 public class ClientCheck {
@@ -32,47 +31,6 @@ public class ClientCheck {
     return p;
   }
 
-  /** A consumer in its own thread: what it holds, what it read; stops by closing (or by going silent). */
-  static class Member implements Runnable {
-    final KafkaConsumer<String, String> consumer;
-    final Set<Integer> assigned = ConcurrentHashMap.newKeySet();
-    final Queue<ConsumerRecord<String, String>> read = new ConcurrentLinkedQueue<>();
-    final Thread thread = new Thread(this);
-    volatile boolean stop;
-    volatile Throwable failure;
-
-    Member(String group, String topic, Object... more) {
-      Properties p = base("group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-          "session.timeout.ms", "6000", "heartbeat.interval.ms", "500", "max.poll.interval.ms", "20000");
-      for (int i = 0; i < more.length; i += 2) p.put(more[i], more[i + 1].toString());
-      consumer = new KafkaConsumer<>(p, new StringDeserializer(), new StringDeserializer());
-      consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
-        public void onPartitionsAssigned(Collection<TopicPartition> ps) { ps.forEach(x -> assigned.add(x.partition())); }
-        public void onPartitionsRevoked(Collection<TopicPartition> ps) { ps.forEach(x -> assigned.remove(x.partition())); }
-      });
-      thread.start();
-    }
-
-    public void run() {
-      try {
-        while (!stop) {
-          ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
-          records.forEach(read::add);
-          if (!records.isEmpty()) {
-            try { consumer.commitSync(); } catch (RebalanceInProgressException | CommitFailedException e) { /* read again by the new owner */ }
-          }
-        }
-        consumer.close();
-      } catch (Throwable t) { failure = t; }
-    }
-
-    void leave() throws Exception {
-      stop = true;
-      thread.join(30_000);
-      if (failure != null) throw new AssertionError("member failed", failure);
-    }
-  }
-
   interface Condition { boolean holds() throws Exception; }
 
   static void await(String what, Condition condition) throws Exception {
@@ -83,15 +41,6 @@ public class ClientCheck {
     }
   }
 
-  static void awaitSizes(List<Integer> sizes, Member... members) throws Exception {
-    await("partitions " + sizes, () -> {
-      Set<Integer> all = new HashSet<>();
-      for (Member m : members) all.addAll(m.assigned);
-      return Stream.of(members).map(m -> m.assigned.size()).sorted().toList().equals(sizes)
-          && all.size() == sizes.stream().mapToInt(x -> x).sum();
-    });
-  }
-
   static void produce(String topic, int first, int count, Object... more) throws Exception {
     Properties p = base(more);
     try (KafkaProducer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
@@ -99,36 +48,6 @@ public class ClientCheck {
       for (int i = first; i < first + count; i++) sent.add(producer.send(new ProducerRecord<>(topic, i % PARTITIONS, null, "v" + i)));
       for (Future<RecordMetadata> f : sent) f.get(20, TimeUnit.SECONDS);
     }
-  }
-
-  static int distinct(Member... members) {
-    return (int) Stream.of(members).flatMap(m -> m.read.stream()).map(ConsumerRecord::value).distinct().count();
-  }
-
-  static void groups(Admin admin, String topic, String group, Object... options) throws Exception {
-    admin.createTopics(List.of(new NewTopic(topic, PARTITIONS, (short) 1))).all().get(10, TimeUnit.SECONDS);
-    produce(topic, 0, 600);
-    Member a = new Member(group, topic, options), b = new Member(group, topic, options), c = new Member(group, topic, options);
-    awaitSizes(List.of(2, 2, 2), a, b, c);
-    await("600 values", () -> distinct(a, b, c) == 600);
-    c.leave();
-    awaitSizes(List.of(3, 3), a, b);
-    Member d = new Member(group, topic, options);
-    awaitSizes(List.of(2, 2, 2), a, b, d);
-    ConsumerGroupDescription described = admin.describeConsumerGroups(List.of(group)).describedGroups().get(group).get(10, TimeUnit.SECONDS);
-    check(described.members().size() == 3 && described.groupState() == GroupState.STABLE, "described: " + described);
-    a.leave(); b.leave(); d.leave();
-    produce(topic, 600, 60);
-    Member again = new Member(group, topic, options);
-    await("the new values", () -> again.read.size() >= 60);
-    check(again.read.size() == 60, "restart from the committed offsets, not " + again.read.size());
-    again.leave();
-    Map<TopicPartition, OffsetAndMetadata> offsets = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS);
-    check(offsets.values().stream().mapToLong(OffsetAndMetadata::offset).sum() == 660, "committed: " + offsets);
-    admin.alterConsumerGroupOffsets(group, Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(3))).all().get(10, TimeUnit.SECONDS);
-    check(admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS).get(new TopicPartition(topic, 0)).offset() == 3, "altered");
-    check(admin.listGroups().all().get(10, TimeUnit.SECONDS).stream().anyMatch(g -> g.groupId().equals(group)), "listed");
-    admin.deleteConsumerGroups(List.of(group)).all().get(10, TimeUnit.SECONDS);
   }
 
   public static void main(String[] arguments) throws Exception {
@@ -170,21 +89,6 @@ public class ClientCheck {
         check(reader.offsetsForTimes(Map.of(zero, 0L)).get(zero).offset() == 0, "by time");
       }
       step("a consumer without a group");
-      groups(admin, "range", "range-group");
-      step("a group with default assignors");
-      groups(admin, "cooperative", "cooperative-group", "partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
-      step("a cooperative group");
-      admin.createTopics(List.of(new NewTopic("static", PARTITIONS, (short) 1))).all().get(10, TimeUnit.SECONDS);
-      Member s1 = new Member("static-group", "static", "group.instance.id", "i1");
-      Member s2 = new Member("static-group", "static", "group.instance.id", "i2");
-      awaitSizes(List.of(3, 3), s1, s2);
-      Set<Integer> held = Set.copyOf(s2.assigned);
-      s2.leave();
-      Member back = new Member("static-group", "static", "group.instance.id", "i2");
-      await("the same partitions", () -> back.assigned.equals(held));
-      check(s1.assigned.size() == 3, "nobody else was disturbed");
-      s1.leave(); back.leave();
-      step("static members");
       admin.deleteTopics(List.of("plain")).all().get(10, TimeUnit.SECONDS);
       check(!admin.listTopics().names().get(10, TimeUnit.SECONDS).contains("plain"), "deleted");
       step("topic deleted");

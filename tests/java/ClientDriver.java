@@ -47,8 +47,8 @@ public class ClientDriver {
     }
     all.put("session.timeout.ms", o.get("session_timeout_ms").asText());
     all.put("heartbeat.interval.ms", o.get("heartbeat_interval_ms").asText());
-    String assignor = o.get("cooperative").asBoolean() ? "CooperativeStickyAssignor" : "RangeAssignor";
-    all.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor);
+    // Without it, the default: range, and cooperative-sticky for whom it has in common.
+    if (o.get("cooperative").asBoolean()) all.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
     return all;
   }
 

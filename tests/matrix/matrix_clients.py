@@ -88,7 +88,7 @@ CLIENTS = (
         "confluent",
         "librdkafka (confluent-kafka)",
         (),
-        {"delete offsets": "confluent-kafka has no call for it"},
+        {"delete offsets": "the Python binding has no call for it"},
     ),
     Client("kafka-python", "kafka-python", (), KIP_848),
     Client(

@@ -21,19 +21,22 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._building = threading.Lock()
+        self._building = {tool: threading.Lock() for tool in ("java", "go", "node")}
 
     def of(self, client: str) -> tuple[str, ...]:
-        with self._building:
-            if client in ("franz-go", "sarama", "kafka-go"):
-                return (self._go,)
-            if client == "java":
-                return self._java
-            if client == "kcat":
+        match client:
+            case "java":
+                with self._building["java"]:
+                    return self._java
+            case "franz-go" | "sarama" | "kafka-go":
+                with self._building["go"]:
+                    return (self._go,)
+            case "kafkajs" | "platformatic":
+                with self._building["node"]:
+                    return ("node", self._node)
+            case "kcat":
                 return (sys.executable, str(HERE / "kcat_driver.py"))
-            if client in ("kafkajs", "platformatic"):
-                return ("node", self._node)
-            return (sys.executable, str(HERE / "python_driver.py"))
+        return (sys.executable, str(HERE / "python_driver.py"))
 
     @cached_property
     def _java(self) -> tuple[str, ...]:

@@ -111,6 +111,8 @@ class Driver:
 
 RECORDED: dict[str, Relay] = {}
 """Of the programs that ran, what their servers heard."""
+VERSIONS: dict[str, str] = {}
+"""Of programs that are not of the version of Java's clients."""
 
 
 @contextmanager

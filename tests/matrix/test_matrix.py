@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from typing import Protocol
-
 import pytest
 from matrix_clients import CLIENTS, COLUMNS
+from matrix_run import Matrix
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -23,10 +21,6 @@ CELLS = [
 ]
 
 
-class Running(Protocol):
-    results: dict[tuple[str, str], Future[None]]
-
-
 @pytest.mark.parametrize("cell", CELLS)
-def test_cell(matrix: Running, cell: tuple[str, str]) -> None:
+def test_cell(matrix: Matrix, cell: tuple[str, str]) -> None:
     matrix.results[cell].result()

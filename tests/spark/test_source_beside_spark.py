@@ -6,25 +6,27 @@ A query moves from one to the other by the name of its format, with the options 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matrix_stage import recorded_server
+from matrix_stage import VERSIONS, recorded_server
 from pyspark.sql import Row
 
 from kohort.client.cluster import Cluster
 from kohort.spark.plan import START
 from kohort.wire.batches import NewRecord, encode_batch
 
+PROGRAM = "Spark's Kafka source"
 pytestmark = [
     pytest.mark.java,
     pytest.mark.matrix,
     pytest.mark.spark,
     pytest.mark.timeout(300),
     pytest.mark.program(
-        "Spark's Kafka source",
+        PROGRAM,
         "batches and streams; kohort's own source reads the same rows, and takes its checkpoint over",
     ),
 ]
@@ -139,11 +141,19 @@ def streamed(spark: Any, source: str, options: dict[str, str], folder: Path) -> 
     return schema, end, rows(spark.read.schema(schema).parquet(str(folder / "rows")))
 
 
+def version_of(spark: Any) -> str:
+    jars = spark.conf.get("spark.jars")
+    [connector] = re.findall(r"spark-sql-kafka-[^/,]*-([0-9.]+)\.jar", jars)
+    [clients] = re.findall(r"kafka-clients-([0-9.]+)\.jar", jars)
+    return f"Spark {spark.version}, connector {connector}, kafka-clients {clients}"
+
+
 @pytest.fixture(scope="module")
-def base() -> Iterator[dict[str, str]]:
+def base(spark: Any) -> Iterator[dict[str, str]]:
     """A server with records, as options."""
+    VERSIONS[PROGRAM] = version_of(spark)
     with (
-        recorded_server("spark", of=lambda client: client.startswith("consumer-spark-kafka")) as server,
+        recorded_server(PROGRAM, of=lambda client: client.startswith("consumer-spark-kafka")) as server,
         Cluster(server.bootstrap_servers) as cluster,
     ):
         fill(cluster)

@@ -25,6 +25,7 @@ PRODUCES = [entry for entry in ENTRIES if entry["api"] == "Produce"]
 
 
 CLIENTS = {
+    "Spark's Kafka source",
     "aiokafka",
     "confluent",
     "franz-go",
@@ -37,7 +38,6 @@ CLIENTS = {
     "kcat",
     "platformatic",
     "sarama",
-    "spark",
 }
 
 
@@ -93,7 +93,7 @@ def test_record_batches_of_real_producers(entry: dict[str, Any]) -> None:
         assert again == batch
 
 
-PRODUCERS = CLIENTS - {"kafka-connect", "kafka-streams", "spark"}
+PRODUCERS = CLIENTS - {"kafka-connect", "kafka-streams", "Spark's Kafka source"}
 
 
 def test_all_four_compressions_are_here() -> None:
