@@ -16,11 +16,13 @@ from pathlib import Path
 
 from guide import Hints, hints_for
 from profiles import Profile, profile_of
-from test_scenarios import SCENARIOS, parse
+from test_scenarios import SCENARIOS, parse, rows_of
 
 FOLDER = Path(__file__).parent
 NOT_RUN = FOLDER / "not_run.txt"
+ROWS_NOT_SHOWN = FOLDER / "rows_not_shown.txt"
 DIFFERENCES = FOLDER / "differences.txt"
+SEQUENCES = FOLDER.parent / "peers" / "sequences"
 DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
 SERVERS = ("kafka", "kohort")
 VARIES = "varies"
@@ -97,9 +99,26 @@ def scenarios() -> list[Scenario]:
 
 def not_run() -> dict[str, str]:
     """The reason by the file's name."""
-    rows = (
-        line.partition(":") for line in NOT_RUN.read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")
-    )
+    return _reasons(NOT_RUN)
+
+
+def rows_not_shown() -> dict[str, str]:
+    """Rows of docs/conformance.md that are not compared, and why."""
+    return _reasons(ROWS_NOT_SHOWN)
+
+
+def rows_shown() -> set[str]:
+    """Those that a scenario which is run names, or a comment of a recorded sequence."""
+    skipped = not_run()
+    lines = [line for path in SCENARIOS if path.stem not in skipped for line in parse(path.read_text("utf-8"))[0]]
+    for path in SEQUENCES.glob("*.txt"):
+        lines += [line for line in path.read_text("utf-8").splitlines() if line.startswith("# ")]
+    return set(rows_of(lines))
+
+
+def _reasons(path: Path) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = (line.partition(":") for line in lines if line[:1] not in ("", "#"))
     return {name.strip(): reason.strip() for name, _, reason in rows}
 
 

@@ -27,7 +27,6 @@ from kohort.config import parse_value
 from kohort.testing import KohortServer
 
 FOLDER = Path(__file__).parent
-SEQUENCES = FOLDER.parent / "peers" / "sequences"
 RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
 
 
@@ -53,9 +52,18 @@ def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
     assert all(len(reason) > 15 for reason in listed.values()), listed
 
 
+def test_every_row_of_the_conformance_list_is_shown_or_listed_with_a_reason() -> None:
+    document = (files.DOCUMENT.parent / "conformance.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| ([A-Z]\d+) \|", document, re.MULTILINE))
+    assert len(rows) == 166
+    listed = files.rows_not_shown()
+    assert rows - files.rows_shown() == listed.keys()
+    assert all(len(reason) > 10 for reason in listed.values()), listed
+
+
 def test_every_difference_is_explained_and_every_explanation_is_of_one() -> None:
     shown = {known for entry in files.known().values() for known in entry.ids}
-    for path in SEQUENCES.glob("*.txt"):
+    for path in files.SEQUENCES.glob("*.txt"):
         shown.update(filter(None, map(peer_transcript.difference_of, path.read_text(encoding="utf-8").splitlines())))
     shown |= {word for word in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', RULES) if word != "delete-offsets"}
     assert shown - files.documented() == set(), "not in docs/differences.md"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import peer_wire
 from peer_print import counted, printed
 
 from kohort.client.connection import Connection
@@ -119,8 +120,11 @@ class Stage:
         """The answer to a command, in lines; none for a command that only prepares something."""
         verb, *words = command.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
         try:
-            return getattr(self, f"do_{verb.replace('-', '_')}")([w for w in words if "=" not in w], options) or []
+            if verb in peer_wire.VERBS:
+                return peer_wire.VERBS[verb](self._address, self._real, names, options)
+            return getattr(self, f"do_{verb.replace('-', '_')}")(names, options) or []
         except Exception as error:
             raise AssertionError(f"{self._sequence}: {command!r} failed: {error!r}") from error
 

@@ -1,0 +1,178 @@
+"""Commands of sequences about the wire itself: bytes on a socket of their own, with nothing of a client in between.
+
+versions 3 name=librdkafka version=2.0         ApiVersions: the error, and of what is served the first versions
+unserved KEY VERSION                           a request for an API or a version that is not there
+pipeline                                       three requests in one packet: the order of their answers
+acks-0 t | nowhere                             a Produce that wants no answer, and a request behind it
+tagged                                         a request with tagged fields that nobody knows
+plain                                          OffsetDelete, which has no tagged fields in any version
+coordinator KEY… v= type=                      FindCoordinator
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.codec import decode, encode
+from kohort.wire.framing import read_response_header
+from kohort.wire.schema import schema_of
+from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+Address = tuple[str, int]
+Options = dict[str, str]
+Real = Callable[[str], str]
+"""What a topic or a group is called on the server."""
+TIMEOUT_S = 10.0
+PRODUCE, LIST_GROUPS, HEARTBEAT, METADATA, API_VERSIONS = 0, 16, 12, 3, 18
+
+
+class Bytes:
+    """A connection of bytes."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address, TIMEOUT_S)
+
+    def __enter__(self) -> Bytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, *frames: bytes) -> None:
+        self._socket.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+
+    def receive(self) -> bytes | None:
+        """A frame; None when the server closes instead."""
+        try:
+            size = self._exactly(4)
+            return None if size is None else self._exactly(int.from_bytes(size, "big"))
+        except ConnectionError:
+            return None
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                return None
+            data += more
+        return data
+
+
+def frame(api: int, version: int, correlation: int, body: bytes, tags: bytes | None) -> bytes:
+    """`tags`: the tagged fields of the header; None for one that has none."""
+    return struct.pack(">hhih", api, version, correlation, 4) + b"wire" + (tags or b"") + body
+
+
+def do_versions(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    version = int(words[0])
+    request = ApiVersionsRequest(
+        client_software_name=options.get("name", "raw"), client_software_version=options.get("version", "1")
+    )
+    known = min(version, 4)
+    with Bytes(address) as wire:
+        wire.send(frame(API_VERSIONS, version, 7, encode(request, known), b"\0" if version >= 3 else None))
+        answer = wire.receive()
+    if answer is None:
+        return ["closed"]
+    (error,) = struct.unpack_from(">h", answer, 4)
+    found = decode(ApiVersionsResponse, 0 if error == 35 else known, answer, 4)
+    first = {row.api_key: row.min_version for row in found.api_keys}
+    head = f"correlation={int.from_bytes(answer[:4], 'big')} error={error}"
+    names = (("Produce", PRODUCE), ("ApiVersions", API_VERSIONS))
+    served = [f"{name} from {first[key]}" for name, key in names if key in first]
+    return [" ".join([head, *served, f"throttled={found.throttle_time_ms}"])]
+
+
+def do_unserved(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    with Bytes(address) as wire:
+        wire.send(frame(int(words[0]), int(words[1]), 1, b"\0" * 16, b"\0"))
+        return ["closed" if wire.receive() is None else "answered"]
+
+
+def do_pipeline(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    heartbeat = encode(HeartbeatRequest(group_id=real("g"), generation_id=1, member_id="nobody"), 0)
+    with Bytes(address) as wire:
+        wire.send(
+            frame(HEARTBEAT, 0, 3, heartbeat, None),
+            frame(LIST_GROUPS, 0, 1, encode(ListGroupsRequest(), 0), None),
+            frame(HEARTBEAT, 0, 2, heartbeat, None),
+        )
+        answers = [wire.receive() or b"" for _ in range(3)]
+    errors = [decode(HeartbeatResponse, 0, answers[number], 4).error_code for number in (0, 2)]
+    order = "+".join(str(int.from_bytes(answer[:4], "big")) for answer in answers)
+    return [f"in the order {order}, errors {errors}"]
+
+
+def do_acks_0(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    batch = encode_batch([NewRecord(timestamp=0, key=None, value=b"x")])
+    rows = (TopicProduceData(name=real(words[0]), partition_data=(PartitionProduceData(index=0, records=batch),)),)
+    produce = encode(ProduceRequest(acks=0, timeout_ms=1000, topic_data=rows), 7)
+    with Bytes(address) as wire:
+        wire.send(frame(PRODUCE, 7, 1, produce, None))
+        wire.send(frame(METADATA, 1, 2, encode(MetadataRequest(topics=()), 1), None))
+        answer = wire.receive()
+    return ["closed" if answer is None else f"the answer to request {int.from_bytes(answer[:4], 'big')}"]
+
+
+def do_tagged(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    unknown = b"\x01\xe7\x07\x03abc"  # one field, number 999, three bytes
+    body = encode(MetadataRequest(topics=()), 12)
+    with Bytes(address) as wire:
+        wire.send(frame(METADATA, 12, 5, body[:-1] + unknown, unknown))
+        answer = wire.receive()
+    if answer is None:
+        return ["closed"]
+    correlation, start = read_response_header(answer, flexible=True, api_key=METADATA)
+    found = decode(MetadataResponse, 12, answer, start)
+    return [f"correlation={correlation} brokers={len(found.brokers)} throttled={found.throttle_time_ms}"]
+
+
+def do_plain(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    request = encode(OffsetDeleteRequest(group_id=real("g"), topics=()), 0)
+    with Bytes(address) as wire:
+        wire.send(frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, request, None))
+        answer = wire.receive()
+    return ["closed" if answer is None else f"error={decode(OffsetDeleteResponse, 0, answer, 4).error_code}"]
+
+
+def do_coordinator(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
+    version = int(options.get("v", 4))
+    keys = tuple(map(real, words))
+    request = FindCoordinatorRequest(
+        key=keys[0] if version < 4 else "",
+        key_type=int(options.get("type", 0)),
+        coordinator_keys=keys if version >= 4 else (),
+    )
+    flexible = version >= 3
+    with Bytes(address) as wire:
+        wire.send(frame(10, version, 1, encode(request, version), b"\0" if flexible else None))
+        answer = wire.receive()
+    if answer is None:
+        return ["closed"]
+    _, start = read_response_header(answer, flexible=flexible, api_key=10)
+    found = decode(FindCoordinatorResponse, version, answer, start)
+    rows = found.coordinators if version >= 4 else (found,)
+    return [
+        f"error={row.error_code} " + ("at a node" if row.node_id >= 0 and row.port > 0 else "nowhere") for row in rows
+    ]
+
+
+VERBS = {
+    "versions": do_versions,
+    "unserved": do_unserved,
+    "pipeline": do_pipeline,
+    "acks-0": do_acks_0,
+    "tagged": do_tagged,
+    "plain": do_plain,
+    "coordinator": do_coordinator,
+}
