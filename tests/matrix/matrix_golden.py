@@ -1,7 +1,7 @@
 """Requests that the relays kept, as test vectors: merged into tests/wire/golden/requests.json.
 
 One a client, API and version, and of Produce one a compression. What is there of the same version of a client stays, so
-that a run changes nothing where nothing is new; of a client's older version, what a newer one has sent too goes.
+that a run changes nothing where nothing is new; what is there of another version of it goes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ def merge(kept: dict[str, tuple[str, dict[Kept, bytes]]]) -> int:
         entries[entry["client"], entry["api"], entry["version"], entry.get("compression", 0)] = entry
     new = 0
     for client, (client_version, frames) in kept.items():
+        for place, entry in list(entries.items()):
+            if place[0] == client and frames and entry["client_version"] != client_version:
+                del entries[place]
         for (api_key, version, compression), frame in frames.items():
             if api_key not in known or version not in known[api_key].versions:
                 continue  # an attempt at a version that nobody here speaks
             api = known[api_key].name.removesuffix("Request")
-            old = entries.get((client, api, version, compression))
-            if old is None or old["client_version"] != client_version:
+            if (client, api, version, compression) not in entries:
                 new += 1
                 entries[client, api, version, compression] = {
                     "client": client,

@@ -123,7 +123,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             item.user_properties.append(("matrix", found))
         if found := cell_of(item):
             cells.append(found)
-    config.stash[WHOLE] = len(cells) == sum(not client.missing() for client, _ in ALL_CELLS)
+    programs = any(program_of(item) for item in session.items) or bool(config.stash.get(OUTCOMES, {}))
+    config.stash[WHOLE] = programs and len(cells) == sum(not client.missing() for client, _ in ALL_CELLS)
     if cells and not config.option.collectonly:
         folder = session.config._tmp_path_factory.mktemp("matrix")  # type: ignore[attr-defined]
         config.stash[MATRIX] = Matrix(cells, folder)
