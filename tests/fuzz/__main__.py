@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import fuzz_repeat
+from fuzz_build import RUNNING
 from fuzz_checks import Find
 from fuzz_run import KINDS, Outcome, run
 
@@ -36,7 +37,7 @@ def main() -> int:
     kinds = [kind for kind in options.kinds.split(",") if kind]
     if not options.inputs and not options.seconds:
         options.seconds = 60.0
-    print(f"seed {options.seed}, {options.processes} processes: {', '.join(kinds)}", flush=True)
+    print(f"seed {options.seed}, {options.processes} processes: {', '.join(kinds)}; {RUNNING}", flush=True)
     outcome = run(kinds, options.seed, options.processes, options.inputs, options.seconds, say=print)
     print(summary(outcome))
     for find in outcome.finds:
@@ -45,9 +46,8 @@ def main() -> int:
         with options.tally.open("a") as tally:
             counts = " ".join(f"{kind}={count}" for kind, count in sorted(outcome.inputs.items()))
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            tally.write(
-                f"{when} seed={options.seed} processes={options.processes} {counts} finds={len(outcome.finds)}\n"
-            )
+            how = f"{RUNNING} seed={options.seed} processes={options.processes}"
+            tally.write(f"{when} {how} {counts} finds={len(outcome.finds)}\n")
     return 1 if outcome.finds else 0
 
 

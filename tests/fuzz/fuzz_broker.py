@@ -12,19 +12,16 @@ import struct
 from fuzz_batches import MOST_EXPANDED, MOST_TAKEN
 from fuzz_checks import Find, Meter, limit_s, slowness
 from fuzz_grammar import Drawn, Words, draw
+from fuzz_members import members
 from fuzz_mutations import Mutations
 from fuzz_words import BrokerWords, DenseWords
 from fuzz_world import World, told
 
 from kohort.broker.apis import APIS
 from kohort.wire.codec import encode_request
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.produce import ProduceRequest
-from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 SETTINGS = (
     "group_max_size=2", "group_consumer_max_size=2", "group_initial_rebalance_delay_ms=0", "group_max_bytes=65536",
@@ -83,7 +80,12 @@ class Story:
         self.lines = [" ".join(("brokers", str(brokers), *settings))]
         self.brokers = brokers
         self.world: World = told(self.lines[0])
-        self.world.learned = self.words.learn
+        self.world.learned = self.heard
+        self.members = members(chance)
+        self.seats: dict[int, int] = {}
+        """The connection of each member."""
+        self.under_way: dict[int, int] = {}
+        """Correlation id of the request that a member waits for: the member."""
         self.clients: list[int] = []
         self.last_client = 0
         self.correlation_id = 0
@@ -126,7 +128,22 @@ class Story:
         return number
 
     def frame(self, data: bytes) -> None:
-        self.do(f"frame {self.client()} {data.hex()}")
+        self.send(self.client(), data)
+
+    def send(self, number: int, data: bytes) -> int:
+        if self.chance.random() < 0.7:
+            self.do(f"frame {number} {data.hex()}")
+            return len(data)
+        stream = len(data).to_bytes(4, "big") + data
+        pick = self.chance.random()
+        if pick < 0.1:
+            stream += stream
+        elif pick < 0.13:
+            stream = stream[: self.chance.randrange(len(stream) + 1)]
+        elif pick < 0.15:
+            stream = stream[2:4] + stream
+        self.do(f"stream {number} {stream.hex()}")
+        return len(data)
 
     def turn(self, size: int) -> None:
         self.lines.append("turn")
@@ -156,6 +173,36 @@ class Story:
 
     # -- what is sent
 
+    def heard(self, number: int, correlation_id: int, response: object) -> None:
+        self.words.learn(response)
+        index = self.under_way.pop(correlation_id, None)
+        if index is not None:
+            self.members[index].heard(response)
+
+    def member_frame(self) -> int:
+        """The next request of a member that does not wait. Returns its size."""
+        index = self.chance.randrange(len(self.members))
+        member = self.members[index]
+        seat = self.seats.get(index)
+        client = self.world.clients.get(seat) if seat is not None else None
+        if seat is None or client is None or client.gone:
+            state = self.world.broker.state
+            self.last_client += 1
+            seat = self.seats[index] = self.last_client
+            self.do(f"open {seat} {state.coordinator_of(state.shard_of(member.group))}")
+            self.under_way = {request: waits for request, waits in self.under_way.items() if waits != index}
+        if index in self.under_way.values():
+            return 0
+        self.correlation_id += 1
+        request, version = member.request()
+        frame = encode_request(request, version, self.correlation_id, "member")[4:]
+        if self.chance.random() < 0.05:
+            place = self.chance.randrange(17, len(frame))
+            byte = self.chance.choice((0, 1, 127, 128, 255, frame[place] + 1 & 255, frame[place] - 1 & 255))
+            return self.send(seat, frame[:place] + bytes((byte,)) + frame[place + 1 :])
+        self.under_way[self.correlation_id] = index
+        return self.send(seat, frame)
+
     def furnish(self) -> None:
         """Topics with records, members of groups: something to be wrong about."""
         topics = (("orders", 3), ("clicks", 1), ("keyed", 1), ("wide", 12))
@@ -174,16 +221,12 @@ class Story:
             ),
             7,
         )
-        for cls, version in (
-            (ProduceRequest, 9),
-            (JoinGroupRequest, 4),
-            (SyncGroupRequest, 3),
-            (ConsumerGroupHeartbeatRequest, 1),
-            (OffsetCommitRequest, 8),
-            (HeartbeatRequest, 3),
-        ):
-            for _ in range(3):
+        for cls, version in ((ProduceRequest, 9), (OffsetCommitRequest, 8)):
+            for _ in range(4):
                 self.valid(draw(cls, version, self.words).message, version)
+        for _ in range(20):
+            self.turn(self.member_frame())
+        self.do("wait 3000")
 
     def valid(self, request: object, version: int) -> None:
         self.correlation_id += 1
@@ -194,6 +237,9 @@ class Story:
         count = self.chance.choice((1, 1, 1, 1, 2, 5))
         size = 0
         for _ in range(count):
+            if self.chance.random() < 0.35:
+                size += self.member_frame()
+                continue
             data = self.drawn_frame()
             size += len(data)
             self.frame(data)
@@ -270,7 +316,7 @@ def bytes_before(lines: list[str], turn: int) -> int:
     for line in reversed(lines[:turn]):
         if line == "turn":
             break
-        if line.startswith("frame"):
+        if line.startswith(("frame", "stream")):
             size += (len(line) - line.rindex(" ")) // 2
     return size
 

@@ -10,6 +10,7 @@ import contextlib
 import random
 from typing import Any
 
+from fuzz_build import IS_COMPILED, plainly_read, plainly_written
 from fuzz_checks import Find, Meter
 from fuzz_grammar import Drawn, Words, all_messages, draw
 from fuzz_mutations import Mutations
@@ -71,10 +72,24 @@ class CodecFuzz:
         for _, end, data in read:
             if end > len(data):
                 raise Find(self.kind, described(cls, version), data, f"read up to {end} of {len(data)} bytes")
+        if IS_COMPILED:
+            self._check_twin(cls, version, made, read)
         for message, _, data in read[::8]:
             self._check_again(cls, version, message, data)
         for data in made[::64]:
             self._check_memory(cls, version, data)
+
+    def _check_twin(self, cls: type, version: int, made: list[bytes], read: list[tuple[Any, int, bytes]]) -> None:
+        """What the compiled codec reads, the plain one reads, and as the same; what it refuses, that refuses."""
+        accepted = {id(data): (message, end) for message, end, data in read}
+        for data in made:
+            found = accepted.get(id(data))
+            expected = plainly_read(cls, version, data)
+            if found != expected and repr(found) != repr(expected):
+                raise Find(self.kind, described(cls, version), data, f"read as {found}; in plain Python, {expected}")
+        for message, _, data in read[::8]:
+            if plainly_written(message, version) != codec.encode(message, version):
+                raise Find(self.kind, described(cls, version), data, f"{message} is written in two ways")
 
     def check_valid(self, drawn: Drawn) -> None:
         """Raises Find."""

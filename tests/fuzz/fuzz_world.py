@@ -5,6 +5,7 @@ Everything that happens is a line of text (`Story`), so that a find can be repea
     brokers 3 group_max_size=3      the first line: how many brokers, and settings
     open 1 2                        connection 1 to broker 2
     frame 1 00120003…               a request frame without its length, in hex
+    stream 1 0000000a00120003…      bytes of frames with their lengths, as they come from the socket
     turn                            what came since the last turn is stepped through, and committed
     wait 5000                       so many milliseconds pass, deadline by deadline
     close 1
@@ -36,7 +37,7 @@ from kohort.coordinator.events import AssignmentMade, PatternsAsked, PatternsRes
 from kohort.coordinator.patterns import resolved
 from kohort.storage.memory import MemoryStorage
 from kohort.wire import codec, schema
-from kohort.wire.framing import API_VERSIONS_KEY, read_response_header
+from kohort.wire.framing import API_VERSIONS_KEY, BadLength, FrameSplitter, read_response_header
 from kohort.wire.schema import schema_of
 
 START_MS = 1_760_000_000_000
@@ -68,8 +69,6 @@ class Client:
 
 
 class World:
-    """`learned` is told of every response that was read."""
-
     def __init__(self, brokers: int = 1, settings: Sequence[str] = ()) -> None:
         values: dict[str, Any] = {"offsets_topic_num_partitions": 3}
         for setting in settings:
@@ -83,7 +82,8 @@ class World:
         self.storage = MemoryStorage()
         self.now = START_MS
         self.clients: dict[int, Client] = {}
-        self.learned: Callable[[Any], None] = lambda response: None
+        self.learned: Callable[[int, int, Any], None] = lambda number, correlation_id, response: None
+        """Told of every answer: the connection, the request's correlation id, what was read."""
         self.slowest_s = 0.0
         """CPU time of the longest turn."""
         self.answers = 0
@@ -113,6 +113,9 @@ class World:
             case "frame":
                 number, _, data = rest.partition(" ")
                 self.frame(int(number), bytes.fromhex(data))
+            case "stream":
+                number, _, data = rest.partition(" ")
+                self.stream(int(number), bytes.fromhex(data))
             case "turn":
                 self.turn()
             case "wait":
@@ -133,6 +136,26 @@ class World:
         if len(data) >= 10:
             client.awaited.append(_HEADER.unpack_from(data))
         self._arrived.append(Frame(client.id, data))
+
+    def stream(self, number: int, data: bytes) -> None:
+        """What needs no turn is answered at once, as at the server's edge; the rest waits for one."""
+        client = self.clients.get(number)
+        if client is None or client.gone:
+            return
+        if not self._arrived and not self.broker.busy:
+            started = time.process_time()
+            answers, size = self.broker.at_once(client.id, data, self.now)
+            self.slowest_s = max(self.slowest_s, time.process_time() - started)
+            answered, data = FrameSplitter(2**31 - 1).feed(data[:size]), data[size:]
+            for frame, answer in zip(answered, FrameSplitter(2**31 - 1).feed(answers), strict=True):
+                client.awaited.append(_HEADER.unpack_from(frame))
+                self._received(client, Send(client.id, len(answer).to_bytes(4, "big") + answer))
+        try:
+            frames = FrameSplitter(self.config.socket_request_max_bytes).feed(data)
+        except BadLength as bad:
+            frames = bad.frames
+        for frame in frames:
+            self.frame(number, frame)
 
     def close(self, number: int) -> None:
         if self.clients.pop(number, None) is not None:
@@ -205,9 +228,9 @@ class World:
                 break
             if api_key != PRODUCE:  # with acks=0 it has no answer
                 raise Violation(f"the answer to {correlation_id} where that to {expected} is due")
-        self._read(api_key, version, data[4:])
+        self._read(client, api_key, version, correlation_id, data[4:])
 
-    def _read(self, api_key: int, version: int, frame: bytes) -> None:
+    def _read(self, client: Client, api_key: int, version: int, correlation_id: int, frame: bytes) -> None:
         api = APIS[api_key]
         if not api.first <= version <= api.last:
             if api_key != API_VERSIONS_KEY:
@@ -217,7 +240,7 @@ class World:
         flexible = version in schema_of(cls).flexible
         _, start = read_response_header(frame, flexible=flexible, api_key=api_key)
         response = codec.decode(cls, version, frame, start)
-        self.learned(response)
+        self.learned(client.id, correlation_id, response)
 
     def storage_bytes(self) -> int:
         return sum(info.size for info in self.storage.logs())
