@@ -9,12 +9,14 @@ import google_crc32c
 import pytest
 from wire_driver import START_MS, Connection, Wire, create_topic, produce, produce_request
 
+from kohort.broker import partition
 from kohort.broker import state as broker_state
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
 from kohort.storage.sqlite import SqliteStorage
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
+from kohort.wire.records import varint
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -77,6 +79,22 @@ def test_times_are_found_among_records_that_cannot_be_read(timestamp: int) -> No
     response = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=(asked,)),)), 7)
     found = response.topics[0].partitions[0]
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
+
+
+@pytest.mark.parametrize(("base", "delta", "step"), [(2**63 - 1, 5, 0), (START_MS, 1, 7), (START_MS, 1, -1)])
+def test_times_and_offsets_beyond_what_an_answer_can_hold(base: int, delta: int, step: int) -> None:
+    client = Wire().connect()
+    create_topic(client, "events")
+    record = b"\0" + varint(delta) + varint(step) + b"\x01\x01\0"
+    batch = bytearray(forged(varint(len(record)) + record, 1))
+    batch[27:35] = base.to_bytes(8, "big", signed=True)
+    batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
+    produce_data(client, bytes(batch))
+    for timestamp in (START_MS, -3):
+        asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        response = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=(asked,)),)), 7)
+        found = response.topics[0].partitions[0]
+        assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
 def test_compaction_leaves_records_that_cannot_be_read() -> None:
@@ -192,6 +210,31 @@ def test_values_are_added_to_long_lists_and_taken_from_them() -> None:
     asked = DescribeConfigsResource(resource_type=2, resource_name="events", configuration_keys=(name,))
     [entry] = client.ask(DescribeConfigsRequest(resources=(asked,)), 4).results[0].configs
     assert entry.value == "b,c,c"
+
+
+@pytest.mark.parametrize(
+    ("version", "later"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+def test_times_are_looked_for_in_so_many_records_a_request(
+    version: int, later: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "SEARCHED", 1_500)
+    client = Wire().connect()
+    create_topic(client, "events", partitions=4)
+    for index in range(4):
+        produce(client, "events", *["v"] * 1_000, partition=index)
+    left = dict.fromkeys(range(4))
+    rounds = []
+    while left:
+        asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=START_MS) for index in left)
+        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=asked),))
+        found = client.ask(request, version).topics[0].partitions
+        rounds.append([one.error_code for one in found])
+        for one in found:
+            if not one.error_code:
+                assert (one.offset, one.timestamp) == (0, START_MS)
+                del left[one.partition_index]
+    assert rounds == [[0, 0, later, later], [0, 0]]
 
 
 def test_a_broker_of_many_digits() -> None:

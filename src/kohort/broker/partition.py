@@ -20,10 +20,26 @@ from kohort.broker.topic_configs import TopicSettings
 from kohort.broker.validation import InvalidAppend, Room, validate
 from kohort.config import Config
 from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
-from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, patch, recompress, set_log_append_time
+from kohort.wire.batches import (
+    HEADER_SIZE,
+    NewRecord,
+    Record,
+    decode_records,
+    encode_batch,
+    patch,
+    read_header,
+    recompress,
+    set_log_append_time,
+)
+from kohort.wire.compression import decompress
 from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.records import find_time
 
 UNKNOWN = -1
+SEARCHED = 50_000
+"""Records that one request for offsets by time looks into, and then to the end of a batch: ten milliseconds or two."""
+BYTES_LIKE_A_RECORD = 200
+"""Bytes that take as long to decompress as a record to be looked at."""
 MAX_STORED_BYTES = 128 * 1024 * 1024
 """What a stored batch may expand to: what was taken once, under whatever setting, is read."""
 
@@ -183,39 +199,40 @@ class Partition:
             return b""
         return b"".join(batch.data for batch in batches)
 
-    def latest_record(self) -> Located | None:
-        """The first record with the largest timestamp (ListOffsets -3)."""
+    def latest_record(self, search: Search | None = None) -> Located | None:
+        """The first record with the largest timestamp (ListOffsets -3). Raises SearchedEnough."""
+        search = search or Search()
         info = self._storage.max_timestamp(self.log)
         if info is None:
             return None
         if info.base_offset >= self.start_offset:
             [batch] = self._storage.read(self.log, info.base_offset, 0)
-            best = _newest(_records_or_stand_in(batch))
+            best = search.found(batch, None, self.start_offset)
             if best is not None:
-                return Located(best.timestamp, best.offset, batch.leader_epoch)
+                return best
         # A trim has cut into the newest batch: what is left of it, or the newest of the others.
         left = list(self._storage.batches(self.log, self.start_offset))
         newest = sorted(left[1:], key=lambda info: -info.max_timestamp)[:1]
         found: Located | None = None
         for info in (*left[:1], *newest):
             [batch] = self._storage.read(self.log, info.base_offset, 0)
-            records = _records_or_stand_in(batch)
-            best = _newest([record for record in records if record.offset >= self.start_offset])
+            best = search.found(batch, None, self.start_offset)
             if best is not None and (found is None or best.timestamp > found.timestamp):
-                found = Located(best.timestamp, best.offset, batch.leader_epoch)
+                found = best
         return found
 
-    def first_record_at_or_after(self, timestamp: int) -> Located | None:
-        """The first record, by offset, whose timestamp is at or after `timestamp`."""
+    def first_record_at_or_after(self, timestamp: int, search: Search | None = None) -> Located | None:
+        """The first record, by offset, whose timestamp is at or after `timestamp`. Raises SearchedEnough."""
+        search = search or Search()
         first = self._storage.first_at_or_after(self.log, timestamp)
         if first is None:
             return None
         for batch in self._each_batch(first.base_offset):
             if batch.max_timestamp < timestamp:
                 continue
-            for record in _records_or_stand_in(batch):
-                if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                    return Located(record.timestamp, record.offset, batch.leader_epoch)
+            found = search.found(batch, timestamp, self.start_offset)
+            if found is not None:
+                return found
         return None
 
     def _each_batch(self, offset: int) -> Iterator[StoredBatch]:
@@ -297,12 +314,29 @@ def readable_records(batch: StoredBatch) -> list[Record] | None:
         return None
 
 
-def _records_or_stand_in(batch: StoredBatch) -> list[Record]:
-    """Records to look for times in. One of the header's newest time stands for those that cannot be read."""
-    records = readable_records(batch)
-    return [Record(batch.last_offset, batch.max_timestamp, None, None)] if records is None else records
+class SearchedEnough(Exception):
+    """A request has looked into as many records as one may."""
 
 
-def _newest(records: Sequence[Record]) -> Record | None:
-    """The first record with the largest timestamp."""
-    return max(records, key=lambda record: record.timestamp, default=None)
+class Search:
+    """Looks for times in batches, for one request: so many records, and bytes once they are decompressed."""
+
+    def __init__(self) -> None:
+        self._left = SEARCHED
+
+    def found(self, batch: StoredBatch, timestamp: int | None, first_offset: int) -> Located | None:
+        """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest.
+
+        The batch's last offset and newest time stand for records that cannot be read. Raises SearchedEnough.
+        """
+        if self._left <= 0:
+            raise SearchedEnough
+        header = read_header(batch.data)
+        self._left -= header.record_count
+        try:
+            records = decompress(header.compression, batch.data[HEADER_SIZE:], MAX_STORED_BYTES)
+            self._left -= len(records) // BYTES_LIKE_A_RECORD
+            best = find_time(header, records, timestamp, first_offset)
+        except ProtocolError:
+            best = batch.max_timestamp, batch.last_offset
+        return None if best is None else Located(best[0], best[1], batch.leader_epoch)

@@ -64,7 +64,7 @@ class Offsets:
             return self._reply(event, commit_error(request, error))
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
-            expire = min(now + request.retention_time_ms, LONG_MAX)
+            expire = max(0, min(now + request.retention_time_ms, LONG_MAX))
         fence = self._fence(request)
         limit = self._config.offset_metadata_max_bytes
         topics = []

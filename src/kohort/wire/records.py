@@ -108,6 +108,45 @@ def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
     return columns
 
 
+def find_time(header: HeaderFields, data: bytes, wanted: int | None, first_offset: int) -> tuple[int, int] | None:
+    """Time and offset of the first record from `first_offset` on whose time is at or after `wanted`; for None, of the
+    first of those with the newest time. `data`: the decompressed records, of which only what that takes is read.
+    """
+    base, by_broker = header.base_timestamp, header.timestamp_type
+    best: tuple[int, int] | None = None
+    position, size = 0, len(data)
+    try:
+        for _ in range(header.record_count):
+            byte = data[position]
+            if byte < 0x80:
+                length, position = byte >> 1 ^ -(byte & 1), position + 1
+            else:
+                length, position = read_varint(data, position)
+            if length < SMALLEST_RECORD - 1 or position + length > size:
+                raise CorruptBatch(f"a record of {length} bytes")
+            byte = data[position + 1]
+            if byte < 0x80:
+                delta, place = byte >> 1 ^ -(byte & 1), position + 2
+            else:
+                delta, place = read_varint(data, position + 1)
+            position += length
+            timestamp = header.max_timestamp if by_broker else base + delta
+            if timestamp < wanted if wanted is not None else best is not None and timestamp <= best[0]:
+                continue
+            step, _ = read_varint(data, place)
+            if not 0 <= step <= header.last_offset_delta or not ~_INT64_MAX <= timestamp <= _INT64_MAX:
+                raise CorruptBatch(f"a record at {timestamp}, {step} behind the first offset")
+            offset = header.base_offset + step
+            if offset < first_offset:
+                continue
+            best = timestamp, offset
+            if wanted is not None:
+                return best
+    except IndexError:
+        raise CorruptBatch("records cut short") from None
+    return best
+
+
 def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytes:
     """One record with its length."""
     key, value = record.key, record.value

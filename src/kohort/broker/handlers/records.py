@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kohort.broker.handlers.fetch import leader_error
-from kohort.broker.partition import Partition
+from kohort.broker.partition import Partition, Search, SearchedEnough
 from kohort.broker.state import BrokerState, RequestContext
 from kohort.broker.topics import Topic
 from kohort.broker.turn import Complaint
@@ -43,6 +43,7 @@ def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: Reque
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
+    search = Search()
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -52,7 +53,7 @@ def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: Reque
                         partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
                     )
                     if asked[topic.name, partition.partition_index] > 1
-                    else _list_offset(state, state.topic(topic.name), partition, context)
+                    else _list_offset(state, state.topic(topic.name), partition, context, search)
                     for partition in topic.partitions
                 ),
             )
@@ -62,7 +63,7 @@ def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: Reque
 
 
 def _list_offset(
-    state: BrokerState, topic: Topic | None, asked: ListOffsetsPartition, context: RequestContext
+    state: BrokerState, topic: Topic | None, asked: ListOffsetsPartition, context: RequestContext, search: Search
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     partition = state.partition(topic, index) if topic is not None else None
@@ -75,7 +76,11 @@ def _list_offset(
     if error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
     try:
-        timestamp, offset, epoch = _locate(partition, asked.timestamp)
+        timestamp, offset, epoch = _locate(partition, asked.timestamp, search)
+    except SearchedEnough:
+        # Clients ask again for these, and the others are done by then.
+        error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
     except DamagedBatch as damage:
         state.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
@@ -88,7 +93,7 @@ def _supported(timestamp: int, version: int) -> bool:
     return timestamp in (LATEST, EARLIEST) or version >= _SINCE.get(timestamp, 32767)
 
 
-def _locate(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch, each -1 for what there is not."""
     match timestamp:
         case -1:
@@ -99,9 +104,9 @@ def _locate(partition: Partition, timestamp: int) -> tuple[int, int, int]:
         case -5 | -6:
             return -1, -1, -1  # Nothing is ever moved to remote storage.
         case -3:
-            found = partition.latest_record()
+            found = partition.latest_record(search)
         case _:
-            found = partition.first_record_at_or_after(timestamp)
+            found = partition.first_record_at_or_after(timestamp, search)
     if found is None:
         return -1, -1, -1
     return found.timestamp, found.offset, found.leader_epoch
