@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing with atheris, by hand: libFuzzer chooses the bytes, and learns which of them lead somewhere.
 
-    python -m venv /tmp/atheris && /tmp/atheris/bin/pip install atheris -e .
-    KOHORT_PURE=1 /tmp/atheris/bin/python tests/fuzz/atheris_fuzz.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5
+    python -m venv .atheris && .atheris/bin/pip install atheris -e ".[test]"
+    KOHORT_PURE=1 .atheris/bin/python tests/fuzz/atheris_fuzz.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5
 
 The options are libFuzzer's; a folder may be named in which it keeps what it found interesting. The first two bytes say
 what takes the rest: a message of some table in some version, the splitter, a record batch, or a broker's connection.

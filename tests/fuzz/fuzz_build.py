@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from functools import cache
 from typing import Any
 
-from kohort.wire.decoders import compile_decoder
-from kohort.wire.encoders import compile_encoder
+from kohort import compiled
+from kohort.wire.decoders import Decoder, compile_decoder
+from kohort.wire.encoders import Encoder, compile_encoder
 from kohort.wire.errors import ProtocolError
 
-
-def _in_use() -> frozenset[str]:
-    if importlib.util.find_spec("kohort.compiled") is None:
-        return frozenset()
-    return frozenset(importlib.import_module("kohort.compiled").in_use)
-
-
-IS_COMPILED = bool(_in_use())
+IS_COMPILED = bool(compiled.in_use)
 """Then there are two codecs to compare."""
 RUNNING = "compiled" if IS_COMPILED else "pure"
 
-_decoder = cache(compile_decoder)
-_encoder: Any = cache(compile_encoder)
+
+@cache
+def _decoder(cls: type, version: int) -> Decoder:
+    return compile_decoder(cls, version)
+
+
+@cache
+def _encoder(cls: type, version: int) -> Encoder:
+    return compile_encoder(cls, version)
 
 
 def plainly_read(cls: type, version: int, data: bytes) -> tuple[Any, int] | None:
     """The message and its end by the codec that is not compiled; None if it refuses."""
-    decoder: Any = _decoder(cls, version)
     try:
-        message, end = decoder(data, 0, version) if IS_COMPILED else decoder(data, 0)
+        message, end = _decoder(cls, version)(data, 0, version)
     except (ProtocolError, struct.error, IndexError, UnicodeDecodeError):
         return None
     return (message, end) if end <= len(data) else None
 
 
 def plainly_written(message: Any, version: int) -> bytes:
-    encoder = _encoder(type(message), version)
-    return b"".join(encoder(message, version) if IS_COMPILED else encoder(message))
+    return b"".join(_encoder(type(message), version)(message, version))
