@@ -59,7 +59,7 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
     `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
     words = _read(command)
-    if departed:
+    if departed and _errors(kafka) == _errors(kohort):
         return "departure-target"
     theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
     if words.verb == "beat" and "error=" not in ours:
@@ -92,6 +92,11 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     ]:
         return "client-of-member"
     return ""
+
+
+def _errors(lines: Sequence[str]) -> list[str]:
+    """But 27, which tells a member of a target."""
+    return sorted(error for line in lines for error in re.findall(r"error=(-?\d+)", line) if error != "27")
 
 
 def _without_client(line: str) -> str:
