@@ -12,7 +12,7 @@ CHECKED := src tests bench examples tools hatch_build.py
 COMPILED_TESTS := tests/wire tests/coordinator/test_scenarios.py tests/coordinator/test_properties.py tests/broker tests/server
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,7 +38,7 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run
-	KOHORT_PURE=1 $(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix"
+	KOHORT_PURE=1 $(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix and not bench"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -76,12 +76,16 @@ test-compiled: compiled ## wire, coordinator, broker and server tests on the com
 wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
+test-bench: $(VENV)/.dev ## the instruments of `make bench` (needs gcc; Maven and Java 17, Go for the peers)
+	@command -v gcc >/dev/null || { echo "test-bench needs gcc"; exit 1; }
+	$(BIN)/python -m pytest -m bench tests/instruments
+
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-bench: $(VENV)/.dev ## measure (loopback only, bounded): all, or `make bench NAME…`
-	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS))
+bench: $(VENV)/.dev ## measure beside Apache Kafka, 20 minutes (ARGS=--quick: four); or `make bench NAME…`
+	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 
 # The names behind `bench` are goals of make too: nothing is left to do for them.
 $(BENCHES): bench

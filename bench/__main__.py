@@ -1,6 +1,7 @@
-"""`python -m bench [name...]`: runs the benchmarks that are named, or all of them; `--list` says which there are.
+"""`python -m bench [NAME...]`: runs the benchmarks that are named, or `compare`; `--list` says which there are.
 
-`python -m bench NAME --option...` hands the options to one that takes some; `--help` among them.
+`python -m bench NAME --option...` hands the options to one that takes some, `--help` among them. `--all` runs all of
+them one after another, which takes an hour.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ def main(words: list[str]) -> int:
         for name in known:
             print(f"{name:10} {_summary(importlib.import_module(f'bench.{name}'))}")
         return 0
+    if options == ["--all"] and not names:
+        # `compare` runs its subjects.
+        names, options = (
+            [name for name in known if not hasattr(importlib.import_module(f"bench.{name}"), "SUBJECT")],
+            [],
+        )
+    names = names or ["compare"]
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
-    modules = {name: importlib.import_module(f"bench.{name}") for name in names or known}
+    modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     if options and (len(names) != 1 or not inspect.signature(modules[names[0]].main).parameters):
-        print(f"{' '.join(names) or 'all of them'}: no options are taken", file=sys.stderr)
+        print(f"{' '.join(names)}: no options are taken", file=sys.stderr)
         return 2
     for name, module in modules.items():
         print(f"== {name}: {_summary(module)}", flush=True)

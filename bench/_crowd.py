@@ -78,7 +78,7 @@ class Member:
         self.began = self.began or self.asked
         request = JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=45_000,
+            session_timeout_ms=self.crowd.session_ms,
             rebalance_timeout_ms=300_000,
             member_id=self.member_id,
             protocol_type="consumer",
@@ -179,8 +179,11 @@ class Member:
 class Crowd:
     """All members of a run. `software` is what they call themselves in ApiVersions; nothing when empty."""
 
-    def __init__(self, address: Address, *, software: str = "", client_id: str = "consumer-bench-1") -> None:
+    def __init__(
+        self, address: Address, *, software: str = "", client_id: str = "consumer-bench-1", session_ms: int = 45_000
+    ) -> None:
         self.address = address
+        self.session_ms = session_ms
         self.software = software
         self.client_id = client_id
         self.members: dict[int, Member] = {}

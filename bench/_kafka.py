@@ -162,5 +162,5 @@ def _wait_until_it_answers(address: Address, log: Path) -> None:
                 if call(connection, MetadataRequest(topics=()), 9, MetadataResponse).brokers:
                     return
         except (OSError, AssertionError):
-            time.sleep(0.2)
+            time.sleep(0.01)
     raise AssertionError(f"Kafka does not answer: {log.read_text()[-2000:]}")

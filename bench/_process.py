@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
@@ -24,10 +24,12 @@ START_S = 60.0
 
 
 @contextmanager
-def serving(*settings: str, data: str = "") -> Iterator[tuple[int, Address, int]]:
+def serving(
+    *settings: str, data: str = "", environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, Address, int]]:
     """A server on an ephemeral port: its process id, its address, and after how many ms it said that it was ready.
 
-    `settings` are NAME=VALUE; `data` is the data directory, a fresh one when empty.
+    `settings` are NAME=VALUE; `data` is the data directory, a fresh one when empty; `environment` adds to this one's.
     """
     with tempfile.TemporaryDirectory() as fresh, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -40,6 +42,7 @@ def serving(*settings: str, data: str = "") -> Iterator[tuple[int, Address, int]
             + [word for setting in chosen for word in ("--set", setting)],
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
         try:
             yield process.pid, ("127.0.0.1", port), _ready(process)
@@ -57,6 +60,17 @@ def _ready(process: subprocess.Popen[str]) -> int:
             Thread(target=process.stdout.read, daemon=True).start()
             return int(found[1])
     raise AssertionError("the server ended before it was ready")
+
+
+@contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """What is started meanwhile stays on this core; the caller goes back to where it was."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,0 +1,108 @@
+"""The parts in C, compiled where they run: the load (native/load.c) and the floor (native/echo.c).
+
+Both are a process each, so that neither the interpreter nor its lock is in a figure. Without gcc `available()` says no,
+and what needs them is left out or done by _python_load.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench._process import Address
+
+SOURCES = Path(__file__).parent / "native"
+COMPILER = "gcc"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a load. Answers in the first tenth of the time are not `counted`; the percentiles are of those."""
+
+    answered: int
+    counted: int
+    seconds: float
+    counted_seconds: float
+    own_cpu: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+    server_cpu: float
+    """What the server used meanwhile, by the kernel's count."""
+
+    @property
+    def cpu_us(self) -> float:
+        """Of the server, for each request."""
+        return self.server_cpu / max(1, self.answered) * 1e6
+
+    @property
+    def rate(self) -> float:
+        return self.counted / self.counted_seconds
+
+
+def available() -> bool:
+    return shutil.which(COMPILER) is not None
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="kohort-bench-")
+
+
+@cache
+def program(name: str) -> Path:
+    """The compiled program, made once a run."""
+    built = Path(_folder().name) / name
+    command = [COMPILER, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(built), str(SOURCES / f"{name}.c")]
+    subprocess.run(command, check=True, timeout=60)
+    return built
+
+
+def write_requests(path: Path, requests: Sequence[Sequence[bytes]]) -> None:
+    """Of each connection, as load.c reads them."""
+    with path.open("wb") as file:
+        file.write(struct.pack(">I", len(requests)))
+        for frames in requests:
+            file.write(struct.pack(">I", len(frames)) + b"".join(frames))
+
+
+def load(
+    address: Address,
+    requests: Sequence[Sequence[bytes]],
+    *,
+    depth: int,
+    seconds: float,
+    cpu_seconds: Callable[[], float],
+    rate: float = 0.0,
+    error_at: int = -1,
+) -> Outcome:
+    """Send each connection its `requests`, whole frames, in turn. native/load.c says the rest.
+
+    `cpu_seconds` is asked for the server's CPU when all connections are there and when the time is over.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        write_requests(Path(file.name), requests)
+        words = [*map(str, address), file.name, *map(str, (depth, seconds, rate, error_at))]
+        command = [str(program("load")), *words]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdout.readline()
+                before = cpu_seconds()
+                process.stdin.write("\n")
+                said = process.stdout.readline()
+                used = cpu_seconds() - before
+                assert said, "the load ended with an error"
+                process.stdin.write("\n")
+            except BaseException:
+                process.kill()
+                raise
+    return Outcome(**json.loads(said), server_cpu=used)

@@ -1,0 +1,187 @@
+"""The servers that `make bench` sets side by side, each pinned to one core, the same for all; the load has the other.
+
+    compiled   kohort, its hot modules compiled, where they are
+    pure       kohort, as the interpreter runs it
+    kafka      Apache Kafka (needs Maven and Java 17)
+    kfake      franz-go's kfake (needs Go)
+    mock       librdkafka's mock cluster
+    floor      a loop in C that answers the same bytes to everything (needs gcc); only where one answer fits all
+
+What is missing is left out and said once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import bench._kafka as apache
+import kohort
+from bench import _native
+from bench._machine import descendants
+from bench._process import Address, cpu_seconds, memory_mb, pinned, serving
+
+TITLES = {
+    "compiled": "kohort, compiled",
+    "pure": "kohort, pure Python",
+    "kafka": "Apache Kafka",
+    "kfake": "kfake",
+    "mock": "librdkafka's mock",
+    "floor": "C floor",
+}
+GO = Path(__file__).parent / "go"
+PURE = {"KOHORT_PURE": "1"}
+ALLOWED = sorted(os.sched_getaffinity(0))
+SERVER_CORE, LOAD_CORE = ALLOWED[0], ALLOWED[-1]
+"""The same one where there is only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    pid: int
+    address: Address
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    def cpu_seconds(self) -> float:
+        """Its own and its children's."""
+        return sum(cpu_seconds(pid) for pid in descendants(self.pid))
+
+    def memory_mb(self) -> float:
+        return sum(memory_mb(pid) for pid in descendants(self.pid))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the servers are told; everything else is each server's default."""
+
+    kohort: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    kfake: Mapping[str, str] = field(default_factory=dict)
+
+
+LONG_SESSIONS = {
+    "group.consumer.session.timeout.ms": "600000",
+    "group.consumer.max.session.timeout.ms": "600000",
+}
+NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def compiled() -> bool:
+    return any(Path(kohort.__file__).parent.rglob("*.so"))
+
+
+@cache
+def missing() -> dict[str, str]:
+    """What cannot be started here, and why."""
+    found = {}
+    if not compiled():
+        found["compiled"] = "kohort's modules are not compiled here"
+    if not (shutil.which("mvn") and shutil.which("java")):
+        found["kafka"] = "Apache Kafka needs Maven and Java 17"
+    if not shutil.which("go"):
+        found["kfake"] = "kfake needs Go"
+    if not _native.available():
+        found["floor"] = f"the C floor needs {_native.COMPILER}"
+    return found
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="kohort-peers-")
+
+
+@cache
+def kafka_jars() -> str:
+    """The class path, fetched once a run; KAFKA_JARS names a folder that has them, or is to."""
+    into = Path(os.environ.get("KAFKA_JARS") or Path(_folder().name) / "lib")
+    return f"{into}/*" if any(into.glob("kafka-clients-*.jar")) else apache.fetch_jars(into)
+
+
+@cache
+def _kfake_program() -> Path:
+    built = Path(_folder().name) / "kfake"
+    subprocess.run(["go", "build", "-o", str(built), "."], cwd=GO, check=True, timeout=600)
+    return built
+
+
+def versions(names: set[str]) -> dict[str, str]:
+    """Fetches and builds them too, so that this is not in a figure."""
+    found = {}
+    if "kafka" in names:
+        found["Apache Kafka"] = apache.version(kafka_jars())
+        said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
+        found["Java"] = said.split('"')[1]
+    if "kfake" in names:
+        _kfake_program()
+        asked = ["go", "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go/pkg/kfake"]
+        found["kfake"] = subprocess.run(asked, cwd=GO, capture_output=True, text=True, check=True).stdout.strip()
+    return found
+
+
+@contextmanager
+def started(name: str, settings: Settings, *, data: str = "") -> Iterator[Server]:
+    """`data`: kohort's data directory, a fresh one when empty."""
+    with ExitStack() as stack:
+        with pinned(SERVER_CORE):
+            pid, address = _start(stack, name, settings, data)
+        yield Server(name, pid, address)
+
+
+def _start(stack: ExitStack, name: str, settings: Settings, data: str) -> tuple[int, Address]:
+    match name:
+        case "compiled" | "pure":
+            pairs = [f"{key}={value}" for key, value in settings.kohort.items()]
+            pid, address, _ = stack.enter_context(
+                serving(*pairs, data=data, environment=PURE if name == "pure" and compiled() else {})
+            )
+            return pid, address
+        case "kafka":
+            return stack.enter_context(apache.kafka(kafka_jars(), settings.kafka))
+        case "kfake":
+            pairs = [f"{key}={value}" for key, value in settings.kfake.items()]
+            return stack.enter_context(_said([str(_kfake_program()), *pairs], {"GOMAXPROCS": "1"}))
+        case "mock":
+            return stack.enter_context(_said([sys.executable, "-m", "bench._mock"], {}))
+        case _:
+            raise ValueError(name)
+
+
+@contextmanager
+def floor(answer: bytes) -> Iterator[Server]:
+    """The C server. `answer` is a whole frame, whose correlation id is replaced."""
+    with pinned(SERVER_CORE):
+        process = subprocess.Popen([str(_native.program("echo")), answer.hex()], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield Server("floor", process.pid, ("127.0.0.1", int(process.stdout.readline())))
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _said(command: list[str], environment: Mapping[str, str]) -> Iterator[tuple[int, Address]]:
+    """A program that prints its address, and ends with its input."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    try:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().rpartition(":")
+        assert host, f"{command[0]} ended before it was ready"
+        yield process.pid, (host, int(port))
+    finally:
+        process.kill()
+        process.wait()

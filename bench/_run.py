@@ -1,0 +1,213 @@
+"""A run of `make bench`: which servers, how often, what was measured, and how it is shown.
+
+A figure is one round of one row on one server. Rounds go over the servers in turn, so that what the machine does
+meanwhile falls on all of them. Shown is the best of the rounds: the least CPU and the shortest times, the highest
+rates. A round in which others kept the machine busy is done again, twice at most, and counts with how busy it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TypeVar
+
+from bench import _peers
+from bench._machine import Others, machine, sync_probe, versions
+from bench._peers import TITLES, Server, Settings
+
+QUIET_CORES = 0.15
+TRIES = 3
+ROUNDS, QUICK_ROUNDS = 3, 2
+SECONDS, QUICK_SECONDS = 1.5, 0.8
+RATES = {"rate", "half_rate", "mb_s", "records_s"}
+"""More of them is better; of all else less."""
+
+Result = TypeVar("Result")
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    row: str
+    server: str
+    values: Values
+    others: float
+    """Cores that others kept busy meanwhile."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one subject, with what stands beside them."""
+
+    subject: str
+    machine: Mapping[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    sync_ms: tuple[float, float] = (0.0, 0.0)
+    """fdatasync of 4 KiB: median, 99th percentile."""
+    took_s: float = 0.0
+    figures: list[Figure] = field(default_factory=list)
+
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(figure.row for figure in self.figures))
+
+    def servers(self) -> list[str]:
+        seen = {figure.server for figure in self.figures}
+        return [name for name in TITLES if name in seen] + sorted(seen - set(TITLES))
+
+    def best(self, row: str, server: str) -> Values | None:
+        """Of each value the best of all rounds; None when nothing was measured."""
+        rounds = [figure.values for figure in self.figures if (figure.row, figure.server) == (row, server)]
+        if not rounds:
+            return None
+        names = dict.fromkeys(name for values in rounds for name in values)
+        return {
+            name: (max if name in RATES else min)(values[name] for values in rounds if name in values) for name in names
+        }
+
+    @classmethod
+    def read(cls, kept: Mapping[str, object]) -> Figures:
+        figures: Iterable[dict[str, object]] = kept["figures"]  # type: ignore[assignment]
+        return cls(**{**kept, "figures": [Figure(**figure) for figure in figures]})  # type: ignore[arg-type]
+
+    def kept(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One line a row, one column a server."""
+
+    title: str
+    cell: Callable[[Values], str | None]
+    """Of the best values; None where there are none of this table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A row of the picture."""
+
+    title: str
+    row: str
+    value: str
+    unit: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    name: str
+    measure: Callable[[Run], None]
+    tables: Sequence[Table]
+    panels: Sequence[Panel]
+
+
+class Run:
+    def __init__(self, subject: str, *, quick: bool = False, only: Sequence[str] = ()) -> None:
+        self.quick = quick
+        self.only = only
+        self.rounds = QUICK_ROUNDS if quick else ROUNDS
+        self.seconds = QUICK_SECONDS if quick else SECONDS
+        self.result = Figures(subject, machine(), versions())
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Around the measurements: the load's core, the disk's probe, the time."""
+        began = time.monotonic()
+        self.result.sync_ms = sync_probe()
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {_peers.LOAD_CORE})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, allowed)
+            self.result.took_s = time.monotonic() - began
+
+    def names(self, wanted: Sequence[str]) -> list[str]:
+        """Those of `wanted` that can be started here and were asked for."""
+        names = [name for name in wanted if name not in _peers.missing() and (not self.only or name in self.only)]
+        self.result.versions.update(_peers.versions(set(names)))
+        return names
+
+    @contextmanager
+    def servers(self, wanted: Sequence[str], settings: Settings) -> Iterator[list[Server]]:
+        """All at once; what one does while another is measured is little, and it is the same for all."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(_peers.started(name, settings)) for name in self.names(wanted)]
+
+    def measure(
+        self, row: str, server: Server, work: Callable[[], Result], values: Callable[[Result, float], Values]
+    ) -> Values:
+        """`work` once, or up to three times on a busy machine. `values` is given its result and the server's CPU
+        from before until after it, connections included."""
+        kept: Figure | None = None
+        for _ in range(TRIES):
+            others, before = Others(), server.cpu_seconds()
+            done = work()
+            figure = Figure(row, server.name, values(done, server.cpu_seconds() - before), round(others.cores, 2))
+            if kept is None or figure.others < kept.others:
+                kept = figure
+            if kept.others <= QUIET_CORES:
+                break
+        assert kept is not None
+        self.add(kept)
+        return kept.values
+
+    def add(self, figure: Figure) -> None:
+        self.result.figures.append(figure)
+        shown = "  ".join(f"{name} {value:,.4g}" for name, value in figure.values.items())
+        print(f"  {figure.row:34} {TITLES.get(figure.server, figure.server):22} {shown}", flush=True)
+
+
+def options(words: Sequence[str], summary: str) -> argparse.Namespace:
+    """Those that every subject takes."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=summary)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter ones, smaller sizes")
+    parser.add_argument("--only", default="", help=f"servers, with commas: {', '.join(TITLES)}")
+    parser.add_argument("--json", default="", help="keep every round in this file")
+    found = parser.parse_args(words)
+    found.only = tuple(word for word in found.only.split(",") if word)
+    return found
+
+
+def alone(subject: Subject, words: Sequence[str]) -> None:
+    """One subject by itself: `make bench NAME`."""
+    chosen = options(words, subject.name)
+    found = taken(subject, quick=chosen.quick, only=chosen.only)
+    for line in lines(found, subject.tables):
+        print(line)
+    if chosen.json:
+        with open(chosen.json, "w") as file:
+            json.dump([found.kept()], file, indent=1)
+
+
+def taken(subject: Subject, *, quick: bool, only: Sequence[str]) -> Figures:
+    run = Run(subject.name, quick=quick, only=only)
+    for name, why in _peers.missing().items():
+        if not only or name in only:
+            print(f"left out: {why}")
+    with run.beside():
+        subject.measure(run)
+    return run.result
+
+
+def lines(found: Figures, tables: Sequence[Table]) -> list[str]:
+    """The tables, in Markdown."""
+    made: list[str] = []
+    for table in tables:
+        cells = {
+            row: [table.cell(best) if (best := found.best(row, name)) else None for name in found.servers()]
+            for row in found.rows()
+        }
+        used = [n for n, _ in enumerate(found.servers()) if any(row[n] for row in cells.values())]
+        if not used:
+            continue
+        titles = [TITLES.get(found.servers()[n], found.servers()[n]) for n in used]
+        made += [table.title, "", f"| | {' | '.join(titles)} |", f"| --- |{' --: |' * len(used)}"]
+        made += [f"| {row} | {' | '.join(line[n] or '' for n in used)} |" for row, line in cells.items() if any(line)]
+        made.append("")
+    return made

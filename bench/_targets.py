@@ -1,0 +1,160 @@
+"""The targets that the project set itself, beside what was measured: met or not, by arithmetic and not by judgement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench._run import Figures, Values
+
+Kept = Mapping[str, Figures]
+PROTOCOLS = ("classic", "consumer")
+CONNECTIONS = ("50", "1,000")
+KOHORT = ("compiled", "pure")
+"""The one that stands for kohort: compiled, where that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the figures that a target is about."""
+
+    of: str
+    shown: str
+    met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    text: str
+    parts: Callable[[Kept, str], Iterator[Part]]
+    """Of what was measured, and of the page, which has the tables of the other benchmarks."""
+
+
+def table(kept: Kept, page: str) -> list[str]:
+    made = ["| target | measured | |", "| --- | --- | --- |"]
+    for target in TARGETS:
+        parts = list(target.parts(kept, page))
+        made.append(f"| {target.text} | {'; '.join(f'{p.of}: {p.shown}' for p in parts)} | {_verdict(parts)} |")
+    return made
+
+
+def _verdict(parts: Sequence[Part]) -> str:
+    met = sum(part.met for part in parts)
+    if not parts:
+        return "not measured"
+    if met == len(parts):
+        return "met"
+    return f"{met} of {len(parts)} met" if met else "not met"
+
+
+# -- looking things up
+
+
+def _best(kept: Kept, subject: str, row: str, server: str) -> Values:
+    figures = kept.get(subject)
+    return (figures and figures.best(row, server)) or {}
+
+
+def _kohort(kept: Kept, subject: str, row: str) -> Values:
+    return next((found for name in KOHORT if (found := _best(kept, subject, row, name))), {})
+
+
+def _heartbeats(kept: Kept, depth: int, peer: str) -> Iterator[tuple[str, Values, Values]]:
+    for protocol in PROTOCOLS:
+        for connections in CONNECTIONS:
+            row = f"{protocol}, {connections} connections, depth {depth}"
+            ours, theirs = _kohort(kept, "heartbeats", row), _best(kept, "heartbeats", row, peer)
+            if "cpu_us" in ours and ("cpu_us" in theirs or not peer):
+                yield f"{protocol}, {connections}", ours, theirs
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} ×" if ratio < 10 else f"{ratio:.0f} ×"
+
+
+# -- the targets
+
+
+def _above_floor(kept: Kept, page: str) -> Iterator[Part]:
+    for of, ours, floor in _heartbeats(kept, 1, "floor"):
+        ratio = ours["cpu_us"] / floor["cpu_us"]
+        yield Part(of, _times(ratio), ratio <= 1.4)
+
+
+def _half_of_kafka(kept: Kept, page: str) -> Iterator[Part]:
+    for of, ours, kafka in _heartbeats(kept, 1, "kafka"):
+        ratio = ours["cpu_us"] / kafka["cpu_us"]
+        yield Part(of, _times(ratio), ratio <= 0.5)
+
+
+def _pipelined(kept: Kept, page: str) -> Iterator[Part]:
+    for of, ours, _ in _heartbeats(kept, 16, ""):
+        a_second = 1e6 / ours["cpu_us"]
+        yield Part(of, f"{a_second:,.0f}", a_second >= 1_000_000)
+
+
+def _pure(kept: Kept, page: str) -> Iterator[Part]:
+    for depth in (1, 16):
+        for protocol in PROTOCOLS:
+            best = _best(kept, "heartbeats", f"{protocol}, 50 connections, depth {depth}", "pure")
+            if "cpu_us" in best:
+                a_second = 1e6 / best["cpu_us"]
+                yield Part(f"{protocol}, depth {depth}", f"{a_second:,.0f}", a_second >= 75_000)
+
+
+def _commits(kept: Kept, page: str) -> Iterator[Part]:
+    best = _kohort(kept, "commits", "1 partition a commit")
+    if best:
+        yield Part("1 partition each", f"{best['rate']:,.0f}", best["rate"] >= 25_000)
+    for row in ("1 partition a commit", "10 partitions a commit", "100 partitions a commit"):
+        ours, kafka = _kohort(kept, "commits", row), _best(kept, "commits", row, "kafka")
+        if ours and kafka:
+            ratio = ours["rate"] / kafka["rate"]
+            yield Part(f"{row.removesuffix(' a commit')}, beside Kafka's", _times(ratio), ratio > 1)
+
+
+def _rebalances(kept: Kept, page: str) -> Iterator[Part]:
+    """Of the table of rebalances with real clients: client, server, median and worst in ms."""
+    newcomers = page.partition("A newcomer:")[2].partition("After the end")[0]
+    found = re.findall(r"\| (\w+, \d+) \| (kohort, pushed|Apache Kafka) \| (\d+), ", newcomers)
+    medians = {(group, server): float(ms) for group, server, ms in found}
+    for group in dict.fromkeys(group for group, _ in medians):
+        if (group, "kohort, pushed") in medians and (group, "Apache Kafka") in medians:
+            ratio = medians[group, "Apache Kafka"] / medians[group, "kohort, pushed"]
+            yield Part(f"newcomer, {group}", _times(ratio), ratio >= 10)
+
+
+def _startup(kept: Kept, page: str) -> Iterator[Part]:
+    best = _kohort(kept, "startup", "empty")
+    if best:
+        yield Part("ready", f"{best['ready_ms']:.0f} ms", best["ready_ms"] <= 300)
+        yield Part("memory", f"{best['idle_mb']:.0f} MB", best["idle_mb"] <= 60)
+
+
+def _many(kept: Kept, page: str) -> Iterator[Part]:
+    for row in kept["many"].rows() if "many" in kept else ():
+        best = _kohort(kept, "many", row)
+        if best:
+            yield Part("a core's share", f"{best['core_share']:.2f}", best["core_share"] <= 0.55)
+
+
+def _records(kept: Kept, page: str) -> Iterator[Part]:
+    for row in kept["records"].rows() if "records" in kept else ():
+        ours, kafka = _kohort(kept, "records", row), _best(kept, "records", row, "kafka")
+        if ours and kafka:
+            ratio = ours["cpu_ms_mb"] / kafka["cpu_ms_mb"]
+            yield Part(row, _times(ratio), ratio <= 2)
+
+
+TARGETS = (
+    Target("CPU per heartbeat at most 1.4 × the C floor's, one under way on each connection", _above_floor),
+    Target("CPU per heartbeat at most half of Apache Kafka's", _half_of_kafka),
+    Target("1,000,000 heartbeats a second pipelined, on one core", _pipelined),
+    Target("pure Python: 75,000 heartbeats a second on one core", _pure),
+    Target("25,000 synced offset commits a second from 50 clients, and more than Apache Kafka's unsynced", _commits),
+    Target("rebalances ten times as fast as with Apache Kafka's defaults (real clients, below)", _rebalances),
+    Target("ready in 300 ms and 60 MB", _startup),
+    Target("100,000 members at a 3 s interval in about half a core", _many),
+    Target("produce and fetch within 2 × of Apache Kafka's CPU for each MB", _records),
+)

@@ -1,0 +1,165 @@
+"""The server's CPU per heartbeat, classic and consumer groups', and answers' times at half load; peers and a floor.
+
+Members that have truly joined, a group each; 50 and 1,000 connections, a member each, 1 and 16 heartbeats under way on
+each. Sessions last ten minutes, so that nobody has to be heard in between; kohort does not hold heartbeats here (it
+would answer them when there is something to say, and not before). Members of consumer groups own one partition each.
+librdkafka's mock has no consumer groups and does not take 1,000 connections.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from bench import _native
+from bench._joined import classic_members, consumer_heartbeat, consumer_members, create_topic, heartbeat
+from bench._load import load
+from bench._peers import LONG_SESSIONS, NO_DELAY, Server, Settings, floor
+from bench._process import receive
+from bench._run import Panel, Run, Subject, Table, Values, alone
+
+SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
+SETTINGS = Settings(
+    kohort={
+        **LONG_SESSIONS,
+        **NO_DELAY,
+        "group.consumer.heartbeat.hold.enable": "false",
+        "max.connections": "3000",
+        "max.connections.per.ip": "3000",
+    },
+    kafka={**LONG_SESSIONS, **NO_DELAY},
+    kfake={"group.consumer.session.timeout.ms": "600000"},
+)
+CONNECTIONS, DEPTHS = (50, 1_000), (1, 16)
+PROTOCOLS = ("classic", "consumer")
+ERROR_AT = 9
+"""In both answers: the header, the throttle time, the error."""
+TOPIC = "bench"
+WARM_S = 20.0
+"""What the JVM gets of heartbeats before it is measured; a quick run a third."""
+
+Frames = list[list[bytes]]
+
+
+def measure(run: Run) -> None:
+    with ExitStack() as stack:
+        servers = stack.enter_context(run.servers(SERVERS, SETTINGS))
+        frames = {(s.name, protocol): _join(s, protocol) for s in servers for protocol in PROTOCOLS}
+        _warm(run, servers, frames)
+        for protocol in PROTOCOLS:
+            with ExitStack() as floors:
+                some = [s for s in servers if frames[s.name, protocol]] + _floor(run, floors, servers, frames, protocol)
+                for connections in CONNECTIONS:
+                    for depth in DEPTHS:
+                        row = f"{protocol}, {connections:,} connections, depth {depth}"
+                        chosen = [s for s in some if s.name != "mock" or connections <= 50]
+                        _rounds(
+                            run, row, chosen, {s.name: frames[s.name, protocol][:connections] for s in chosen}, depth
+                        )
+
+
+def _join(server: Server, protocol: str) -> Frames:
+    if protocol == "classic":
+        count = 50 if server.name == "mock" else max(CONNECTIONS)
+        version = 3 if server.name == "mock" else 4
+        return [[heartbeat(m, version)] for m in classic_members(server.address, "classic", count)]
+    if server.name == "mock":
+        return []
+    create_topic(server, TOPIC, 1)
+    return [[consumer_heartbeat(m)] for m in consumer_members(server.address, "consumer", max(CONNECTIONS), TOPIC)]
+
+
+def _floor(
+    run: Run, stack: ExitStack, servers: Sequence[Server], frames: dict[tuple[str, str], Frames], protocol: str
+) -> list[Server]:
+    """It answers what a server of the others answers."""
+    model = next((s for s in servers if frames[s.name, protocol] and s.name != "mock"), None)
+    if model is None or not run.names(("floor",)):
+        return []
+    frames["floor", protocol] = frames[model.name, protocol]
+    return [stack.enter_context(floor(answer_of(model, frames[model.name, protocol][0][0])))]
+
+
+def answer_of(server: Server, frame: bytes) -> bytes:
+    with socket.create_connection(server.address, 10) as connection:
+        connection.sendall(frame)
+        size = receive(connection, 4)
+        return size + receive(connection, int.from_bytes(size, "big"))
+
+
+def _warm(run: Run, servers: Sequence[Server], frames: dict[tuple[str, str], Frames]) -> None:
+    for server in servers:
+        for protocol in PROTOCOLS if server.name == "kafka" else ():
+            for depth in DEPTHS:
+                seconds = WARM_S / 4 / (3 if run.quick else 1)
+                load(server, frames[server.name, protocol][:50], depth=depth, seconds=seconds)
+
+
+def _rounds(run: Run, row: str, servers: Sequence[Server], frames: dict[str, Frames], depth: int) -> None:
+    most = dict.fromkeys(frames, 0.0)
+
+    def once(server: Server, rate: float) -> _native.Outcome:
+        return load(
+            server, frames[server.name], depth=depth, seconds=run.seconds, rate=rate, error_at=_error_at(server)
+        )
+
+    for _ in range(run.rounds):
+        for server in servers:
+            values = run.measure(row, server, lambda server=server: once(server, 0.0), saturated)
+            most[server.name] = max(most[server.name], values["rate"])
+    if _native.available() and depth == 1:
+        for _ in range(run.rounds - 1):
+            for server in servers:
+                run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
+
+
+def _error_at(server: Server) -> int:
+    """librdkafka's mock answers version 3, which has no tags."""
+    return ERROR_AT - 1 if server.name == "mock" else ERROR_AT
+
+
+def saturated(done: _native.Outcome, _: float) -> Values:
+    return {
+        "cpu_us": done.cpu_us,
+        "rate": done.rate,
+        "p50_us": done.p50_us,
+        "p99_us": done.p99_us,
+        "load_share": done.own_cpu / done.seconds,
+    }
+
+
+def at_half_load(done: _native.Outcome, _: float) -> Values:
+    return {
+        "half_rate": done.rate,
+        "half_cpu_us": done.cpu_us,
+        "half_p50_us": done.p50_us,
+        "half_p99_us": done.p99_us,
+    }
+
+
+TABLES = (
+    Table("CPU of the server per heartbeat, µs", lambda v: f"{v['cpu_us']:.2f}" if "cpu_us" in v else None),
+    Table(
+        "Heartbeats per second of the server's CPU", lambda v: f"{1e6 / v['cpu_us']:,.0f}" if "cpu_us" in v else None
+    ),
+    Table(
+        "Half of the highest rate: heartbeats a second; median and 99th percentile of the answers' times, ms",
+        lambda v: (
+            f"{v['half_rate']:,.0f}; {v['half_p50_us'] / 1e3:.2f}, {v['half_p99_us'] / 1e3:.2f}"
+            if "half_rate" in v
+            else None
+        ),
+    ),
+    Table("The load's share of its own core", lambda v: f"{v['load_share']:.0%}" if "load_share" in v else None),
+)
+PANELS = (
+    Panel("CPU per heartbeat, classic, 50 connections", "classic, 50 connections, depth 1", "cpu_us", "µs"),
+    Panel("The same, 16 under way on each", "classic, 50 connections, depth 16", "cpu_us", "µs"),
+    Panel("CPU per heartbeat, consumer, 50 connections", "consumer, 50 connections, depth 1", "cpu_us", "µs"),
+)
+SUBJECT = Subject("heartbeats", measure, TABLES, PANELS)
+
+
+def main(words: Sequence[str] = ()) -> None:
+    alone(SUBJECT, words)

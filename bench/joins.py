@@ -1,0 +1,112 @@
+"""From the first join until a new group is stable, of 10 to 5,000 members, classic and consumer; beside peers.
+
+The members come as fast as one thread can connect them, a connection each. kohort and Apache Kafka with their defaults,
+and both without group.initial.rebalance.delay.ms (which concerns classic groups alone; its default is 3 s). Classic
+members heartbeat every 3 s, consumers when they are told to, and call themselves Java's client, whose heartbeats kohort
+may hold. A classic group is stable when each member has its assignment of the same generation; a consumer group when
+its members own the topic's 500 partitions evenly, and the coordinator has no other target for anybody. What the
+members' thread needs is in the time: `asked` says after how long the last had sent its join.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from bench._consumer_crowd import ConsumerCrowd
+from bench._crowd import Crowd
+from bench._joined import create_topic, find_coordinator_of
+from bench._peers import Server, Settings
+from bench._run import Figure, Panel, Run, Subject, Table, Values, alone
+
+SERVERS = ("compiled", "pure", "kafka", "kfake")
+SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
+TOPIC, PARTITIONS = "orders", 500
+JAVA = "apache-kafka-java"
+MANY = {"max.connections": "12000", "max.connections.per.ip": "12000"}
+DELAYS = {"3000": "", "0": ", no initial delay"}
+"""The default, and none."""
+WAIT_S = 120.0
+
+
+def measure(run: Run) -> None:
+    for delay, suffix in DELAYS.items():
+        setting = {"group.initial.rebalance.delay.ms": delay}
+        servers = SERVERS if not suffix else [name for name in SERVERS if name != "kfake"]
+        with run.servers(servers, Settings(kohort={**MANY, **setting}, kafka=setting)) as started:
+            for server in started:
+                create_topic(server, TOPIC, PARTITIONS)
+                find_coordinator_of(server, "orders")
+            for _ in range(1 if run.quick else 2):
+                for size in QUICK_SIZES if run.quick else SIZES:
+                    for server in started:
+                        _measure(run, f"classic, {size:,} members{suffix}", server, size)
+                        if not suffix:
+                            _measure(run, f"consumer, {size:,} members", server, size)
+
+
+def _measure(run: Run, row: str, server: Server, size: int) -> None:
+    form = _classic if row.startswith("classic") else _consumer
+
+    def once() -> Values:
+        """A group of its own, each time."""
+        return form(server, f"joins-{time.monotonic_ns()}", size)
+
+    try:
+        run.measure(row, server, once, lambda found, cpu: {**found, "cpu_s": cpu})
+    except (AssertionError, OSError) as error:
+        print(f"  {row:34} {server.title}: {error}", flush=True)
+        run.add(Figure(row, server.name, {"failed": 1.0}, 0.0))
+
+
+def _classic(server: Server, group: str, size: int) -> Values:
+    crowd = Crowd(server.address, software=JAVA)
+    try:
+        began = time.monotonic()
+        for index in range(size):
+            crowd.connect(group).join()
+            if index % 50 == 49:
+                crowd.serve(0)
+        asked = time.monotonic() - began
+        crowd.run(lambda: crowd.stable == size and _one_generation(crowd), WAIT_S)
+        return {"stable_s": time.monotonic() - began, "asked_s": asked}
+    finally:
+        crowd.close()
+
+
+def _one_generation(crowd: Crowd) -> bool:
+    return all(member.generation == crowd.generation for member in crowd.members.values())
+
+
+def _consumer(server: Server, group: str, size: int) -> Values:
+    crowd = ConsumerCrowd(server.address, group, TOPIC, PARTITIONS)
+    try:
+        began = time.monotonic()
+        for index in range(size):
+            crowd.join()
+            if index % 50 == 49:
+                crowd.serve(0)
+        asked = time.monotonic() - began
+        crowd.run(crowd.settled, WAIT_S)
+        return {"stable_s": time.monotonic() - began, "asked_s": asked, "heartbeats": crowd.heartbeats}
+    finally:
+        crowd.close()
+
+
+TABLES = (
+    Table(
+        "Seconds from the first join until the group is stable",
+        lambda v: f"{v['stable_s']:.2f}" if "stable_s" in v else f"not within {WAIT_S:.0f} s",
+    ),
+    Table("The server's CPU for it, seconds", lambda v: f"{v['cpu_s']:.2f}" if "cpu_s" in v else None),
+    Table("After how many seconds the last had asked", lambda v: f"{v['asked_s']:.2f}" if "asked_s" in v else None),
+)
+PANELS = (
+    Panel("A classic group of 1,000 is stable", "classic, 1,000 members", "stable_s", "s"),
+    Panel("A consumer group of 1,000 is stable", "consumer, 1,000 members", "stable_s", "s"),
+)
+SUBJECT = Subject("joins", measure, TABLES, PANELS)
+
+
+def main(words: Sequence[str] = ()) -> None:
+    alone(SUBJECT, words)

@@ -1,0 +1,115 @@
+"""Produce and fetch with librdkafka: MB and records a second, the server's CPU for each MB; beside peers.
+
+One producer or one consumer, a process of its own on the load's core; a topic of four partitions, made anew for every
+round. The server's CPU counts until it is idle again, so what it puts off is in it. An MB is a million bytes of values,
+before compression. acks=1 asks for no more than the leader, acks=all for all replicas, of which there is one: so Apache
+Kafka does the same for both, and kohort syncs for both. A fetch reads what was produced just before, from the page
+cache.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench._joined import create_topic
+from bench._peers import Server, Settings
+from bench._process import call
+from bench._run import Panel, Run, Subject, Table, Values, alone
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
+PARTITIONS = 4
+AMOUNTS = {1_000: 300_000, 100: 1_000_000}
+"""Records of so many bytes."""
+CASES = ((1_000, "none", "all"), (1_000, "none", "1"), (1_000, "lz4", "all"), (100, "none", "all"), (100, "lz4", "all"))
+"""Bytes of a value, compression, acks."""
+ROUNDS = 2
+IDLE_S, IDLE_SHARE, IDLE_LIMIT_S = 0.3, 0.1, 5.0
+"""Less than this share of a core for so long is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    size: int
+    compression: str
+    acks: str
+    records: int
+
+    @property
+    def mb(self) -> float:
+        return self.records * self.size / 1e6
+
+    def row(self, what: str) -> str:
+        compressed = "" if self.compression == "none" else f", {self.compression}"
+        return f"{what}, {self.size:,} bytes{compressed}" + (f", acks={self.acks}" if what == "produce" else "")
+
+
+def measure(run: Run) -> None:
+    with run.servers(SERVERS, Settings()) as servers:
+        for size, compression, acks in CASES:
+            case = Case(size, compression, acks, AMOUNTS[size] // (3 if run.quick else 1))
+            for number in range(ROUNDS):
+                for server in servers:
+                    _round(run, server, case, f"records-{size}-{compression}-{acks}-{number}")
+
+
+def _round(run: Run, server: Server, case: Case, topic: str) -> None:
+    def values(done: dict[str, float], cpu: float) -> Values:
+        return {
+            "mb_s": case.mb / done["seconds"],
+            "records_s": case.records / done["seconds"],
+            "cpu_ms_mb": cpu / case.mb * 1e3,
+            "client_ms_mb": done["own_cpu"] / case.mb * 1e3,
+        }
+
+    # Done again on a busy machine, as `measure` does, it appends; the fetch reads as many as were produced once.
+    create_topic(server, topic, PARTITIONS)
+    _idle(server)
+    run.measure(case.row("produce"), server, lambda: _client("produce", server, topic, case), values)
+    if case.acks == "all" and server.name != "mock":  # which keeps 5 MB of a partition
+        run.measure(case.row("fetch"), server, lambda: _client("consume", server, topic, case), values)
+    if server.name != "mock":
+        with socket.create_connection(server.address, 30) as connection:
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=30_000)
+            call(connection, request, 6, DeleteTopicsResponse)
+
+
+def _client(what: str, server: Server, topic: str, case: Case) -> dict[str, float]:
+    words = [what, f"{server.address[0]}:{server.address[1]}", topic, str(case.records), str(case.size)]
+    command = [sys.executable, "-m", "bench._records_client", *words, case.compression, case.acks]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, text=True)
+    _idle(server)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _idle(server: Server) -> None:
+    """Returns when it has little to do any more, or after a while."""
+    deadline = time.monotonic() + IDLE_LIMIT_S
+    while time.monotonic() < deadline:
+        before = server.cpu_seconds()
+        time.sleep(IDLE_S)
+        if server.cpu_seconds() - before < IDLE_SHARE * IDLE_S:
+            return
+
+
+TABLES = (
+    Table("CPU of the server, ms for each MB", lambda v: f"{v['cpu_ms_mb']:.2f}"),
+    Table("MB a second; thousand records a second", lambda v: f"{v['mb_s']:,.0f}; {v['records_s'] / 1e3:,.0f}"),
+    Table("CPU of the client, ms for each MB", lambda v: f"{v['client_ms_mb']:.2f}"),
+)
+PANELS = (
+    Panel("Produce, 1,000 bytes: the server's CPU", "produce, 1,000 bytes, acks=all", "cpu_ms_mb", "ms/MB"),
+    Panel("Fetch, 1,000 bytes: the server's CPU", "fetch, 1,000 bytes", "cpu_ms_mb", "ms/MB"),
+)
+SUBJECT = Subject("records", measure, TABLES, PANELS)
+
+
+def main(words: Sequence[str] = ()) -> None:
+    alone(SUBJECT, words)

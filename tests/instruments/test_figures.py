@@ -1,0 +1,132 @@
+"""From rounds to what is shown: the best of them, tables, targets; the page in docs/ is what its JSON renders to."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from bench import _docs, _targets, compare
+from bench._machine import Others, descendants, sync_probe
+from bench._peers import TITLES
+from bench._run import Figure, Figures, Run, Table, lines
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def made(subject: str, *figures: tuple[str, str, dict[str, float]]) -> Figures:
+    machine = {"date": "2026-01-01", "CPU": "a", "cores": "2", "memory": "1 GB", "kernel": "Linux"}
+    return Figures(subject, machine, {"kohort": "1"}, (0.1, 0.2), 60.0, [Figure(*f, 0.0) for f in figures])
+
+
+def test_the_least_cost_and_the_highest_rate_of_all_rounds() -> None:
+    found = made(
+        "x", ("row", "pure", {"cpu_us": 3.0, "rate": 5.0}), ("row", "pure", {"cpu_us": 2.0, "rate": 4.0, "p99_us": 1.0})
+    )
+    assert found.best("row", "pure") == {"cpu_us": 2.0, "rate": 5.0, "p99_us": 1.0}
+    assert found.best("row", "kafka") is None
+
+
+def test_a_table_has_a_column_for_each_server_that_has_such_a_figure() -> None:
+    found = made("x", ("a", "kafka", {"cpu_us": 3.0}), ("b", "pure", {"cpu_us": 1.0}), ("b", "mock", {"rate": 1.0}))
+    table = Table("CPU", lambda v: f"{v['cpu_us']:.1f}" if "cpu_us" in v else None)
+    assert lines(found, (table,)) == [
+        "CPU",
+        "",
+        "| | kohort, pure Python | Apache Kafka |",
+        "| --- | --: | --: |",
+        "| a |  | 3.0 |",
+        "| b | 1.0 |  |",
+        "",
+    ]
+
+
+def test_a_busy_machine_is_measured_again_and_the_quietest_round_counts(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    busy = iter((0.9, 0.4, 0.7))
+    monkeypatch.setattr(Others, "cores", property(lambda _: next(busy)))
+
+    class Server:
+        name = "pure"
+
+        def cpu_seconds(self) -> float:
+            return 0.0
+
+    run = Run("x")
+    results = iter((1.0, 2.0, 3.0))
+    kept = run.measure("row", Server(), lambda: next(results), lambda result, _: {"value": result})  # type: ignore[arg-type]
+    assert kept == {"value": 2.0}
+    assert [figure.others for figure in run.result.figures] == [0.4]
+
+
+def test_what_is_kept_is_read_again() -> None:
+    found = [made("heartbeats", ("row", "pure", {"cpu_us": 1.23456})), made("commits")]
+    again = _docs.read(_docs.as_json(found))
+    assert [figures.subject for figures in again] == ["heartbeats", "commits"]
+    assert again[0].figures == [Figure("row", "pure", {"cpu_us": 1.235}, 0.0)]
+    assert _docs.as_json(again) == _docs.as_json(found)
+
+
+def test_targets_are_met_by_arithmetic() -> None:
+    def verdict(text: str, *figures: Figures, page: str = "") -> str:
+        kept = {found.subject: found for found in figures}
+        return next(line for line in _targets.table(kept, page) if text in line).rpartition("| ")[0].split("| ")[-1]
+
+    row = "classic, 50 connections, depth 1"
+    costs = {"pure": 14.0, "compiled": 5.6, "kafka": 11.3, "floor": 4.0}
+    beats = made("heartbeats", *((row, name, {"cpu_us": cost}) for name, cost in costs.items()))
+    line = next(line for line in _targets.table({"heartbeats": beats}, "") if "1.4 ×" in line)
+    assert "classic, 50: 1.40 ×" in line
+    assert line.endswith("| met |")
+    line = next(line for line in _targets.table({"heartbeats": beats}, "") if "pure Python" in line)
+    assert line.endswith("| not met |"), line
+    page = (
+        "A newcomer:\n| java, 3 | kohort, pushed | 60, 90 |\n| java, 3 | Apache Kafka | 600, 700 |\n"
+        "| java, 50 | kohort, pushed | 61, 90 |\n| java, 50 | Apache Kafka | 600, 700 |\nAfter the end"
+    )
+    line = next(line for line in _targets.table({}, page) if "rebalances" in line)
+    assert line.endswith("| newcomer, java, 3: 10 ×; newcomer, java, 50: 9.84 × | 1 of 2 met |"), line
+    assert all(line.endswith("|  | not measured |") for line in _targets.table({}, "")[2:])
+
+
+def test_the_page_is_what_its_figures_render_to() -> None:
+    kept = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
+    page = (DOCS / _docs.PAGE).read_text()
+    assert _docs.rendered(page, kept, compare.SUBJECTS) == page
+    assert set(kept) <= set(compare.SUBJECTS)
+    for figures in kept.values():
+        assert {"Apache Kafka", "kohort", "Python"} <= set(figures.versions), figures.subject
+        assert {"kafka"} < set(figures.servers()) <= set(TITLES)
+
+
+def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
+    kept = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
+    _docs.draw(kept, compare.SUBJECTS, tmp_path / "drawn.svg")
+    drawn = (tmp_path / "drawn.svg").read_text()
+    for name in kept:
+        for panel in compare.SUBJECTS[name].panels:
+            assert f">{panel.title}, {panel.unit}<" in drawn
+            assert kept[name].best(panel.row, "kafka"), panel
+    assert len(drawn) < 200_000
+
+
+def test_writing_leaves_what_was_not_measured_now(tmp_path: Path) -> None:
+    for name in (_docs.KEPT, _docs.PAGE):
+        (tmp_path / name).write_text((DOCS / name).read_text())
+    before = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
+    rows = [(f.row, f.server, {**f.values, "cpu_us": random.Random(1).random()}) for f in before["commits"].figures]
+    _docs.write([made("commits", *rows)], compare.SUBJECTS, tmp_path)
+    after = {found["subject"]: found for found in json.loads((tmp_path / _docs.KEPT).read_text())}
+    assert after["commits"]["machine"]["date"] == "2026-01-01"
+    assert {name: len(found["figures"]) for name, found in after.items()} == {
+        name: len(found.figures) for name, found in before.items()
+    }
+    other = next(name for name in before if name != "commits")
+    assert after[other]["figures"][0]["values"] == before[other].figures[0].values
+    assert "2026-01-01" in (tmp_path / _docs.PAGE).read_text()
+
+
+def test_the_machine_is_looked_at() -> None:
+    median, late = sync_probe()
+    assert 0 < median <= late
+    assert descendants(1)[0] == 1
+    assert 0 <= Others().cores < 1_000

@@ -1,0 +1,125 @@
+"""The parts in C, against each other and against kohort; the whole comparison, small (`make test-bench`: needs gcc)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from bench import _native, _peers, _run, commits, compare, heartbeats, joins, many, records, startup
+from bench._joined import classic_members, heartbeat
+from bench._load import load
+from bench._peers import Settings, floor, started
+
+from kohort.wire.codec import encode_request
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
+
+FRAME = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "bench")
+ANSWER = struct.pack(">IIBIHB", 12, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("connections", "depth"), [(1, 1), (1, 16), (50, 1), (50, 16), (1_000, 1)])
+def test_the_load_saturates_the_floor(connections: int, depth: int) -> None:
+    with floor(ANSWER) as server:
+        done = load(server, [[FRAME]] * connections, depth=depth, seconds=0.3, error_at=9)
+    assert done.answered > 1_000
+    assert 0 < done.p50_us <= done.p99_us <= done.max_us * 1.04
+    assert 0 < done.own_cpu <= done.seconds * 1.1
+
+
+def test_a_fixed_rate_is_kept() -> None:
+    with floor(ANSWER) as server:
+        done = load(server, [[FRAME]] * 10, depth=64, seconds=1.0, rate=2_000, error_at=9)
+    assert done.rate == pytest.approx(2_000, rel=0.2)
+
+
+def test_requests_are_sent_in_turn_and_numbered() -> None:
+    """A server that reads one byte at a time, and sees two requests alternate with ids that count up."""
+    other = FRAME[:8] + b"\xff\xff\xff\xff" + FRAME[12:]
+    with socket.create_server(("127.0.0.1", 0)) as listener, _loading(listener, [[FRAME, other]], depth=2) as load:
+        connection, _ = listener.accept()
+        seen = b""
+        while len(seen) < 6 * len(FRAME):
+            seen += connection.recv(1)
+            if len(seen) % len(FRAME) == 0:
+                number = struct.pack(">I", len(seen) // len(FRAME) - 1)
+                for n in range(len(ANSWER)):
+                    connection.sendall((ANSWER[:4] + number + ANSWER[8:])[n : n + 1])
+        assert [seen[n * len(FRAME) + 8 : n * len(FRAME) + 12] for n in range(6)] == [
+            struct.pack(">I", n) for n in range(6)
+        ]
+        load.kill()
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (struct.pack(">IIBIHB", 12, 0, 0, 0, 25, 0), "error 25"),
+        (struct.pack(">IIBIHB", 12, 7, 0, 0, 0, 0), "out of order"),
+        (struct.pack(">II", 4, 0), "short answer"),
+        (b"", "closed"),
+    ],
+)
+def test_a_wrong_answer_ends_the_load(answer: bytes, complaint: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, _loading(listener, [[FRAME]], depth=1) as load:
+        connection, _ = listener.accept()
+        connection.recv(len(FRAME))
+        connection.sendall(answer)
+        connection.close()
+        _, said = load.communicate(timeout=30)
+    assert load.returncode == 1
+    assert complaint in said
+
+
+def _loading(listener: socket.socket, requests: list[list[bytes]], depth: int) -> subprocess.Popen[str]:
+    path = Path(_native.program("load").parent) / f"requests-{listener.getsockname()[1]}"
+    _native.write_requests(path, requests)
+    words = ["127.0.0.1", str(listener.getsockname()[1]), str(path), str(depth), "20", "0", "9"]
+    load = subprocess.Popen(
+        [str(_native.program("load")), *words],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert load.stdin is not None
+    load.stdin.write("\n")
+    load.stdin.flush()
+    return load
+
+
+def test_heartbeats_of_members_that_joined() -> None:
+    with started("pure", Settings()) as server:
+        frames = [[heartbeat(m)] for m in classic_members(server.address, "native", 10)]
+        done = load(server, frames, depth=4, seconds=0.5, error_at=9)
+        assert done.answered > 100
+        assert server.cpu_seconds() > 0
+
+
+def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sizes and short times: that it runs, not what comes out. Kafka and kfake where they can be had."""
+    monkeypatch.setattr(_run, "QUIET_CORES", 99.0)
+    monkeypatch.setattr(_run, "QUICK_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeats, "CONNECTIONS", (50, 60))
+    monkeypatch.setattr(heartbeats, "WARM_S", 3.0)
+    monkeypatch.setattr(commits, "WARM_S", 1.0)
+    monkeypatch.setattr(records, "AMOUNTS", {1_000: 30_000, 100: 30_000})
+    monkeypatch.setattr(joins, "QUICK_SIZES", (5,))
+    monkeypatch.setattr(joins, "PARTITIONS", 10)
+    monkeypatch.setattr(startup, "QUICK_MEMBERS", 200)
+    monkeypatch.setattr(startup, "QUICK_OFFSET_GROUPS", 10)
+    monkeypatch.setattr(many, "QUICK_MEMBERS", 1_000)
+    for name, subject in compare.SUBJECTS.items():
+        found = _run.taken(subject, quick=True, only=())
+        for peer in ("pure", "kafka", "kfake"):
+            if peer not in _peers.missing() and (name, peer) != ("joins", "kfake"):
+                rows = [row for row in found.rows() if found.best(row, peer)]
+                assert len(rows) == len([row for row in found.rows() if found.best(row, "pure")]) or (
+                    name == "startup" and peer == "kfake"
+                ), (name, peer, rows)
+        assert not [figure for figure in found.figures if "failed" in figure.values], name
+        assert _run.lines(found, subject.tables), name
