@@ -152,6 +152,8 @@ def _consumer(connection: socket.socket, group: str, topic: str) -> Member:
             )
         if quiet >= 2 and owned:
             return Member(group, member_id, epoch)
+        if not owned:  # the coordinator has yet to hear of the topic
+            time.sleep(0.1)
     raise AssertionError(f"{group} has no partitions")
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from bench import _native
 from bench._joined import classic_members, commit, create_topic
-from bench._load import load
+from bench._load import load, warm
 from bench._peers import NO_DELAY, Server, Settings, floor
 from bench._run import Panel, Run, Subject, Table, Values, alone
 from bench.heartbeats import answer_of, at_half_load, saturated
@@ -25,7 +25,8 @@ PARTITIONS = (1, 10, 100)
 ERROR_AT = -5
 """Of the last partition: its error, then the empty tags of the partition, the topic and the answer."""
 TOPIC = "bench"
-WARM_S = 12.0
+LIMIT_S = 15.0
+"""For the JVM to warm up, with each kind; a quarter in a quick run."""
 
 
 def measure(run: Run) -> None:
@@ -36,9 +37,9 @@ def measure(run: Run) -> None:
             members[server.name] = classic_members(server.address, "commits", CLIENTS)
         for server in servers:
             if server.name == "kafka":
-                seconds = WARM_S / (3 if run.quick else 1)
-                warm = [[commit(m, TOPIC, 10, 1)] for m in members["kafka"]]
-                load(server, warm, depth=1, seconds=seconds, error_at=ERROR_AT)
+                for partitions in PARTITIONS:
+                    once = [[commit(m, TOPIC, partitions, 1)] for m in members["kafka"]]
+                    warm(server, once, depth=4, limit_s=LIMIT_S / (4 if run.quick else 1))
         for partitions in PARTITIONS:
             frames = {
                 name: [[commit(m, TOPIC, partitions, offset) for offset in (41, 42)] for m in some]

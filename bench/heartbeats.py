@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from bench import _native
 from bench._joined import classic_members, consumer_heartbeat, consumer_members, create_topic, heartbeat
-from bench._load import load
+from bench._load import load, warm
 from bench._peers import LONG_SESSIONS, NO_DELAY, Server, Settings, floor
 from bench._process import receive
 from bench._run import Panel, Run, Subject, Table, Values, alone
@@ -36,8 +36,8 @@ PROTOCOLS = ("classic", "consumer")
 ERROR_AT = 9
 """In both answers: the header, the throttle time, the error."""
 TOPIC = "bench"
-WARM_S = 20.0
-"""What the JVM gets of heartbeats before it is measured; a quick run a third."""
+LIMIT_S = 20.0
+"""For the JVM to warm up, with each kind; a quarter in a quick run."""
 
 Frames = list[list[bytes]]
 
@@ -92,8 +92,7 @@ def _warm(run: Run, servers: Sequence[Server], frames: dict[tuple[str, str], Fra
     for server in servers:
         for protocol in PROTOCOLS if server.name == "kafka" else ():
             for depth in DEPTHS:
-                seconds = WARM_S / 4 / (3 if run.quick else 1)
-                load(server, frames[server.name, protocol][:50], depth=depth, seconds=seconds)
+                warm(server, frames[server.name, protocol][:50], depth=depth, limit_s=LIMIT_S / (4 if run.quick else 1))
 
 
 def _rounds(run: Run, row: str, servers: Sequence[Server], frames: dict[str, Frames], depth: int) -> None:

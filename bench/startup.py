@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import bench._kafka as apache
 from bench import _peers
@@ -50,6 +50,8 @@ TOPIC = "orders"
 IDLE_S = 2.0
 POLL_S = 0.003
 WAIT_S = 180.0
+
+Timed = AbstractContextManager[tuple[Server, float]]
 
 
 def measure(run: Run) -> None:
@@ -161,9 +163,9 @@ def _replay(run: Run) -> None:
             node.remove()
 
 
-def _restart(run: Run, row: str, groups: int, name: str, start: Callable[[], object]) -> None:
+def _restart(run: Run, row: str, groups: int, name: str, start: Callable[[], Timed]) -> None:
     others = Others()
-    with start() as (server, ready_ms):  # type: ignore[attr-defined]
+    with start() as (server, ready_ms):
         began = time.perf_counter()
         for group in range(0, groups, max(1, groups // ASKED)):
             _fetched(server, f"replay-{group}")
