@@ -23,7 +23,7 @@ from bench._peers import TITLES, Server, Settings
 QUIET_CORES = 0.15
 TRIES = 3
 ROUNDS, QUICK_ROUNDS = 3, 2
-SECONDS, QUICK_SECONDS = 1.5, 0.8
+SECONDS, QUICK_SECONDS = 1.2, 0.7
 RATES = {"rate", "half_rate", "mb_s", "records_s"}
 """More of them is better; of all else less."""
 

@@ -25,7 +25,7 @@ PARTITIONS = (1, 10, 100)
 ERROR_AT = -5
 """Of the last partition: its error, then the empty tags of the partition, the topic and the answer."""
 TOPIC = "bench"
-LIMIT_S = 15.0
+LIMIT_S = 12.0
 """For the JVM to warm up, with each kind; a quarter in a quick run."""
 
 

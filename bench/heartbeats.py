@@ -36,7 +36,7 @@ PROTOCOLS = ("classic", "consumer")
 ERROR_AT = 9
 """In both answers: the header, the throttle time, the error."""
 TOPIC = "bench"
-LIMIT_S = 20.0
+LIMIT_S = 12.0
 """For the JVM to warm up, with each kind; a quarter in a quick run."""
 
 Frames = list[list[bytes]]
