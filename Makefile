@@ -85,6 +85,7 @@ format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff check --fix $(CHECKED)
 
 bench: $(VENV)/.dev ## measure beside Apache Kafka, 20 minutes (ARGS=--quick: four); or `make bench NAME…`
+	@$(if $(filter $(BENCHES),$(MAKECMDGOALS)),:,if command -v $${CC:-cc} >/dev/null; then $(MAKE) --no-print-directory compiled; fi)
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 
 # The names behind `bench` are goals of make too: nothing is left to do for them.

@@ -27,11 +27,13 @@ from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SESSION_MS = 600_000
 TRIES = 50
 AT_ONCE = 50
+SPREAD = 600
 CLIENT = "bench"
 
 
@@ -94,13 +96,20 @@ def _classic(connection: socket.socket, group: str) -> Member:
     return Member(group, joined.member_id, joined.generation_id)
 
 
-def find_coordinator_of(server: Server, group: str) -> None:
+def coordinators_ready(server: Server) -> None:
+    """Apache Kafka makes its topic of offsets when it is first asked for a coordinator, and then loads its fifty
+    partitions one by one: so many groups that some are of each have to be answered."""
     with socket.create_connection(server.address, 30) as connection:
-        find_coordinator(connection, group)
+        find_coordinator(connection, "ready")
+        for n in range(SPREAD if server.name == "kafka" else 0):
+            for _ in range(TRIES):
+                request = OffsetFetchRequest(group_id=f"ready-{n}", topics=None)
+                answer = call(connection, request, 7, OffsetFetchResponse)
+                if not _not_yet(answer.error_code, answer):
+                    break
 
 
 def find_coordinator(connection: socket.socket, group: str) -> None:
-    """Apache Kafka makes its topic of offsets when it is asked for one for the first time."""
     for _ in range(TRIES):
         answer = call(connection, FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse)
         if not _not_yet(answer.error_code, answer):

@@ -24,7 +24,6 @@ from functools import cache
 from pathlib import Path
 
 import bench._kafka as apache
-import kohort
 from bench import _native
 from bench._machine import descendants
 from bench._process import Address, cpu_seconds, memory_mb, pinned, serving
@@ -38,7 +37,7 @@ TITLES = {
     "floor": "C floor",
 }
 GO = Path(__file__).parent / "go"
-PURE = {"KOHORT_PURE": "1"}
+COMPILED, PURE = {"KOHORT_PURE": "0"}, {"KOHORT_PURE": "1"}
 ALLOWED = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = ALLOWED[0], ALLOWED[-1]
 """The same one where there is only one."""
@@ -78,16 +77,21 @@ LONG_SESSIONS = {
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 
 
-def compiled() -> bool:
-    return any(Path(kohort.__file__).parent.rglob("*.so"))
+@cache
+def why_not_compiled() -> str:
+    """Nothing when kohort's hot modules run compiled here, whatever the environment of this process says."""
+    asked = "from kohort import compiled; print('' if compiled.in_use else compiled.why_pure)"
+    command = [sys.executable, "-c", asked]
+    said = subprocess.run(command, env={**os.environ, **COMPILED}, capture_output=True, text=True, check=True)
+    return said.stdout.strip()
 
 
 @cache
 def missing() -> dict[str, str]:
     """What cannot be started here, and why."""
     found = {}
-    if not compiled():
-        found["compiled"] = "kohort's modules are not compiled here"
+    if why := why_not_compiled():
+        found["compiled"] = f"kohort's compiled modules: {why} (make compiled)"
     if not (shutil.which("mvn") and shutil.which("java")):
         found["kafka"] = "Apache Kafka needs Maven and Java 17"
     if not shutil.which("go"):
@@ -144,7 +148,7 @@ def _start(stack: ExitStack, name: str, settings: Settings, data: str) -> tuple[
         case "compiled" | "pure":
             pairs = [f"{key}={value}" for key, value in settings.kohort.items()]
             pid, address, _ = stack.enter_context(
-                serving(*pairs, data=data, environment=PURE if name == "pure" and compiled() else {})
+                serving(*pairs, data=data, environment=PURE if name == "pure" else COMPILED)
             )
             return pid, address
         case "kafka":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from bench._consumer_crowd import ConsumerCrowd
 from bench._crowd import Crowd
-from bench._joined import create_topic, find_coordinator_of
+from bench._joined import coordinators_ready, create_topic
 from bench._peers import Server, Settings
 from bench._run import Figure, Panel, Run, Subject, Table, Values, alone
 
@@ -36,7 +36,7 @@ def measure(run: Run) -> None:
         with run.servers(servers, Settings(kohort={**MANY, **setting}, kafka=setting)) as started:
             for server in started:
                 create_topic(server, TOPIC, PARTITIONS)
-                find_coordinator_of(server, "orders")
+                coordinators_ready(server)
             for _ in range(1 if run.quick else 2):
                 for size in QUICK_SIZES if run.quick else SIZES:
                     for server in started:

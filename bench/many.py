@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bench import _native
 from bench._crowd import Crowd
-from bench._joined import Member, find_coordinator_of, heartbeat
+from bench._joined import Member, coordinators_ready, heartbeat
 from bench._load import load
 from bench._peers import Server, Settings
 from bench._run import Panel, Run, Subject, Table, Values, alone
@@ -54,7 +54,7 @@ def measure(run: Run) -> None:
 
 
 def _joined(server: Server, count: int) -> list[Member]:
-    find_coordinator_of(server, "many")
+    coordinators_ready(server)
     members: list[Member] = []
     for first in range(0, count, AT_ONCE):
         crowd = Crowd(server.address, session_ms=SESSION_MS)

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 import bench._kafka as apache
 from bench import _peers
 from bench._crowd import Crowd
-from bench._joined import create_topic, find_coordinator_of
+from bench._joined import coordinators_ready, create_topic
 from bench._machine import Others
 from bench._peers import Server, Settings, started
 from bench._process import Address, call, pinned, serving
@@ -121,7 +121,7 @@ def _memory(run: Run) -> None:
     for name in run.names(WITH_MEMBERS):
         others = Others()
         with started(name, MANY) as server:
-            find_coordinator_of(server, TOPIC)
+            coordinators_ready(server)
             idle = server.memory_mb()
             crowd = Crowd(server.address)
             for index in range(count):
@@ -176,7 +176,7 @@ def _restart(run: Run, row: str, groups: int, name: str, start: Callable[[], Tim
 
 def _commit(server: Server, groups: int) -> None:
     create_topic(server, TOPIC, OFFSET_PARTITIONS)
-    find_coordinator_of(server, "replay")
+    coordinators_ready(server)
     asked = tuple(
         OffsetCommitRequestPartition(partition_index=p, committed_offset=42, committed_metadata="")
         for p in range(OFFSET_PARTITIONS)
