@@ -121,7 +121,7 @@ def _panel(axis: object, figures: Figures, panel: Panel) -> None:
     values = {}
     for name in figures.servers():
         best = figures.best(panel.row, name)
-        if best is not None and panel.value in best:
+        if best is not None and panel.value in best and (panel.floor or name != "floor"):
             values[name] = best[panel.value] * panel.scale
     names = list(reversed(values))
     axis.set_visible(bool(names))  # type: ignore[attr-defined]

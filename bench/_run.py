@@ -96,6 +96,8 @@ class Panel:
     value: str
     unit: str
     scale: float = 1.0
+    floor: bool = True
+    """Whether to show it: beside many times more the others would be too small to see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def table(kept: Kept, page: str) -> list[str]:
     made = ["| target | measured | |", "| --- | --- | --- |"]
     for target in TARGETS:
         parts = list(target.parts(kept, page))
-        made.append(f"| {target.text} | {'; '.join(f'{p.of}: {p.shown}' for p in parts)} | {_verdict(parts)} |")
+        made.append(f"| {target.text} | {'<br>'.join(f'{p.of}: {p.shown}' for p in parts)} | {_verdict(parts)} |")
     return made
 
 

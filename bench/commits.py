@@ -89,8 +89,8 @@ TABLES = (
     ),
 )
 PANELS = (
-    Panel("Offset commits, 1 partition", "1 partition a commit", "rate", "1000/s", 1e-3),
-    Panel("Offset commits, 100 partitions", "100 partitions a commit", "rate", "1000/s", 1e-3),
+    Panel("Offset commits, 1 partition", "1 partition a commit", "rate", "1000/s", 1e-3, floor=False),
+    Panel("Offset commits, 100 partitions", "100 partitions a commit", "rate", "1000/s", 1e-3, floor=False),
 )
 SUBJECT = Subject("commits", measure, TABLES, PANELS)
 

@@ -153,9 +153,9 @@ TABLES = (
     Table("The load's share of its own core", lambda v: f"{v['load_share']:.0%}" if "load_share" in v else None),
 )
 PANELS = (
-    Panel("CPU per heartbeat, classic, 50 connections", "classic, 50 connections, depth 1", "cpu_us", "µs"),
-    Panel("The same, 16 under way on each", "classic, 50 connections, depth 16", "cpu_us", "µs"),
-    Panel("CPU per heartbeat, consumer, 50 connections", "consumer, 50 connections, depth 1", "cpu_us", "µs"),
+    Panel("CPU per classic heartbeat", "classic, 50 connections, depth 1", "cpu_us", "µs"),
+    Panel("The same, pipelined (depth 16)", "classic, 50 connections, depth 16", "cpu_us", "µs"),
+    Panel("CPU per consumer heartbeat", "consumer, 50 connections, depth 1", "cpu_us", "µs"),
 )
 SUBJECT = Subject("heartbeats", measure, TABLES, PANELS)
 

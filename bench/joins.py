@@ -102,8 +102,8 @@ TABLES = (
     Table("After how many seconds the last had asked", lambda v: f"{v['asked_s']:.2f}" if "asked_s" in v else None),
 )
 PANELS = (
-    Panel("A classic group of 1,000 is stable", "classic, 1,000 members", "stable_s", "s"),
-    Panel("A consumer group of 1,000 is stable", "consumer, 1,000 members", "stable_s", "s"),
+    Panel("Classic group of 1,000 until stable", "classic, 1,000 members", "stable_s", "s"),
+    Panel("Consumer group of 1,000 until stable", "consumer, 1,000 members", "stable_s", "s"),
 )
 SUBJECT = Subject("joins", measure, TABLES, PANELS)
 

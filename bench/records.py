@@ -105,8 +105,8 @@ TABLES = (
     Table("CPU of the client, ms for each MB", lambda v: f"{v['client_ms_mb']:.2f}"),
 )
 PANELS = (
-    Panel("Produce, 1,000 bytes: the server's CPU", "produce, 1,000 bytes, acks=all", "cpu_ms_mb", "ms/MB"),
-    Panel("Fetch, 1,000 bytes: the server's CPU", "fetch, 1,000 bytes", "cpu_ms_mb", "ms/MB"),
+    Panel("CPU to produce 1 kB records", "produce, 1,000 bytes, acks=all", "cpu_ms_mb", "ms/MB"),
+    Panel("CPU to fetch 1 kB records", "fetch, 1,000 bytes", "cpu_ms_mb", "ms/MB"),
 )
 SUBJECT = Subject("records", measure, TABLES, PANELS)
 

@@ -84,7 +84,7 @@ def test_targets_are_met_by_arithmetic() -> None:
         "| java, 50 | kohort, pushed | 61, 90 |\n| java, 50 | Apache Kafka | 600, 700 |\nAfter the end"
     )
     line = next(line for line in _targets.table({}, page) if "rebalances" in line)
-    assert line.endswith("| newcomer, java, 3: 10 ×; newcomer, java, 50: 9.84 × | 1 of 2 met |"), line
+    assert line.endswith("| newcomer, java, 3: 10 ×<br>newcomer, java, 50: 9.84 × | 1 of 2 met |"), line
     assert all(line.endswith("|  | not measured |") for line in _targets.table({}, "")[2:])
 
 
