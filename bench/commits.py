@@ -69,7 +69,7 @@ def _rounds(run: Run, partitions: int, servers: Sequence[Server], frames: dict[s
             found = run.measure(row, server, lambda server=server: once(server, 0.0), values)
             most[server.name] = max(most[server.name], found["rate"])
     if _native.available():
-        for _ in range(run.rounds - 1):
+        for _ in range(max(1, run.rounds - 1)):
             for server in servers:
                 run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
 

@@ -108,7 +108,7 @@ def _rounds(run: Run, row: str, servers: Sequence[Server], frames: dict[str, Fra
             values = run.measure(row, server, lambda server=server: once(server, 0.0), saturated)
             most[server.name] = max(most[server.name], values["rate"])
     if _native.available() and depth == 1:
-        for _ in range(run.rounds - 1):
+        for _ in range(max(1, run.rounds - 1)):
             for server in servers:
                 run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
 

@@ -21,6 +21,8 @@ from bench._run import Figure, Panel, Run, Subject, Table, Values, alone
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
 SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
+TWICE = 100
+"""Groups of more are measured once."""
 TOPIC, PARTITIONS = "orders", 500
 JAVA = "apache-kafka-java"
 MANY = {"max.connections": "12000", "max.connections.per.ip": "12000"}
@@ -37,8 +39,8 @@ def measure(run: Run) -> None:
             for server in started:
                 create_topic(server, TOPIC, PARTITIONS)
                 coordinators_ready(server)
-            for _ in range(1 if run.quick else 2):
-                for size in QUICK_SIZES if run.quick else SIZES:
+            for size in QUICK_SIZES if run.quick else SIZES:
+                for _ in range(1 if run.quick or size > TWICE else 2):
                     for server in started:
                         _measure(run, f"classic, {size:,} members{suffix}", server, size)
                         if not suffix:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bench import _native, _peers, _run, commits, compare, heartbeats, joins, many, records, startup
+from bench import _load, _native, _peers, _run, commits, compare, heartbeats, joins, many, records, startup
 from bench._joined import classic_members, heartbeat
 from bench._load import load
 from bench._peers import Settings, floor, started
@@ -103,11 +103,15 @@ def test_heartbeats_of_members_that_joined() -> None:
 def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes and short times: that it runs, not what comes out. Kafka and kfake where they can be had."""
     monkeypatch.setattr(_run, "QUIET_CORES", 99.0)
-    monkeypatch.setattr(_run, "QUICK_SECONDS", 0.2)
+    monkeypatch.setattr(_run, "QUICK_SECONDS", 0.1)
+    monkeypatch.setattr(_run, "QUICK_ROUNDS", 1)
+    monkeypatch.setattr(_load, "WARM_S", 0.2)
+    monkeypatch.setattr(records, "ROUNDS", 1)
+    monkeypatch.setattr(records, "IDLE_LIMIT_S", 0.3)
     monkeypatch.setattr(heartbeats, "CONNECTIONS", (50, 60))
     monkeypatch.setattr(heartbeats, "LIMIT_S", 3.0)
     monkeypatch.setattr(commits, "LIMIT_S", 3.0)
-    monkeypatch.setattr(records, "AMOUNTS", {1_000: 30_000, 100: 30_000})
+    monkeypatch.setattr(records, "AMOUNTS", {1_000: 9_000, 100: 9_000})
     monkeypatch.setattr(joins, "QUICK_SIZES", (5,))
     monkeypatch.setattr(joins, "PARTITIONS", 10)
     monkeypatch.setattr(startup, "QUICK_MEMBERS", 200)
