@@ -50,12 +50,15 @@ HOT: tuple[str, ...] = (
     "kohort.server.connections",
     "kohort.server.inflow",
     "kohort.server.turns",
+    "kohort.storage.check",
+    "kohort.storage.sqlite",
+    "kohort.storage.sqlite_format",
     "kohort.wire.batches",
     "kohort.wire.codec",
     "kohort.wire.framing",
     "kohort.wire.records",
 )
-"""The modules that are compiled as they are: those in which it was measured to pay (docs/performance.md)."""
+"""The modules that are compiled as they are: those in which it was measured to pay (docs/compiled.md)."""
 
 LIBRARIES = ("kohort_hot__mypyc", "kohort_typed__mypyc")
 """What mypyc puts the code of these into, and that of the typed codec."""

@@ -37,6 +37,8 @@ class Connection(asyncio.Protocol):
         self.host = ""
         self.peer = "?"
         self.last_active = connections.clock()
+        self.stirred = False
+        """It was active since the last sweep; to read the clock each time is what a heartbeat need not pay."""
         self.open = False
         self.gate_open = True
         self.unread = False
@@ -82,15 +84,16 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self.last_active = self._all.clock()
         if self.gate_open and not self.partial:
             # What needs no turn is answered here and now.
-            answers, size = self._all.at_once(self.id, data)
+            answers, size = self._all.turns.at_once(self.id, data)
             if size:
+                self.stirred = True
                 self._transport.write(answers)
                 if size == len(data):
                     return
                 data = data[size:]
+        self.last_active = self._all.clock()
         try:
             frames = self._splitter.feed(data)
         except ProtocolError as error:

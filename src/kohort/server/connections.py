@@ -15,6 +15,7 @@ from kohort.config import Config
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.inflow import Inflow
+from kohort.server.turns import TurnLoop
 
 CLOSING_S = 10.0
 """A closed connection whose last answers its client does not read is cut off after this time."""
@@ -26,7 +27,7 @@ class Connections:
         config: Config,
         *,
         arrive: Callable[[Arrived], None],
-        at_once: Callable[[ConnectionId, bytes], tuple[bytes, int]],
+        turns: TurnLoop,
         wake: Callable[[], None],
         waiting_bytes: Callable[[ConnectionId], int],
     ) -> None:
@@ -35,7 +36,7 @@ class Connections:
         self.log = log.LimitedLog()
         self.inflow = Inflow(config.queued_max_request_bytes)
         self.arrive = arrive
-        self.at_once = at_once
+        self.turns = turns
         self.wake = wake
         self._waiting_bytes = waiting_bytes
         self._open: dict[ConnectionId, Connection] = {}
@@ -164,6 +165,9 @@ class Connections:
         idle_s = self.config.connections_max_idle_ms / 1000
         self.inflow.close_stalled(now)
         for connection in list(self._open.values()):
+            if connection.stirred:
+                connection.stirred = False
+                connection.last_active = now
             silent_s = now - connection.last_active
             if connection.closing and silent_s > CLOSING_S:
                 connection.abort()

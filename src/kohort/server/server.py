@@ -120,7 +120,7 @@ class Server:
         self._connections = Connections(
             self.config,
             arrive=self._turns.arrive,
-            at_once=self._turns.at_once,
+            turns=self._turns,
             wake=self._turns.wake,
             waiting_bytes=self._broker.waiting_bytes,
         )

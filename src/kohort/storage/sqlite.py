@@ -55,6 +55,7 @@ from kohort.storage.protocol import (
 from kohort.storage.sqlite_format import (
     APPLICATION_ID,
     COLUMNS,
+    INSERT_BATCHES,
     FORMAT_VERSION,
     PAGE_SIZE,
     ROW,
@@ -99,6 +100,9 @@ class SqliteStorage:
                     raise self._damaged("its write-ahead log has a bad frame, and synced commits behind it")
                 row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
                 self._next_data_id = (row[0] or 0) + 1
+                self._new_data: list[tuple[int, bytes]] = []
+                self._new_rows: list[tuple[int, ...]] = []
+                """Rows of the commit under way that are not written yet."""
                 # A deleted log's number is not given again before its batches are purged.
                 taken = [*(log.id for log in self._logs.values()), *self._purges]
                 self._next_log_id = max(taken, default=0) + 1
@@ -189,6 +193,7 @@ class SqliteStorage:
                 self._db.execute("BEGIN IMMEDIATE")
                 for operation in operations:
                     self._apply(operation, changed)
+                self._write_rows()
                 if self._purges:
                     self._purge()
                 self._db.executemany(
@@ -213,6 +218,8 @@ class SqliteStorage:
 
     def _apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
         key = operation.log
+        if not isinstance(operation, Append):
+            self._write_rows()
         match operation:
             case CreateLog(start_offset=start):
                 self._logs[key] = changed[key] = LogRow(self._next_log_id, key, start, start, 0, start)
@@ -237,9 +244,11 @@ class SqliteStorage:
         if not batches:
             return
         if log.newest is None:
+            self._write_rows()
             tail = self._last_row(log)
             log.newest = batches[0].max_timestamp if tail is None else tail.newest_timestamp
         if batches[0].base_offset != log.end_offset:
+            self._write_rows()
             tail = self._last_row(log)
             if tail is not None:
                 self._set_next(tail, batches[0].base_offset)
@@ -250,13 +259,14 @@ class SqliteStorage:
         log.end_offset = batches[-1].last_offset + 1
 
     def _insert(self, log: LogRow, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> int:
-        """`newest` is the largest timestamp before these batches; the largest up to their end is returned."""
-        rows = []
-        data = []
+        """`newest` is the largest timestamp before these batches; the largest up to their end is returned.
+
+        The rows of appends in a row are written together: a turn of many groups' commits appends to many logs.
+        """
         for batch, end in zip(batches, ends, strict=True):
             newest = max(newest, batch.max_timestamp)
             size = len(batch.data)
-            data.append((self._next_data_id, batch.data))
+            self._new_data.append((self._next_data_id, batch.data))
             row = BatchRow(
                 log.id,
                 batch.base_offset,
@@ -269,12 +279,17 @@ class SqliteStorage:
                 batch.leader_epoch,
                 self._next_data_id,
             )
-            rows.append(row.values())
+            self._new_rows.append(row.values())
             self._next_data_id += 1
             log.size += size
-        self._db.executemany("INSERT INTO batch_data VALUES (?, ?)", data)
-        self._db.executemany(f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         return newest
+
+    def _write_rows(self) -> None:
+        if self._new_rows:
+            self._db.executemany("INSERT INTO batch_data VALUES (?, ?)", self._new_data)
+            self._db.executemany(INSERT_BATCHES, self._new_rows)
+            self._new_data.clear()
+            self._new_rows.clear()
 
     def _trim(self, log: LogRow, start_offset: int) -> None:
         if start_offset <= log.start_offset:
@@ -340,6 +355,7 @@ class SqliteStorage:
         if batches:
             ends = [batch.base_offset for batch in batches[1:]] + [old_last.next_offset]
             self._insert(log, batches, ends, before.newest_timestamp if before is not None else -1)
+            self._write_rows()
 
     def _remove(self, log: LogRow, first: int, last: int) -> None:
         chosen = "FROM batches WHERE log_id = ? AND base_offset BETWEEN ? AND ?"

@@ -59,6 +59,7 @@ COLUMNS = (
     "log_id, base_offset, last_offset, next_offset, max_timestamp, newest_timestamp, size, producer_id, "
     "leader_epoch, data_id, checksum"
 )
+INSERT_BATCHES = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SELECT = f"SELECT {COLUMNS} FROM batches WHERE log_id = ? "
 ROW = struct.Struct(">10q")
 LOG_ROW = struct.Struct(">6q")
