@@ -51,8 +51,6 @@ HOT: tuple[str, ...] = (
     "kohort.server.inflow",
     "kohort.server.turns",
     "kohort.storage.check",
-    "kohort.storage.sqlite",
-    "kohort.storage.sqlite_format",
     "kohort.wire.batches",
     "kohort.wire.codec",
     "kohort.wire.framing",

@@ -55,8 +55,8 @@ from kohort.storage.protocol import (
 from kohort.storage.sqlite_format import (
     APPLICATION_ID,
     COLUMNS,
-    INSERT_BATCHES,
     FORMAT_VERSION,
+    INSERT_BATCHES,
     PAGE_SIZE,
     ROW,
     SCHEMA,
