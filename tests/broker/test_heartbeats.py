@@ -12,6 +12,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,8 @@ from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Operation
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
@@ -51,12 +53,12 @@ CLIENT_IDS = ("one", None, "three", "four")
 class Teller:
     """One of the two brokers."""
 
-    def __init__(self, *, at_once: bool) -> None:
+    def __init__(self, config: Config, *, at_once: bool) -> None:
         self.is_swift = at_once
         self.storage = MemoryStorage()
         endpoints = [Endpoint("127.0.0.1", 9092 + index) for index in range(2)]
         chance = random.Random(1)
-        self.broker = Broker(CONFIG, self.storage, now=START_MS, random=chance, endpoints=endpoints)
+        self.broker = Broker(config, self.storage, now=START_MS, random=chance, endpoints=endpoints)
         self.answers: dict[int, bytes] = defaultdict(bytes)
         self.written: list[Operation] = []
         self.swift = 0
@@ -115,10 +117,15 @@ def running(group: Group) -> list[Any]:
     return [replace(group, members={}), members]
 
 
+def replace_fields(request: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(request, **fields)
+
+
 class History:
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool = False) -> None:
         self.now = START_MS
-        self.tellers = [Teller(at_once=True), Teller(at_once=False)]
+        config = replace(CONFIG, group_consumer_heartbeat_hold_enable=holds)
+        self.tellers = [Teller(config, at_once=True), Teller(config, at_once=False)]
         self.correlation = 0
         self.waiting: list[tuple[int, list[bytes]]] = []
         """What arrived while a turn is under way, or due."""
@@ -126,6 +133,10 @@ class History:
         """Of each member's connection and group: its member id and generation."""
         self.joining: dict[tuple[int, int], str] = {}
         """The group of each JoinGroup, by connection and correlation id."""
+        self.epochs: dict[int, int] = {}
+        """Of each member of the consumer group."""
+        self.beating: set[tuple[int, int]] = set()
+        """Its heartbeats, by connection and correlation id."""
         for member in MEMBERS:
             broker_id = 1 + (member == 3)
             self.both([Opened(ConnectionId(member), broker_id, "127.0.0.1")])
@@ -163,7 +174,11 @@ class History:
             while len(data) >= 8 and not data.startswith(b"<closed>"):
                 size = int.from_bytes(data[:4], "big")
                 frame, data = data[4 : 4 + size], data[4 + size :]
-                group = self.joining.get((member, int.from_bytes(frame[:4], "big")))
+                asked = member, int.from_bytes(frame[:4], "big")
+                group = self.joining.get(asked)
+                if asked in self.beating:
+                    told = decode(ConsumerGroupHeartbeatResponse, 1, frame, 5)
+                    self.epochs[member] = told.member_epoch if not told.error_code else 0
                 if group is not None:
                     joined = decode(JoinGroupResponse, 3, frame, 4)
                     self.known[member, group] = (joined.member_id, joined.generation_id)
@@ -202,17 +217,30 @@ class History:
         identity = MemberIdentity(member_id=self.known.get((member, group), ("", -1))[0])
         self.send(member, [(LeaveGroupRequest(group_id=group, members=(identity,)), 4)], waits)
 
-    def consumer(self, member: int, group: str, waits: bool) -> None:
-        """A member of the other protocol: the group becomes a consumer group, perhaps a mixed one."""
-        beat = ConsumerGroupHeartbeatRequest(
-            group_id=group,
-            member_id=f"member-{member}",
-            member_epoch=0,
-            rebalance_timeout_ms=5000,
-            subscribed_topic_names=("t",),
-            topic_partitions=(),
-        )
-        self.send(member, [(beat, 1)], waits)
+    def consumer(self, member: int, other: str, count: int, waits: bool) -> None:
+        """A member of the other protocol joins, or heartbeats: the group becomes a consumer or a mixed group."""
+        epoch = self.epochs.get(member, 0)
+        beat = ConsumerGroupHeartbeatRequest(group_id="h", member_id=f"member-{member}", member_epoch=epoch)
+        joins = replace_fields(beat, rebalance_timeout_ms=5000, subscribed_topic_names=("t",), topic_partitions=())
+        requests: list[tuple[Any, int]] = [(beat if epoch else joins, 1)] * count
+        if other == "epoch":
+            requests.insert(count // 2, (replace_fields(beat, member_epoch=epoch + 1), 1))
+        elif other == "owns":
+            requests.insert(count // 2, (replace_fields(beat, topic_partitions=()), 1))
+        elif other == "subscribes":
+            requests.insert(count // 2, (replace_fields(beat, subscribed_topic_names=("t", "u")), 1))
+        elif other == "leaves":
+            requests.append((replace_fields(beat, member_epoch=-1), 1))
+        self.beating.update((member, self.correlation + 1 + n) for n in range(len(requests)))
+        self.send(member, requests, waits)
+
+    def topic(self, member: int, name: str) -> None:
+        creates = CreateTopicsRequest(topics=(CreatableTopic(name=name, num_partitions=2, replication_factor=1),))
+        self.send(member, [(creates, 7), *[(self.bare(member), 1)] * 2], False)
+
+    def bare(self, member: int) -> ConsumerGroupHeartbeatRequest:
+        epoch = self.epochs.get(member, 0)
+        return ConsumerGroupHeartbeatRequest(group_id="h", member_id=f"member-{member}", member_epoch=epoch)
 
     def turn(self) -> None:
         """The turn under way is over."""
@@ -261,6 +289,13 @@ heartbeat = st.tuples(
     st.integers(1, 5),
     st.sampled_from((False, False, True)),
 )
+consumer = st.tuples(
+    st.just("consumer"),
+    member,
+    st.sampled_from(("", "", "", "epoch", "owns", "subscribes", "leaves")),
+    st.integers(1, 4),
+    st.sampled_from((False, False, True)),
+)
 advance = st.tuples(st.just("advance"), st.sampled_from((1, 500, 3000, 9999, 10_000, 31_000)))
 action = st.one_of(
     st.tuples(st.just("join"), member, group, waits),
@@ -274,7 +309,9 @@ action = st.one_of(
     st.tuples(st.just("turn")),
     st.tuples(st.just("again"), member),
     st.one_of(
-        st.tuples(st.just("consumer"), member, st.just("h"), waits),
+        consumer,
+        consumer,
+        st.tuples(st.just("topic"), member, st.sampled_from(("t", "u"))),
         st.tuples(st.just("move"), group, st.sampled_from((1, 2))),
     ),
 )
@@ -291,9 +328,9 @@ WORKS = (
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(action, max_size=40))
-def test_random_histories(actions: list[Any]) -> None:
-    history = History()
+@given(st.lists(action, max_size=40), st.booleans())
+def test_random_histories(actions: list[Any], holds: bool) -> None:
+    history = History(holds=holds)
     for name, *arguments in (*WORKS, *actions):
         getattr(history, name)(*arguments)
         history.compare_answers()
@@ -312,6 +349,26 @@ def test_the_way_is_taken() -> None:
     history.heartbeat(1, "g", "commit", 4, 4, False)
     history.compare()
     assert 0 < swift.swift - before < 5 * 40, "what is behind a commit waits for its turn"
+
+
+def test_the_way_is_taken_by_consumers_too() -> None:
+    history = History()
+    history.move("h", 1)
+    history.topic(0, "t")
+    history.consumer(0, "", 1, False)
+    history.advance(3000)
+    for _ in range(3):
+        history.consumer(0, "", 1, False)
+        history.advance(500)
+    swift = history.tellers[0]
+    before = swift.swift
+    history.consumer(0, "", 3, False)
+    history.compare()
+    assert swift.swift - before > 3 * 40
+    before = swift.swift
+    history.consumer(0, "owns", 2, False)
+    history.compare()
+    assert 0 < swift.swift - before < 2 * 60, "what tells more takes its turn, and what is behind it"
 
 
 def beating(**config: Any) -> tuple[Wire, Any, bytes]:

@@ -1,9 +1,9 @@
-"""Heartbeats that need no turn, by far the most frequent requests: a classic group's member says that it lives.
+"""Heartbeats that need no turn, by far the most frequent requests: a member says that it lives, and nothing else.
 
 A turn of nothing but such a heartbeat would decide nothing and append nothing. So it is answered the moment it arrives,
 if no turn is under way or due, and inside of a turn without the way through a handler. Where more is to be done (an
-error, an answer that is held, a group of the other protocol) `Shard.heard` does nothing, and it takes the common way.
-Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
+error, an answer that is held, a member that is to learn something) `Shard.heard` does nothing, and it takes the common
+way. Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
 
 A member sends the same bytes each time, but for the correlation id. So a connection keeps what its last heartbeat was
 read as, and compares: equal bytes are the equal request.
@@ -12,22 +12,29 @@ read as, and compares: equal bytes are the equal request.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from kohort.broker.apis import APIS, Api
 from kohort.broker.connection import Connection
+from kohort.broker.handlers.consumer_groups import hold_ms
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
-from kohort.coordinator.classic_group import NOT_PLAIN, REBALANCING
-from kohort.coordinator.events import Client
+from kohort.coordinator.events import Client, GroupRequested, RequestId
+from kohort.coordinator.running import NOT_PLAIN
 from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-HEARTBEAT: Api = APIS[12]
+CLASSIC: Api = APIS[12]
+CONSUMER: Api = APIS[68]
+CLASSIC_KEY, CONSUMER_KEY = b"\0\x0c", b"\0\x44"
 LONGEST = 1_024
 """Bytes of a frame that is looked at here."""
-KEY = b"\0\x0c"
 SHORTEST = 16
 """With its length; a whole one has more."""
 
@@ -41,28 +48,35 @@ class Beat:
         "answer_head",
         "answer_tails",
         "client",
+        "event",
         "generation_id",
         "group_id",
         "head",
+        "is_classic",
         "member_id",
         "shard",
         "size",
         "tail",
     )
 
-    def __init__(self, frame: bytes, version: int, request: HeartbeatRequest, client: Client, shard: int) -> None:
+    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: int) -> None:
         self.size = len(frame)
         self.head = _LENGTH.pack(len(frame)) + frame[:4]
         """Length, API and version."""
         self.tail = frame[8:]
         """All that follows the correlation id."""
-        self.group_id = request.group_id
-        self.member_id = request.member_id
-        self.generation_id = request.generation_id
-        self.client = client
+        self.event = event
+        self.client = event.client
         """Who had sent it."""
         self.shard = shard
-        self.answer_head, self.answer_tails = _answers(version)
+        self.is_classic = isinstance(request, HeartbeatRequest)
+        self.group_id: str = request.group_id
+        self.member_id: str = request.member_id
+        self.generation_id: int = request.generation_id if self.is_classic else request.member_epoch
+        self.answer_head = b""
+        """What stands before the correlation id of an answer."""
+        self.answer_tails: dict[int, bytes] = {}
+        """What stands behind it, by what the shard says: an error, or an interval."""
 
     def is_at(self, data: bytes, start: int) -> bool:
         """Whether it stands there once more, with whatever correlation id."""
@@ -70,6 +84,28 @@ class Beat:
 
     def is_frame(self, frame: bytes) -> bool:
         return frame[8:] == self.tail and frame[:4] == self.head[4:]
+
+    def tail_for(self, said: int) -> bytes:
+        known = self.answer_tails.get(said)
+        return self._write_answer(said) if known is None else known
+
+    def _write_answer(self, said: int) -> bytes:
+        body: Any
+        if self.is_classic:
+            key, body = CLASSIC.key, HeartbeatResponse(error_code=said)
+        else:
+            key = CONSUMER.key
+            body = ConsumerGroupHeartbeatResponse(
+                throttle_time_ms=0,
+                error_code=0,
+                member_id=self.member_id,
+                member_epoch=self.generation_id,
+                heartbeat_interval_ms=said,
+            )
+        whole = encode_response(body, self.event.version, 0, api_key=key)
+        self.answer_head = whole[:4]
+        self.answer_tails[said] = whole[8:]
+        return whole[8:]
 
 
 class Heartbeats:
@@ -81,7 +117,7 @@ class Heartbeats:
     def answers(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
         """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these.
 
-        Equal heartbeats get the same answer, as nothing comes between them, so the shard is asked once.
+        Equal heartbeats of a classic member get the same answer, as nothing comes between: the shard is asked once.
         """
         beat = connection.beat
         if beat is not None and beat.client is not connection.client:
@@ -97,10 +133,10 @@ class Heartbeats:
                     break
                 connection.beat = beat
             if beat is not asked:
-                error = self._error_of(beat, connection, now)
-                if error < 0:
+                said = self._ask(beat, connection, now)
+                if said < 0:
                     break
-                asked, tail = beat, beat.answer_tails[error]
+                asked, tail = beat if beat.is_classic else None, beat.tail_for(said)
             answer = beat.answer_head + data[start + 8 : start + 12] + tail
             start += beat.size + 4
             if start == size and not out:
@@ -116,53 +152,57 @@ class Heartbeats:
             if beat is None:
                 return b""
             connection.beat = beat
-        error = self._error_of(beat, connection, now)
-        return b"" if error < 0 else b"".join((beat.answer_head, frame[4:8], beat.answer_tails[error]))
+        said = self._ask(beat, connection, now)
+        if said < 0:
+            return b""
+        tail = beat.tail_for(said)
+        return beat.answer_head + frame[4:8] + tail
 
-    def _error_of(self, beat: Beat, connection: Connection, now: Millis) -> int:
+    def _ask(self, beat: Beat, connection: Connection, now: Millis) -> int:
         state = self._state
         if state.coordinator_of(beat.shard) != connection.broker_id:
             return NOT_PLAIN
-        return state.shards[beat.shard].heard(beat.group_id, beat.member_id, beat.generation_id, now)
+        if beat.is_classic:
+            return state.shards[beat.shard].heard(beat.group_id, beat.member_id, beat.generation_id, now)
+        if not state.shards_know_topics:
+            return NOT_PLAIN
+        return state.shards[beat.shard].heard_consumer(beat.event, now)
 
     def _read_at(self, data: bytes, start: int, client: Client) -> Beat | None:
         """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
-        if data[start + 4 : start + 6] != KEY or len(data) - start < SHORTEST:
+        if len(data) - start < SHORTEST or data[start + 4 : start + 6] not in (CLASSIC_KEY, CONSUMER_KEY):
             return None
         end = start + 4 + int(_LENGTH.unpack_from(data, start)[0])
         return self._read(data[start + 4 : end], client) if start + SHORTEST <= end <= len(data) else None
 
     def _read(self, frame: bytes, client: Client) -> Beat | None:
-        state = self._state
-        if not frame.startswith(KEY) or len(frame) > self._longest:
+        key = frame[:2]
+        if len(frame) > self._longest or key not in (CLASSIC_KEY, CONSUMER_KEY):
             return None
+        api = CLASSIC if key == CLASSIC_KEY else CONSUMER
         try:
             header = read_request_header(frame)
             version = header.api_version
-            if not HEARTBEAT.first <= version <= HEARTBEAT.last or client.software_name in state.held_clients:
+            if not api.first <= version <= api.last or (header.client_id or "") != client.client_id:
                 return None
-            if (header.client_id or "") != client.client_id:
-                return None
-            request, _ = decode_prefix(
-                HeartbeatRequest, version, frame, body_offset(frame, version >= HEARTBEAT.flexible_from)
-            )
+            start = body_offset(frame, version >= api.flexible_from)
+            request: Any
+            request, _ = decode_prefix(api.request, version, frame, start)
         except ProtocolError:
             return None
-        if request.group_instance_id is not None:
+        state = self._state
+        held = 0
+        if isinstance(request, HeartbeatRequest):
+            if request.group_instance_id is not None or client.software_name in state.held_clients:
+                return None
+        elif not state.serves_consumer_groups or not _says_nothing(request):
             return None
-        return Beat(frame, version, request, client, state.shard_of(request.group_id))
+        else:
+            held = hold_ms(state, more_behind=False)
+        event = GroupRequested(RequestId(0), version, client, request, "", held)
+        return Beat(frame, request, event, state.shard_of(request.group_id))
 
 
-_ANSWERS: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
-
-
-def _answers(version: int) -> tuple[bytes, tuple[bytes, ...]]:
-    """What stands before the correlation id of an answer, and behind it for each error that there is here."""
-    known = _ANSWERS.get(version)
-    if known is None:
-        whole = [
-            encode_response(HeartbeatResponse(error_code=error), version, 0, api_key=HEARTBEAT.key)
-            for error in range(REBALANCING + 1)
-        ]
-        known = _ANSWERS[version] = whole[0][:4], tuple(answer[8:] for answer in whole)
-    return known
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """But that the member is there. The shard looks closer."""
+    return request.member_epoch > 0 and request.topic_partitions is None and request.subscribed_topic_names is None

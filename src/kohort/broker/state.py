@@ -369,6 +369,11 @@ class BrokerState:
                 self.replies.append(reply)
         return found
 
+    @property
+    def shards_know_topics(self) -> bool:
+        """All that there is to know of them: nothing has changed since they were told."""
+        return not self._untold
+
     def tell_topics(self) -> None:
         """Tell the shards of the topics there are, if they are not what they were: once a turn, and before a heartbeat
         that may need it."""

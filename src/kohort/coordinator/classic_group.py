@@ -47,7 +47,7 @@ from kohort.coordinator.protocols import supports, vote
 from kohort.coordinator.rebalance import Rebalances
 from kohort.coordinator.records import group_record
 from kohort.coordinator.responses import join_error, joined, sync_error, synced
-from kohort.coordinator.running import Key, Running
+from kohort.coordinator.running import NOT_PLAIN, Key, Running
 from kohort.coordinator.state import Group, HardState, Member, Phase, Protocols, size_of
 from kohort.coordinator.stored_group import group_of, value_of
 from kohort.wire.errors import ErrorCode
@@ -58,8 +58,6 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 REBALANCING, PREPARING = int(ErrorCode.REBALANCE_IN_PROGRESS), Phase.PREPARING
 """To look a member of an enumeration up takes longer than the rest of a heartbeat (Python 3.11)."""
-NOT_PLAIN = -1
-"""No error code: what came is no plain heartbeat."""
 HOLD_STEP_MS = 100
 """Heartbeats are held until a multiple of this, so that many are answered in one turn."""
 

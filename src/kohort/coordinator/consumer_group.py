@@ -49,7 +49,7 @@ from kohort.coordinator.records import (
     target_epoch_record,
     target_record,
 )
-from kohort.coordinator.running import Running
+from kohort.coordinator.running import NOT_PLAIN, Running
 from kohort.coordinator.state import HardState
 from kohort.coordinator.stored_assignment import current_value, target_value
 from kohort.coordinator.topics import Topics
@@ -183,6 +183,23 @@ class ConsumerGroups:
         self.arm_session(group, member_id, now)
         state = group.current[member_id]
         self._answer(event, group, state, state, member_id, now)
+
+    def heard(self, event: GroupRequested, now: Millis) -> Millis:
+        """`_keep_alive`, if that is all, and nothing is held: the interval that the member is told. Otherwise -1, and
+        nothing is done."""
+        group = self.groups.get(event.body.group_id)
+        if group is None or not self._changes_nothing(group, event):
+            return NOT_PLAIN
+        member_id: str = event.body.member_id
+        state = group.current[member_id]
+        self.holds.heard(group, member_id, event)  # the step does it again, if there is one
+        if self.holds.of(group, member_id) is not None or self.holds.time_for(group, member_id, state, event) > 0:
+            return NOT_PLAIN
+        when = now + self._consumers.settings(group).session_timeout_ms
+        if not self._running.deadlines.postpone((SESSION, group.group_id, member_id), when):
+            return NOT_PLAIN
+        self._consumers.said[group.group_id, member_id] = state.member_epoch
+        return self.holds.told_now(group, member_id, state, now, tell=False, may_hold=event.hold_ms > 0)
 
     def _answer(
         self,

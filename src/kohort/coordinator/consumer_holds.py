@@ -167,6 +167,14 @@ class Holds:
         may_hold: bool,
     ) -> None:
         """`tell`: also what the member may use; it knows already otherwise. `may_hold`: its next heartbeat."""
+        interval = self.told_now(group, member_id, state, now, tell=tell, may_hold=may_hold)
+        answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
+        self._running.out.replies.append(Reply(request_id, answer))
+
+    def told_now(
+        self, group: ConsumerGroup, member_id: str, state: MemberState, now: Millis, *, tell: bool, may_hold: bool
+    ) -> Millis:
+        """The interval that a member is told with the answer that it gets now."""
         settings = self._consumers.settings(group)
         interval = settings.heartbeat_interval_ms
         key = (group.group_id, member_id)
@@ -184,8 +192,7 @@ class Holds:
             soon = SOON_MS if key in self._patient else BUSY_MS
             interval = min(interval, max(soon, BUSY_SHARE_MS * len(self._busy)))
         self._told[key] = interval
-        answer = heartbeat_answer(member_id, state.member_epoch, interval, state.assigned if tell else None)
-        self._running.out.replies.append(Reply(request_id, answer))
+        return interval
 
     def _release(self, group_id: str, member_id: str, request_id: RequestId) -> bool:
         """Whether somebody still waits for the answer."""

@@ -18,6 +18,9 @@ from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
+NOT_PLAIN = -1
+"""No error code, and no interval: what came is no heartbeat that only keeps a session alive."""
+
 Key = tuple[str, str, str]
 """Of a deadline: kind, group id, and whom or what it was armed for.
 

@@ -17,7 +17,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.checks import founds
-from kohort.coordinator.classic_group import NOT_PLAIN, ClassicGroups
+from kohort.coordinator.classic_group import ClassicGroups
 from kohort.coordinator.consumer_group import ConsumerGroups
 from kohort.coordinator.consumer_responses import described, state_name
 from kohort.coordinator.events import (
@@ -47,7 +47,7 @@ from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
 from kohort.coordinator.responses import refusal
-from kohort.coordinator.running import Running
+from kohort.coordinator.running import NOT_PLAIN, Running
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
@@ -161,6 +161,10 @@ class Shard:
         if self.unavailable or group_id in self.hard.consumers.groups:
             return NOT_PLAIN
         return self._groups.heard(group_id, member_id, generation_id, now)
+
+    def heard_consumer(self, event: GroupRequested, now: Millis) -> Millis:
+        """The same for a ConsumerGroupHeartbeat, whatever its request id: the interval that its answer tells."""
+        return NOT_PLAIN if self.unavailable else self.consumers.heard(event, now)
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)

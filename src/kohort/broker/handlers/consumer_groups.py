@@ -35,10 +35,14 @@ def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, contex
         )
     state.tell_topics()
     nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
+    return ask_shard(state, shard, request, context, nonce, hold_ms(state, more_behind=context.more_behind))
+
+
+def hold_ms(state: BrokerState, *, more_behind: bool) -> int:
+    """How long the answer to a heartbeat may be held; 0: not at all, for another request waits behind it already."""
     config = state.config
-    may_hold = config.group_heartbeat_hold_enable and not context.more_behind
-    hold_ms = config.group_consumer_heartbeat_hold_max_ms if may_hold else 0
-    return ask_shard(state, shard, request, context, nonce, hold_ms)
+    may_hold = config.group_heartbeat_hold_enable and not more_behind
+    return config.group_consumer_heartbeat_hold_max_ms if may_hold else 0
 
 
 def describe(
