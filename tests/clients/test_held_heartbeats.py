@@ -15,6 +15,8 @@ from produce import create_topic, produce
 
 from kohort.broker.handlers import groups
 from kohort.broker.state import InShard
+from kohort.coordinator.classic_group import NOT_PLAIN
+from kohort.coordinator.shard import Shard
 from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 
@@ -40,7 +42,7 @@ def server() -> Iterator[KohortServer]:
 def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
     """Those that come to the server, from now on."""
     seen: list[Heartbeat] = []
-    ask = groups.ask_shard
+    ask, heard = groups.ask_shard, Shard.heard
 
     def noting(state: Any, shard: int, body: Any, *more: Any, **options: Any) -> Any:
         result = ask(state, shard, body, *more, **options)
@@ -49,7 +51,14 @@ def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
             seen.append(Heartbeat(body.group_id, body.member_id, body.generation_id, held))
         return result
 
+    def noting_plain(shard: Shard, group: str, member: str, generation: int, now: int) -> int:
+        error = heard(shard, group, member, generation, now)
+        if error != NOT_PLAIN:
+            seen.append(Heartbeat(group, member, generation, False))
+        return error
+
     monkeypatch.setattr(groups, "ask_shard", noting)
+    monkeypatch.setattr(Shard, "heard", noting_plain)
     return seen
 
 
