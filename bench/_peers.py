@@ -55,10 +55,18 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Its own and its children's."""
-        return sum(cpu_seconds(pid) for pid in descendants(self.pid))
+        return sum(_cpu_seconds(pid) for pid in descendants(self.pid))
 
     def memory_mb(self) -> float:
         return sum(memory_mb(pid) for pid in descendants(self.pid))
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Nothing of one that ended meanwhile."""
+    try:
+        return cpu_seconds(pid)
+    except OSError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

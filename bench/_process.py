@@ -1,4 +1,4 @@
-"""A kohort server as a child process: started, asked over plain sockets, its CPU read from /proc."""
+"""A kohort server as a child process: started, asked over plain sockets, its CPU by its own clock."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """Of all its threads, user and system. /proc counts in hundredths of a second; the process's clock, whose number is
+    made of the process id (clock_getcpuclockid), in nanoseconds."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def memory_mb(pid: int) -> float:

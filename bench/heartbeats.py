@@ -1,9 +1,10 @@
 """The server's CPU per heartbeat, classic and consumer groups', and answers' times at half load; peers and a floor.
 
 Members that have truly joined, a group each; 50 and 1,000 connections, a member each, 1 and 16 heartbeats under way on
-each. Sessions last ten minutes, so that nobody has to be heard in between; kohort does not hold heartbeats here (it
-would answer them when there is something to say, and not before). Members of consumer groups own one partition each.
-librdkafka's mock has no consumer groups and does not take 1,000 connections.
+each. In one row sixteen members share a connection and take turns: the same bytes again and again are the cheapest a
+server can get. Sessions last ten minutes, so that nobody has to be heard in between; kohort does not hold heartbeats
+here (it would answer them when there is something to say, and not before). Members of consumer groups own one partition
+each. librdkafka's mock has no consumer groups and does not take 1,000 connections.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ SETTINGS = Settings(
     kafka={**LONG_SESSIONS, **NO_DELAY},
     kfake={"group.consumer.session.timeout.ms": "600000"},
 )
-CONNECTIONS, DEPTHS = (50, 1_000), (1, 16)
+FEW, MANY = 50, 1_000
+DEPTHS = (1, 16)
+SHARED = 16
+"""Members that take turns on a connection, in a row of their own."""
+ROWS = ((FEW, 1, 1), (FEW, 16, 1), (FEW, 16, SHARED), (MANY, 1, 1), (MANY, 16, 1))
+"""Connections, heartbeats under way on each, members on each."""
 PROTOCOLS = ("classic", "consumer")
 ERROR_AT = 9
 """In both answers: the header, the throttle time, the error."""
@@ -50,24 +56,32 @@ def measure(run: Run) -> None:
         for protocol in PROTOCOLS:
             with ExitStack() as floors:
                 some = [s for s in servers if frames[s.name, protocol]] + _floor(run, floors, servers, frames, protocol)
-                for connections in CONNECTIONS:
-                    for depth in DEPTHS:
-                        row = f"{protocol}, {connections:,} connections, depth {depth}"
-                        chosen = [s for s in some if s.name != "mock" or connections <= 50]
-                        _rounds(
-                            run, row, chosen, {s.name: frames[s.name, protocol][:connections] for s in chosen}, depth
-                        )
+                for connections, depth, shared in ROWS:
+                    row = f"{protocol}, {connections:,} connections, depth {depth}"
+                    row += f", {shared} members each" if shared > 1 else ""
+                    chosen = [s for s in some if len(frames[s.name, protocol]) >= connections * shared]
+                    _rounds(run, row, chosen, _spread(frames, protocol, connections, shared), depth)
+
+
+def _spread(frames: dict[tuple[str, str], Frames], protocol: str, connections: int, shared: int) -> dict[str, Frames]:
+    """Of each server, by connection: `shared` members each, one heartbeat of every one in turn."""
+    return {
+        name: [[members[n * shared + m][0] for m in range(shared)] for n in range(connections)]
+        for (name, of), members in frames.items()
+        if of == protocol and len(members) >= connections * shared
+    }
 
 
 def _join(server: Server, protocol: str) -> Frames:
+    count = max(connections * shared for connections, _, shared in ROWS)
     if protocol == "classic":
-        count = 50 if server.name == "mock" else max(CONNECTIONS)
+        count = FEW if server.name == "mock" else count
         version = 3 if server.name == "mock" else 4
         return [[heartbeat(m, version)] for m in classic_members(server.address, "classic", count)]
     if server.name == "mock":
         return []
     create_topic(server, TOPIC, 1)
-    return [[consumer_heartbeat(m)] for m in consumer_members(server.address, "consumer", max(CONNECTIONS), TOPIC)]
+    return [[consumer_heartbeat(m)] for m in consumer_members(server.address, "consumer", count, TOPIC)]
 
 
 def _floor(

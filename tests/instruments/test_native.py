@@ -108,7 +108,7 @@ def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.M
     monkeypatch.setattr(_load, "WARM_S", 0.2)
     monkeypatch.setattr(records, "ROUNDS", 1)
     monkeypatch.setattr(records, "IDLE_LIMIT_S", 0.3)
-    monkeypatch.setattr(heartbeats, "CONNECTIONS", (50, 60))
+    monkeypatch.setattr(heartbeats, "ROWS", ((50, 1, 1), (20, 16, 3), (60, 16, 1)))
     monkeypatch.setattr(heartbeats, "LIMIT_S", 3.0)
     monkeypatch.setattr(commits, "LIMIT_S", 3.0)
     monkeypatch.setattr(records, "AMOUNTS", {1_000: 9_000, 100: 9_000})
