@@ -161,7 +161,9 @@ class Broker:
         connection = self._connections.get(connection_id)
         if connection is None or connection.closing or connection.parked is not None or connection.backlog:
             return NOTHING
-        return NOTHING if self._stopping else self._heartbeats.answers(connection, data, now)
+        if connection.is_held or self._stopping:
+            return NOTHING
+        return self._heartbeats.answers(connection, data, now)
 
     # -- what arrives
 
@@ -175,7 +177,9 @@ class Broker:
                 if connection.parked is not None or connection.backlog:
                     connection.backlog.append(event.data)
                     return
-                answer = self._heartbeats.answer(connection, event.data, self._state.now)
+                answer = b""
+                if not connection.is_held:
+                    answer = self._heartbeats.answer(connection, event.data, self._state.now)
                 if answer:
                     self._releases.append(Send(connection.id, answer))
                     return
@@ -307,10 +311,13 @@ class Broker:
             case None:
                 pass
             case _:
+                connection.is_held = False
                 self._send(connection, context, result)
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
+        if context.api_key in HEARTBEATS:
+            connection.is_held, connection.beat = True, None
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
     def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:
