@@ -19,7 +19,7 @@ from kohort.coordinator.reconciliation import Reconciliation
 TOPICS = {"t": 6, "u": 3, "w": 60}
 """Those of random sequences that commits name, and their partitions."""
 
-LOCAL = ("pending-static", "client-of-member")
+LOCAL = ("pending-static", "client-of-member", "who-assigned")
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,18 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
         group = world.shard.running.groups.get(words.group)
         if group is not None and group.phase.value == "PreparingRebalance" and "error=86" in theirs + ours:
             return "subscribed-in-rebalance"
-    if words.verb.startswith("describe") and [_without_client(line) for line in kafka] == [
-        _without_client(line) for line in kohort
-    ]:
-        return "client-of-member"
+    if words.verb.startswith("describe"):
+        for known, field in (("client-of-member", "client_id"), ("who-assigned", "assignor_name")):
+            if _without(field, kafka) == _without(field, kohort):
+                return known
     return ""
+
+
+def _is_stale(world: ShardWorld, words: _Words) -> bool:
+    """Whether a heartbeat says an epoch that its member is not at."""
+    group = world.shard.consumers.groups.get(words.group)
+    epoch = int(words.options.get("epoch", "0"))
+    return group is not None and epoch > 0 and group.state_of(_member_id(world, words)).member_epoch != epoch
 
 
 def _errors(lines: Sequence[str]) -> list[str]:
@@ -99,8 +106,8 @@ def _errors(lines: Sequence[str]) -> list[str]:
     return sorted(error for line in lines for error in re.findall(r"error=(-?\d+)", line) if error != "27")
 
 
-def _without_client(line: str) -> str:
-    return re.sub(r" client_id='[^']*'", "", line)
+def _without(field: str, lines: Sequence[str]) -> list[str]:
+    return [re.sub(rf" {field}='[^']*'", "", line) for line in lines]
 
 
 def _own(words: _Words, lines: Sequence[str]) -> str:
@@ -135,10 +142,10 @@ def _leaving(world: ShardWorld, words: _Words) -> str:
     group = world.shard.running.groups.get(words.group)
     if group is None:
         return _downgrading(world, words)
-    ids = [world.names[words.group, name].member_id for name in words.names if (words.group, name) in world.names]
-    ids += [
-        member.member_id for member in group.members.values() if _instance(member) == words.options.get("instance", "")
-    ]
+    known = [world.names[words.group, name] for name in words.names if (words.group, name) in world.names]
+    ids = [who.member_id for who in known if who.member_id]
+    static = {words.options.get("instance", ""), *(who.instance for who in known if not who.member_id)} - {"", None}
+    ids += [member.member_id for member in group.members.values() if _instance(member) in static]
     if any(member_id in group.pending for member_id in ids):
         return "pending-leaves"
     if any(member_id in group.members and group.members[member_id].sync is not None for member_id in ids):
@@ -170,6 +177,8 @@ def _joining(world: ShardWorld, words: _Words) -> str:
             return "numbers-go-on"
         return _downgrading(world, words, words.options.get("instance", ""))
     if group is None:
+        if "" in (words.options.get("protocols"), words.options.get("type", "consumer").strip("'")) and not member_id:
+            return "refused-join-founds"
         return "numbers-go-on" if world.shard.hard.generations.get(words.group) and not member_id else ""
     known = world.names.get((words.group, words.names[0] if words.names else ""))
     static = "instance" in words.options or (known is not None and known.instance is not None)

@@ -87,7 +87,10 @@ def _in_full(made: _Making, command: str) -> str:
         return command
     own = _instance(made, words[1]).strip() or "instance=null"
     said = {word.partition("=")[0] for word in words}
-    return " ".join([command, *(f"id={words[1]}",) * ("id" not in said), *(own,) * ("instance" not in said)])
+    joins = made.guide._name(words[0], words[1]).consumer.epoch == 0 and "epoch" not in said
+    by_range = joins and "assignor" not in said and made.kind in ("consumer", "mixed")
+    more = [f"id={words[1]}"] * ("id" not in said) + [own] * ("instance" not in said) + ["assignor=range"] * by_range
+    return " ".join([command, *more])
 
 
 # -- what is said next
