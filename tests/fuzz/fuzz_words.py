@@ -38,7 +38,7 @@ CONFIG_VALUES = (
     "compact,delete", "gzip", "zstd", "LogAppendTime", "CreateTime", "true", "0.5", "nan", "1e400", "uniform",
     "x" * 300,
 )  # fmt: skip
-LONG = 4_000
+LONG = (4_000, 4_000, 9_000, 40_000)
 PARTITIONS = (0, 0, 0, 1, 2, 3, -1, 99, 2**31 - 1, -(2**31))
 SMALL = {
     "num_partitions": (1, 1, 2, 3, 0, -1, 7, 40, 2**31 - 1),
@@ -120,7 +120,7 @@ class BrokerWords(Words):
         if pick < 0.03:
             return super().text(field)
         if pick < 0.035:
-            return chance.choice("xé") * LONG
+            return chance.choice("xé") * chance.choice(LONG)
         owner = self.owner.__name__
         if "member_id" in name:
             return chance.choice(self.members)
