@@ -59,11 +59,10 @@ peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes doc
 	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m peers --ignore tests/peers/test_sequences.py tests/peers tests/client_library tests/clients tests/java
+	$(BIN)/python -m pytest -m peers tests/peers tests/client_library tests/clients tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
-	$(BIN)/python -m pytest -m peers tests/peers/test_sequences.py
 
 compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout (needs a C compiler)
 	@command -v $${CC:-cc} >/dev/null || { echo "make compiled: there is no C compiler (cc, or CC=…)"; exit 1; }
