@@ -20,6 +20,7 @@ from test_groups import commit_request, join_request, stable
 from wire_driver import START_MS, Wire, create_topic
 
 from kohort.broker.broker import Broker
+from kohort.broker.heartbeats import SHARING
 from kohort.broker.state import Endpoint
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, MoveGroup, Opened, Shutdown
 from kohort.config import Config
@@ -378,6 +379,31 @@ def beating(**config: Any) -> tuple[Wire, Any, bytes]:
     joined = stable(connection)
     beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
     return wire, connection, encode_request(beat, 4, 77, "client")
+
+
+def test_members_that_share_a_connection() -> None:
+    """Each heartbeat is read once, however they take turns; and only so many are kept."""
+    wire = Wire(group_initial_rebalance_delay_ms=0)
+    connection = wire.connect()
+    create_topic(connection, "t", 3)
+    frames = []
+    for index in range(SHARING + 10):
+        joined = connection.ask(join_request(f"g{index}"), 3)
+        beat = HeartbeatRequest(group_id=f"g{index}", generation_id=joined.generation_id, member_id=joined.member_id)
+        frames.append(encode_request(beat, 4, index, "client"))
+    some = frames[:16]
+    whole = b"".join(some)
+    for _ in range(2):
+        answers, size = wire.broker.at_once(connection.id, whole, wire.now)
+        assert (size, len(answers)) == (len(whole), 16 * len(some))
+        assert [int.from_bytes(answers[at + 4 : at + 8], "big") for at in range(0, len(answers), 16)] == list(range(16))
+    kept = wire.broker._connections[connection.id]
+    beats = dict(kept.beats or {})
+    wire.broker.at_once(connection.id, whole, wire.now)
+    assert kept.beats == beats, "nothing is read again"
+    answers, size = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
+    assert len(answers) == 16 * len(frames)
+    assert len(kept.beats or {}) <= SHARING
 
 
 def test_only_whole_frames_are_taken() -> None:

@@ -317,7 +317,7 @@ class Broker:
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
         if context.api_key in HEARTBEATS:
-            connection.is_held, connection.beat = True, None
+            connection.is_held, connection.beat, connection.beats = True, None, None
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
     def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:

@@ -26,5 +26,7 @@ class Connection:
     """Told to disconnect; whatever still comes from it is dropped."""
     beat: Beat | None = None
     """The last heartbeat that was answered without a handler."""
+    beats: dict[bytes, Beat] | None = None
+    """Where members share the connection: theirs, by all that follows the correlation id."""
     is_held: bool = False
     """Its last heartbeat's answer was held, so that of the next one will be: it goes to the handler at once."""

@@ -6,7 +6,7 @@ error, an answer that is held, a member that is to learn something) `Shard.heard
 way. Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
 
 A member sends the same bytes each time, but for the correlation id. So a connection keeps what its last heartbeat was
-read as, and compares: equal bytes are the equal request.
+read as, or those of the members that share it, and compares: equal bytes are the equal request.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ CONSUMER: Api = APIS[68]
 CLASSIC_KEY, CONSUMER_KEY = b"\0\x0c", b"\0\x44"
 LONGEST = 1_024
 """Bytes of a frame that is looked at here."""
+SHARING = 64
+"""Members that share a connection, and whose heartbeats are kept."""
 SHORTEST = 16
 """With its length; a whole one has more."""
 
@@ -128,10 +130,9 @@ class Heartbeats:
         start, size = 0, len(data)
         while start < size:
             if beat is None or not beat.is_at(data, start):
-                beat = self._read_at(data, start, connection.client)
+                beat = self._find_at(connection, data, start)
                 if beat is None:
                     break
-                connection.beat = beat
             if beat is not asked:
                 said = self._ask(beat, connection, now)
                 if said < 0:
@@ -148,10 +149,9 @@ class Heartbeats:
         """The answer to a request, if it is such a heartbeat; nothing otherwise."""
         beat = connection.beat
         if beat is None or beat.client is not connection.client or not beat.is_frame(frame):
-            beat = self._read(frame, connection.client)
+            beat = self._find(connection, frame)
             if beat is None:
                 return b""
-            connection.beat = beat
         said = self._ask(beat, connection, now)
         if said < 0:
             return b""
@@ -168,12 +168,29 @@ class Heartbeats:
             return NOT_PLAIN
         return state.shards[beat.shard].heard_consumer(beat.event, now)
 
-    def _read_at(self, data: bytes, start: int, client: Client) -> Beat | None:
+    def _find_at(self, connection: Connection, data: bytes, start: int) -> Beat | None:
         """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
         if len(data) - start < SHORTEST or data[start + 4 : start + 6] not in (CLASSIC_KEY, CONSUMER_KEY):
             return None
         end = start + 4 + int(_LENGTH.unpack_from(data, start)[0])
-        return self._read(data[start + 4 : end], client) if start + SHORTEST <= end <= len(data) else None
+        return self._find(connection, data[start + 4 : end]) if start + SHORTEST <= end <= len(data) else None
+
+    def _find(self, connection: Connection, frame: bytes) -> Beat | None:
+        """As one that is kept, or read anew and kept."""
+        if connection.beats is not None:
+            kept = connection.beats.get(frame[8:])
+            if kept is not None and kept.client is connection.client and kept.is_frame(frame):
+                connection.beat = kept
+                return kept
+        read = self._read(frame, connection.client)
+        if read is None:
+            return None
+        if connection.beat is not None:
+            if connection.beats is None or len(connection.beats) >= SHARING:
+                connection.beats = {}
+            connection.beats[read.tail] = read
+        connection.beat = read
+        return read
 
     def _read(self, frame: bytes, client: Client) -> Beat | None:
         key = frame[:2]
