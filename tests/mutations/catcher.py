@@ -16,10 +16,12 @@ plant, and end the process with a traceback.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import io
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -77,17 +79,27 @@ def seen_by(catcher: str) -> str | None:
 
 
 def seen_by_simulator(kinds: list[str]) -> str | None:
-    from itertools import count, islice
-
-    from kohort.simulator import run
-    from kohort.simulator.plan import plan_of
-
-    fitting = (seed for seed in count() if set(kinds) <= {actor.kind for actor in plan_of(seed).cast})
-    for seed in islice(fitting, SEEDS):
-        violation = run(seed).violation
+    fitting = (seed for seed in itertools.count() if set(kinds) <= kinds_of(seed))
+    for seed in itertools.islice(fitting, SEEDS):
+        violation = violation_of(seed)
         if violation is not None:
             return f"seed {seed}: {violation}"
     return None
+
+
+@functools.cache
+def kinds_of(seed: int) -> set[str]:
+    from kohort.simulator.plan import plan_of
+
+    return {actor.kind for actor in plan_of(seed).cast}
+
+
+@functools.cache
+def violation_of(seed: int) -> object | None:
+    """Kept, because the seeds of several catchers are the same ones."""
+    from kohort.simulator import run
+
+    return run(seed).violation
 
 
 def seen_by_scenario(name: str) -> str | None:
