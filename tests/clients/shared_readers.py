@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import KafkaError
 from working_consumer import Working
 
 from kohort.client.cluster import Cluster
@@ -57,15 +58,16 @@ class Librdkafka:
                 for message in self._consumer.consume(100, 0.05):
                     if not message.error():
                         self.values.append(message.value())
-                self._commit()
+                # The group may rebalance at any moment: then the next commit, or that of a revocation, counts.
+                self._commit(KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
         finally:
             self._consumer.close()
 
-    def _commit(self) -> None:
+    def _commit(self, *tolerated: int) -> None:
         try:
             self._consumer.commit(asynchronous=False)
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+            if error.args[0].code() not in (KafkaError._NO_OFFSET, *tolerated):
                 raise
 
     def _assigned(self, _: Any, partitions: Any) -> None:
