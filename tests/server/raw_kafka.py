@@ -75,8 +75,8 @@ def produced_at(response: ProduceResponse) -> int:
     return partition.base_offset
 
 
-def fetch(topic: str, partition: int, offset: int) -> FetchRequest:
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+def fetch(topic: str, partition: int, offset: int, most: int = 1 << 20) -> FetchRequest:
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
     return FetchRequest(
         max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, topics=(FetchTopic(topic=topic, partitions=(wanted,)),)
     )
