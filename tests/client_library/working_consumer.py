@@ -63,7 +63,7 @@ class Working(GroupConsumer):
                 self.positions[place] = record.offset + 1
 
 
-async def until(condition: Any, what: str = "", seconds: float = 20) -> None:
+async def until(condition: Any, what: str = "", seconds: float = 60) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not condition():
