@@ -59,7 +59,7 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
     `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
     words = _read(command)
-    if departed and _errors(kafka) == _errors(kohort):
+    if departed and errors(kafka) == errors(kohort):
         return "departure-target"
     theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
     if words.verb == "beat" and "error=" not in ours:
@@ -74,6 +74,8 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
             and "epoch" in words.options
         ):
             return "stale-epoch"
+        if "error=" not in theirs and (known := _told_again(world, words, theirs, ours)):
+            return known
     if words.verb == "commit":
         group = world.shard.running.groups.get(words.group)
         member = group.members.get(_member_id(world, words)) if group is not None else None
@@ -94,14 +96,24 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     return ""
 
 
-def _is_stale(world: ShardWorld, words: _Words) -> bool:
-    """Whether a heartbeat says an epoch that its member is not at."""
+def _told_again(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
+    """Where Kafka takes a member a step further that says another epoch than its own, and kohort says again what is."""
     group = world.shard.consumers.groups.get(words.group)
-    epoch = int(words.options.get("epoch", "0"))
-    return group is not None and epoch > 0 and group.state_of(_member_id(world, words)).member_epoch != epoch
+    member_id, said = _member_id(world, words), words.options.get("epoch", "")
+    if group is None or member_id not in group.members or not said.isdigit():
+        return ""
+    epoch = group.state_of(member_id).member_epoch
+    if int(said) == epoch or _epoch_in(ours) != epoch or _epoch_in(theirs) <= epoch:
+        return ""
+    return "stale-epoch" if int(said) else "join-acknowledges"
 
 
-def _errors(lines: Sequence[str]) -> list[str]:
+def _epoch_in(answer: str) -> int:
+    found = re.search(r"member_epoch=(\d+)", answer)
+    return int(found[1]) if found is not None else 0
+
+
+def errors(lines: Sequence[str]) -> list[str]:
     """But 27, which tells a member of a target."""
     return sorted(error for line in lines for error in re.findall(r"error=(-?\d+)", line) if error != "27")
 

@@ -68,13 +68,15 @@ BY_CONFIG = {
 }
 
 
-def profile_of(commands: Sequence[str], needs_time: bool) -> Profile:
-    """`needs_time`: it is one that waits for more than real seconds allow, beside the others. Raises KeyError where no
-    servers have the settings."""
+def profile_of(commands: Sequence[str], retention_minutes: int | None = None) -> Profile:
+    """`retention_minutes`: how long offsets are kept, where no setting says so, of one that waits for it: such run
+    beside the others. Raises KeyError where no servers have the settings."""
     words = [word for command in commands if command.startswith("config ") for word in command.split()[1:]]
     retention = [int(word.partition("=")[2]) for word in words if word.startswith("offsets_retention_minutes=")]
-    if retention or needs_time:
-        return Profile(EXPIRING.name, EXPIRING.settings, RETENTION_MINUTES / retention[0] if retention else 1)
+    if retention_minutes is not None:
+        retention.append(retention_minutes)
+    if retention:
+        return Profile(EXPIRING.name, EXPIRING.settings, RETENTION_MINUTES / retention[0])
     profiles = {BY_CONFIG[word].name: BY_CONFIG[word] for word in words}
     if len(profiles) > 1:
         raise KeyError(f"no servers for {words}")

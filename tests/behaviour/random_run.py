@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import random_requests as requests
-from departures import LOCAL, between
+from departures import LOCAL, between, errors
 from guide import Guide, Hints
 from scenario_files import SERVERS, documented
 from servers import Pair, both
@@ -132,7 +132,7 @@ def finding(pair: Pair, seed: int) -> str:
         while start < len(kept):
             fewer = kept[:start] + kept[start + size :]
             shorter = _differs(pair, fewer, exact)
-            if shorter is not None:
+            if shorter is not None and _is_alike(shorter, result):
                 kept, result = fewer[: shorter.at + 1], shorter
             else:
                 start += size
@@ -142,6 +142,13 @@ def finding(pair: Pair, seed: int) -> str:
     lines += [f"      kafka  {line}" for line in result.kafka or ("nothing",)]
     lines += [f"      kohort {line}" for line in result.kohort or ("nothing",)]
     return "\n".join(lines)
+
+
+def _is_alike(one: Result, other: Result) -> bool:
+    """Whether it is the same difference: of the same command, with the same errors."""
+    return one.commands[one.at] == other.commands[other.at] and all(
+        errors(lines) == errors(others) for lines, others in ((one.kafka, other.kafka), (one.kohort, other.kohort))
+    )
 
 
 def _differs(pair: Pair, commands: Sequence[str], exact: bool) -> Result | None:

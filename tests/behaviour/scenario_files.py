@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guide import Hints, hints_for
-from profiles import Profile, profile_of
+from profiles import RETENTION_MINUTES, Profile, profile_of
 from test_scenarios import SCENARIOS, parse, rows_of
 
 FOLDER = Path(__file__).parent
@@ -27,8 +27,9 @@ DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
 SERVERS = ("kafka", "kohort")
 VARIES = "varies"
 
-LONG = ("commit_retention", "new_member_five_minutes")
-"""Files that wait for more than real seconds allow, without a setting that says so."""
+DAYS_OF_KAFKA = 7 * 24 * 60
+LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_MINUTES}
+"""Files that wait for long without a setting that says so, and the minutes that offsets are kept in them."""
 
 Transcripts = Mapping[str, Sequence[Sequence[str]]]
 """Of each server: the lines after each command."""
@@ -93,7 +94,7 @@ def scenarios() -> list[Scenario]:
     for path in SCENARIOS:
         if path.stem not in skipped:
             commands = commands_of(path)
-            found.append(Scenario(path.stem, commands, hints_for(commands), profile_of(commands, path.stem in LONG)))
+            found.append(Scenario(path.stem, commands, hints_for(commands), profile_of(commands, LONG.get(path.stem))))
     return found
 
 

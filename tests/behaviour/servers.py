@@ -10,6 +10,7 @@ from bench import _kafka as apache
 from bench._process import serving
 from peer_servers import wait_for_the_coordinator
 from socket_client import Address, Wire
+from wire_world import OFFSETS_PARTITIONS, wait_until_known
 
 from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -17,7 +18,7 @@ from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsReques
 USUAL = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
-    "offsets.topic.num.partitions": "4",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
 }
 OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
 """What Kafka does not have: heartbeats are answered at once, and rebalances in a row stay open for nobody."""
@@ -51,6 +52,9 @@ def created(address: Address, topics: Mapping[str, int]) -> dict[str, TopicSpec]
     )
     wire = Wire(address, "operator")
     answer = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=30_000), 7, CreateTopicsResponse)
-    wire.close()
     assert not any(row.error_code for row in answer.topics), answer
-    return {row.name: TopicSpec(row.topic_id, row.name, topics[row.name]) for row in answer.topics}
+    made = {row.name: TopicSpec(row.topic_id, row.name, topics[row.name]) for row in answer.topics}
+    wanted = {(spec.topic_id, index) for spec in made.values() for index in range(spec.partitions)}
+    wait_until_known(wire, "probe.", tuple(made), wanted)
+    wire.close()
+    return made

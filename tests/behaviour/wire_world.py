@@ -23,6 +23,7 @@ from kohort.broker.messages import changed
 from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -74,6 +75,7 @@ SET, DELETE = 0, 1
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 KNOWN_S = 20.0
 """How long a change of topics may take to be known everywhere."""
+OFFSETS_PARTITIONS = 4
 ID_VERSION = 10
 """From this version on OffsetCommit and OffsetFetch name topics by their ids."""
 
@@ -517,22 +519,35 @@ class WireWorld(Commands):
         names = tuple(map(self._topic, self._seen | counts.keys()))
         self._seen |= counts.keys()
         wanted = {(self._topic_ids[name], index) for name, count in counts.items() for index in range(count)}
-        wire, deadline = self._wire("operator"), time.monotonic() + KNOWN_S
-        while True:
-            probe = ConsumerGroupHeartbeatRequest(
-                group_id=f"{self._prefix}probe{self._probes}",
-                member_id="probe",
-                member_epoch=0,
-                rebalance_timeout_ms=30_000,
-                subscribed_topic_names=names,
-                topic_partitions=(),
-            )
-            answer = wire.call(probe, 1, ConsumerGroupHeartbeatResponse)
-            assert not answer.error_code, answer
-            wire.call(changed(probe, member_epoch=-1), 1, ConsumerGroupHeartbeatResponse)
-            rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
-            self._probes += 1
-            if {(row.topic_id, index) for row in rows for index in row.partitions} == wanted:
-                return
-            assert time.monotonic() < deadline, f"{counts} is not known"
-            time.sleep(0.03)
+        self._probes += 1
+        wait_until_known(self._wire("operator"), f"{self._prefix}probe{self._probes}.", names, wanted)
+
+
+def wait_until_known(wire: Wire, prefix: str, names: tuple[str, ...], wanted: set[tuple[bytes, int]]) -> None:
+    """Until the coordinators of all partitions of the offsets topic know that these names have these partitions: the
+    only member of a new group is given all of them."""
+    deadline, tries = time.monotonic() + KNOWN_S, 0
+    # Names that differ in their last digit alone are of one partition after the other.
+    while not all(_given(wire, f"{prefix}{tries}.{last}", names) == wanted for last in range(OFFSETS_PARTITIONS)):
+        assert time.monotonic() < deadline, f"{names} are not known"
+        time.sleep(0.03)
+        tries += 1
+
+
+def _given(wire: Wire, group: str, names: tuple[str, ...]) -> set[tuple[bytes, int]] | None:
+    """None where the coordinator is not ready."""
+    probe = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="probe",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=names,
+        topic_partitions=(),
+    )
+    answer = wire.call(probe, 1, ConsumerGroupHeartbeatResponse)
+    if answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+        return None
+    assert not answer.error_code, answer
+    wire.call(changed(probe, member_epoch=-1), 1, ConsumerGroupHeartbeatResponse)
+    rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
+    return {(row.topic_id, index) for row in rows for index in row.partitions}
