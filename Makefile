@@ -8,6 +8,7 @@ CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 SEQUENCES ?= 2000
+TEST_PROCESSES ?= 2
 CHECKED := src tests bench examples tools hatch_build.py
 COMPILED_TESTS := tests/wire tests/coordinator/test_scenarios.py tests/coordinator/test_properties.py tests/broker tests/server
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
@@ -37,8 +38,8 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/mypy
 
-test: check ## check, then every test that PyPI packages alone can run
-	KOHORT_PURE=1 $(BIN)/python -m pytest -m "not kcat and not java and not go and not peers and not matrix and not bench"
+test: check ## check, then every test that PyPI packages alone can run (TEST_PROCESSES=2)
+	KOHORT_PURE=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not kcat and not java and not go and not peers and not matrix and not bench"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)

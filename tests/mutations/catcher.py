@@ -1,13 +1,14 @@
 """Plants a bug and looks whether it is caught. Runs in a process of its own, because a planted module stays planted.
 
-    echo '{"changes": [["coordinator/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"]}' | python catcher.py
+    echo '{"changes": [["coordinator/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"], "seeds": 150}' |
+        python catcher.py
 
 A change replaces a text that stands exactly once in a module of kohort; the modules on disk are not touched. What may
 catch it:
 
     heartbeat.txt                    a scenario: it prints something else, or the shard fails or breaks its invariants
     tests/broker/test_x.py::test_y   a test: an assertion of it fails
-    simulator of member, liar        one of the first seeds in which these take part breaks a promise
+    simulator of member, liar        one of the first `seeds` in which these take part breaks a promise
 
 For each catcher a line of JSON is printed: its name, and what it saw, or null. Other failures are no catch but a bad
 plant, and end the process with a traceback.
@@ -69,18 +70,15 @@ class Planter:
         return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
 
 
-SEEDS = 150
-
-
-def seen_by(catcher: str) -> str | None:
+def seen_by(catcher: str, seeds: int) -> str | None:
     if catcher.startswith("simulator"):
-        return seen_by_simulator(catcher.removeprefix("simulator of ").split(", "))
+        return seen_by_simulator(catcher.removeprefix("simulator of ").split(", "), seeds)
     return seen_by_test(catcher) if "::" in catcher else seen_by_scenario(catcher)
 
 
-def seen_by_simulator(kinds: list[str]) -> str | None:
+def seen_by_simulator(kinds: list[str], seeds: int) -> str | None:
     fitting = (seed for seed in itertools.count() if set(kinds) <= kinds_of(seed))
-    for seed in itertools.islice(fitting, SEEDS):
+    for seed in itertools.islice(fitting, seeds):
         violation = violation_of(seed)
         if violation is not None:
             return f"seed {seed}: {violation}"
@@ -144,7 +142,7 @@ def main() -> None:
     for name in planter.changes:
         importlib.import_module(name)  # before pytest, which would load it in a way of its own
     for catcher in task["catchers"]:
-        print(json.dumps([catcher, seen_by(catcher)]), flush=True)
+        print(json.dumps([catcher, seen_by(catcher, task["seeds"])]), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ class Bug:
 
 
 def run(
-    changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...], timeout_s: int = 240
+    changes: tuple[tuple[str, str, str], ...], catchers: tuple[str, ...], timeout_s: int = 240, seeds: int = 150
 ) -> dict[str, str | None]:
-    """What each catcher saw."""
+    """What each catcher saw; the simulator's within so many seeds."""
     process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("catcher.py"))],
-        input=json.dumps({"changes": changes, "catchers": catchers}),
+        input=json.dumps({"changes": changes, "catchers": catchers, "seeds": seeds}),
         capture_output=True,
         text=True,
         timeout=timeout_s,

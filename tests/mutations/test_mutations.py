@@ -497,6 +497,7 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
 
 @pytest.mark.timeout(620)
 def test_without_a_bug_nothing_is_seen() -> None:
-    """All that any bug is caught by: hundreds of seeds and tests."""
-    seen = run((), tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by)), timeout_s=600)
+    """All that any bug is caught by; of the simulator's seeds a few, because its own tests run them too."""
+    catchers = tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by))
+    seen = run((), catchers, timeout_s=600, seeds=20)
     assert {catcher: what for catcher, what in seen.items() if what is not None} == {}
