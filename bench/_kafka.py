@@ -17,6 +17,8 @@ JAVA = Path(__file__).parent / "java"
 HEAP = ("-Xms512m", "-Xmx1g")
 COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 """As Kafka's own start script sets it."""
+BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a server that lives for a minute or two: it is ready with little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 START_S = 180.0
 
@@ -42,7 +44,8 @@ def compile_java(source: Path, class_path: str, into: Path) -> str:
 class Node:
     """A broker and controller in one process, on ports that it keeps over restarts. Its files go with `remove`.
 
-    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage.
+    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage;
+    `java_options` are of the machine that it runs in.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class Node:
         settings: Mapping[str, str],
         listeners: Mapping[str, int] | None = None,
         format_options: Sequence[str] = (),
+        java_options: Sequence[str] = (*HEAP, *COLLECTOR),
     ) -> None:
         port, controller = free_ports(2)
         self.address: Address = ("127.0.0.1", port)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._class_path = class_path
+        self._java_options = java_options
         self._folder = tempfile.TemporaryDirectory()
         self._log = Path(self._folder.name) / "log"
         self._properties = Path(self._folder.name) / "server.properties"
@@ -83,7 +88,8 @@ class Node:
 
     def start(self) -> None:
         """Returns when it answers."""
-        command = ["java", *HEAP, *COLLECTOR, QUIET, "-cp", self._class_path, "kafka.Kafka", str(self._properties)]
+        options = [*self._java_options, QUIET, "-cp", self._class_path]
+        command = ["java", *options, "kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
@@ -125,9 +131,10 @@ def kafka(
     settings: Mapping[str, str],
     listeners: Mapping[str, int] | None = None,
     format_options: Sequence[str] = (),
+    java_options: Sequence[str] = (*HEAP, *COLLECTOR),
 ) -> Iterator[tuple[int, Address]]:
     """A running `Node`: its process id and address."""
-    node = Node(class_path, settings, listeners, format_options)
+    node = Node(class_path, settings, listeners, format_options, java_options)
     try:
         node.start()
         yield node.pid, node.address

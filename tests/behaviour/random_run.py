@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import random_requests as requests
+from bench import _kafka as apache
 from departures import LOCAL, between, errors
 from guide import Guide, Hints
 from scenario_files import SERVERS, documented
@@ -22,6 +23,8 @@ from wire_world import Patience, WireWorld
 
 SETTINGS = {"group.consumer.max.session.timeout.ms": "600000"}
 AT_A_TIME = 12
+BRIEFLY = 1_000
+"""Up to so many sequences, what Java does to be fast later costs more than it brings."""
 SHOWN = 10
 """Findings that are made shorter and printed; of the others the number."""
 HASTY = Patience(answer=2.0, parked=0.02, late=0.05)
@@ -55,7 +58,8 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
     kinds: Counter[str] = Counter()
     compared = 0
     differing: list[int] = []
-    with both(class_path, SETTINGS, requests.TOPICS) as pair:
+    java_options = (*apache.HEAP, *apache.COLLECTOR) if number > BRIEFLY else apache.BRIEF
+    with both(class_path, SETTINGS, requests.TOPICS, java_options) as pair:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             for seed, result in zip(seeds, pool.map(lambda seed: of_seed(pair, seed), seeds), strict=True):
                 compared += result.compared

@@ -1,4 +1,4 @@
-"""All scenarios against both servers, those of one profile side by side: they mostly wait.
+"""All scenarios against both servers, side by side: they mostly wait.
 
 What differs otherwise than it is known to is run again with fewer at a time, up to three times: clocks are real, and a
 busy machine is late. What differs then too is a finding, and so is a known difference that is none any more.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -22,6 +22,8 @@ SHARED_TOPICS = dict.fromkeys(("t", "u", "v", "other"), 10)
 AT_A_TIME = 60
 AGAIN = (20, 8, 2)
 """And how many when they are run again."""
+LONG_AGAIN = 1
+"""How often those are run again that take minutes."""
 CALM = Patience(answer=5.0, parked=0.08, late=0.15, sweep=1.5)
 
 Say = Callable[[str], None]
@@ -41,39 +43,34 @@ _of_no_name = {server: threading.Lock() for server in SERVERS}
 
 
 def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say) -> Outcome:
-    """Those that expire beside all others, for they take minutes."""
     outcome = Outcome()
-    profiles: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {scenario.profile.name: scenario.profile for scenario in scenarios}
+    rows: dict[str, tuple[Difference, ...]] = {}
+    with ExitStack() as stack, ThreadPoolExecutor(max(1, len(profiles))) as pool:
+        started = pool.map(lambda name: stack.enter_context(_servers(class_path, profiles[name])), profiles)
+        pairs = dict(zip(profiles, started, strict=True))
+        say(f"servers of {len(pairs)} kinds have started: {', '.join(pairs)}")
+        for turn, at_a_time in enumerate((AT_A_TIME, *AGAIN)):
+            odd: dict[str, list[Scenario]] = {name: [] for name in pairs}
+            for scenario in scenarios:
+                if scenario.name not in rows or not _is_known(scenario, rows[scenario.name], known):
+                    odd[scenario.profile.name].append(scenario)
+            if turn > LONG_AGAIN:
+                odd.pop(EXPIRING.name, None)
+            if not any(odd.values()):
+                break
+            how = at_a_time, CALM if turn else Patience()
+            for played in pool.map(lambda name: _played(pairs[name], odd[name], *how), odd):  # noqa: B023
+                rows |= played
+            names = [scenario.name for chosen in odd.values() for scenario in chosen]
+            say(f"scenarios that ran again: {', '.join(names)}" if turn else f"{len(names)} scenarios ran")
     for scenario in scenarios:
-        profiles.setdefault(scenario.profile.name, scenario.profile)
-    with ThreadPoolExecutor(1) as beside:
-        long = [scenario for scenario in scenarios if scenario.profile.name == EXPIRING.name]
-        running = beside.submit(_run_profile, class_path, EXPIRING, long, known, outcome, say) if long else None
-        for name, profile in profiles.items():
-            if name != EXPIRING.name:
-                chosen = [scenario for scenario in scenarios if scenario.profile.name == name]
-                _run_profile(class_path, profile, chosen, known, outcome, say)
-        if running is not None:
-            running.result()
+        _judge(scenario, rows[scenario.name], known, outcome)
     return outcome
 
 
-def _run_profile(
-    class_path: str,
-    profile: Profile,
-    scenarios: Sequence[Scenario],
-    known: Mapping[str, Known],
-    outcome: Outcome,
-    say: Say,
-) -> None:
-    with both(class_path, profile.settings, SHARED_TOPICS) as pair:
-        rows = _played(pair, scenarios, AT_A_TIME, Patience())
-        for at_a_time in AGAIN[:1] if profile.name == EXPIRING.name else AGAIN:  # those take minutes
-            odd = [scenario for scenario in scenarios if not _is_known(scenario, rows[scenario.name], known)]
-            rows |= _played(pair, odd, at_a_time, CALM)
-    for scenario in scenarios:
-        _judge(scenario, rows[scenario.name], known, outcome)
-    say(f"scenarios of the servers {profile.name!r}: {len(scenarios)} ran")
+def _servers(class_path: str, profile: Profile) -> AbstractContextManager[Pair]:
+    return both(class_path, profile.settings, SHARED_TOPICS)
 
 
 def _is_known(scenario: Scenario, rows: Sequence[Difference], known: Mapping[str, Known]) -> bool:
@@ -100,9 +97,13 @@ def _played(
     with ThreadPoolExecutor(at_a_time) as pool:
         running = {
             scenario.name: {server: pool.submit(play, pair, server, scenario, patience) for server in SERVERS}
-            for scenario in scenarios
+            for scenario in sorted(scenarios, key=_length, reverse=True)
         }
         return {scenario.name: _differences(scenario, running[scenario.name]) for scenario in scenarios}
+
+
+def _length(scenario: Scenario) -> float:
+    return sum(scenario.hints.elapsed_ms) * scenario.profile.factor
 
 
 def _differences(scenario: Scenario, running: Mapping[str, Future[list[list[str]]]]) -> tuple[Difference, ...]:

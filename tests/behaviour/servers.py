@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -34,10 +34,12 @@ class Pair:
 
 
 @contextmanager
-def both(class_path: str, settings: Mapping[str, str], topics: Mapping[str, int]) -> Iterator[Pair]:
+def both(
+    class_path: str, settings: Mapping[str, str], topics: Mapping[str, int], java_options: Sequence[str] = apache.BRIEF
+) -> Iterator[Pair]:
     with ExitStack() as stack:
         wanted = USUAL | settings
-        _, kafka = stack.enter_context(apache.kafka(class_path, wanted | OF_KAFKA))
+        _, kafka = stack.enter_context(apache.kafka(class_path, wanted | OF_KAFKA, java_options=java_options))
         kohort_settings = [f"{name}={value}" for name, value in (wanted | OF_KOHORT).items()]
         _, kohort, _ = stack.enter_context(serving(*kohort_settings))
         addresses = {"kafka": kafka, "kohort": kohort}
