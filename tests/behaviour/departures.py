@@ -8,16 +8,21 @@ too; those in `LOCAL` change nothing but the answer.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shard_world import ShardWorld
 
 from kohort.coordinator.classic_member import is_classic
+from kohort.coordinator.protocols import candidates
 from kohort.coordinator.reconciliation import Reconciliation
 
 TOPICS = {"t": 6, "u": 3, "w": 60}
 """Those of random sequences that commits name, and their partitions."""
+
+VOTED_ON = r" (protocol_name='[^']*'|metadata=\S+)"
+"""What an answer has of the protocol that was chosen."""
 
 LOCAL = ("pending-static", "client-of-member", "who-assigned")
 
@@ -94,6 +99,20 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
             if _without(field, kafka) == _without(field, kohort):
                 return known
     return ""
+
+
+def after(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str]) -> str:
+    """The same, for what only the world as it is after the command explains."""
+    group = world.shard.running.groups.get(_read(command).group)
+    chosen = [set(re.findall(r"protocol_name='([^']*)'", " ".join(lines))) for lines in (kafka, kohort)]
+    if group is None or any(len(names) != 1 for names in chosen):
+        return ""
+    if re.sub(VOTED_ON, "", "\n".join(kafka)) != re.sub(VOTED_ON, "", "\n".join(kohort)):
+        return ""
+    theirs, ours = (names.pop() for names in chosen)
+    names = candidates(group)
+    votes = Counter(next(name for name in m.protocol_names if name in names) for m in group.members.values())
+    return "vote-tie" if theirs != ours and votes[theirs] == votes[ours] else ""
 
 
 def _told_again(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:

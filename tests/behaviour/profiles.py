@@ -31,11 +31,13 @@ class Profile:
     name: str
     settings: Mapping[str, str] = field(hash=False)
     factor: float = FACTOR
+    parked_s: float = 0.0
+    """For how long a request is surely parked: a rebalance that waits for nobody has ended then, whoever is late."""
 
 
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
 USUAL = Profile("usual", _scaled(FACTOR))
-PROMPT = Profile("prompt", _scaled(FACTOR) | AT_ONCE)
+PROMPT = Profile("prompt", _scaled(FACTOR) | AT_ONCE, parked_s=0.25)
 PAIRS = Profile("pairs", _scaled(FACTOR) | {"group.max.size": "2", "group.consumer.max.size": "2"})
 SINGLE = Profile("single", _scaled(FACTOR) | {"group.max.size": "1"})
 PATIENT = Profile(

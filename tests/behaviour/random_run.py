@@ -15,7 +15,7 @@ from itertools import count
 
 import random_requests as requests
 from bench import _kafka as apache
-from departures import LOCAL, between, errors
+from departures import LOCAL, after, between, errors
 from guide import Guide, Hints
 from scenario_files import SERVERS, documented
 from servers import Pair, both
@@ -99,6 +99,7 @@ def _compare(pair: Pair, commands: Sequence[str], hints: Hints, exact: bool, pat
             answers = kafka[number], kohort[number]
             known = hints.local.get(number) or between(world, command, *answers, departed=world.departed)
             world.play(command)
+            known = known or after(world, command, *answers)
             if known not in LOCAL:
                 at = -1 if known else number
                 return Result(commands, number, known, at, kafka[number], kohort[number], tuple(local))

@@ -66,18 +66,30 @@ class Difference:
     lines: tuple[str, ...]
     """`kafka …` and `kohort …`, as in the file."""
 
+    @property
+    def errors(self) -> tuple[frozenset[str], ...]:
+        """Those of each server."""
+        found = {server: [line for line in self.lines if line.startswith(server)] for server in SERVERS}
+        return tuple(frozenset(re.findall(r"error=(-?\d+)", " ".join(found[server]))) for server in SERVERS)
+
 
 @dataclass(frozen=True)
 class Known:
     ids: tuple[str, ...]
     differences: tuple[Difference, ...]
     varies: bool = False
-    """Which of these commands differ, and how, is not the same each time: it depends on hashes or on the clock."""
+    """Which of these commands differ, and how, is not the same each time: it depends on hashes or on the clock. Errors
+    do not: both servers answer with the same ones, or with those of the example."""
 
     def fits(self, found: Sequence[Difference]) -> bool:
         if not self.varies:
             return tuple(found) == self.differences
-        return {row.command for row in found} <= {row.command for row in self.differences}
+        examples = {(row.command, *row.errors) for row in self.differences}
+        commands = {row.command for row in self.differences}
+        return all(
+            row.command in commands and (row.errors[0] == row.errors[1] or (row.command, *row.errors) in examples)
+            for row in found
+        )
 
 
 NOTHING = Known((), ())

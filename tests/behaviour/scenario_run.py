@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from profiles import EXPIRING, Profile
@@ -24,7 +24,7 @@ AGAIN = (20, 8, 2)
 """And how many when they are run again."""
 LONG_AGAIN = 1
 """How often those are run again that take minutes."""
-CALM = Patience(answer=5.0, parked=0.08, late=0.15, sweep=1.5)
+CALM = Patience(parked=0.08, late=0.15, sweep=1.5)
 
 Say = Callable[[str], None]
 
@@ -116,7 +116,9 @@ def _differences(scenario: Scenario, running: Mapping[str, Future[list[list[str]
 def play(pair: Pair, server: str, scenario: Scenario, patience: Patience) -> list[list[str]]:
     shared = None if scenario.makes_topics else pair.shared[server]
     prefix = f"{scenario.name}.{next(_runs)}."
-    world = WireWorld(pair.addresses[server], prefix, scenario.hints, scenario.profile.factor, shared, patience)
+    profile = scenario.profile
+    patience = replace(patience, parked=max(patience.parked, profile.parked_s))
+    world = WireWorld(pair.addresses[server], prefix, scenario.hints, profile.factor, shared, patience)
     with _of_no_name[server] if scenario.of_no_name else nullcontext():
         if scenario.own_topics is not None:
             world.prepare(**scenario.own_topics)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import departures
 import peer_transcript
 import pytest
 import random_requests as requests
@@ -135,3 +136,53 @@ def test_scenarios_say_over_the_wire_what_they_say_in_process() -> None:
                 answered += len(scenario.hints.answered[number])
             lines = [line for lines in transcript for line in lines if line[0] != " "]
             assert len([line for line in lines if not line.startswith(("fetched", "listed", "described"))]) == answered
+
+
+def test_what_varies_has_the_errors_of_the_example() -> None:
+    def difference(command: str, kafka: str, kohort: str) -> files.Difference:
+        return files.Difference(command, (f"kafka  {kafka}", f"kohort {kohort}"))
+
+    example = difference("sync g b", "b SyncGroup error=27", "b SyncGroup assignment=t:0")
+    known = files.Known(("which-partitions",), (example,), varies=True)
+    assert known.fits([])
+    assert known.fits([difference("sync g b", "b SyncGroup assignment=t:1", "b SyncGroup assignment=t:2")])
+    assert known.fits([difference("sync g b", "b SyncGroup error=27", "b SyncGroup assignment=t:1")])
+    assert not known.fits([difference("sync g b", "b SyncGroup assignment=t:1", "b SyncGroup error=27")])
+    assert not known.fits([difference("sync g b", "b SyncGroup error=25", "b SyncGroup assignment=t:0")])
+    assert not known.fits([difference("sync g c", "c SyncGroup assignment=t:1", "c SyncGroup assignment=t:2")])
+
+
+TIED = ("join g a v=3 protocols=one:t,two:t", "join g b v=3 protocols=two:t,one:t", "join g a", "sync g a")
+
+
+@pytest.mark.parametrize(("protocols", "known"), [("two:t,one:t", "vote-tie"), ("one:t,two:t", "")])
+def test_another_protocol_is_explained_by_a_tie_of_votes_alone(protocols: str, known: str) -> None:
+    world = Guide(prompt=True)
+    for command in (requests.SETTINGS, *TIED, f"join g b protocols={protocols}", "join g a"):
+        world.play(command)
+    answers = (["a JoinGroup generation_id=2 protocol_name='two'"], ["a JoinGroup generation_id=2 protocol_name='one'"])
+    assert departures.after(world, "join g a", *answers) == known
+    assert departures.after(world, "join g a", answers[0], ["a JoinGroup error=27 protocol_name='one'"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "theirs", "ours", "known"),
+    [
+        ("beat g x epoch=1 owned=t:0 id=x", 3, 2, "stale-epoch"),
+        ("beat g x epoch=0 topics=u id=x", 3, 2, "join-acknowledges"),
+        ("beat g x epoch=2 owned=t:0 id=x", 3, 2, ""),
+        ("beat g x epoch=1 owned=t:0 id=x", 3, 3, ""),
+        ("beat g x epoch=1 owned=t:0 id=x", 1, 2, ""),
+    ],
+)
+def test_a_member_that_says_another_epoch_may_be_told_again_what_is(
+    command: str, theirs: int, ours: int, known: str
+) -> None:
+    world = Guide(prompt=True)
+    for before in (requests.SETTINGS, "topics t=2 u=2", "beat g x epoch=0 topics=t id=x", "beat g y epoch=0 topics=t"):
+        world.play(before)
+    world.play("beat g x epoch=1 owned=t:0 id=x")
+    state = world.shard.consumers.groups["g"].state_of("x")
+    assert state.member_epoch == 2
+    answers = [[f"x ConsumerGroupHeartbeat member_id='x' member_epoch={epoch}"] for epoch in (theirs, ours)]
+    assert departures.between(world, command, answers[0], answers[1], departed=False) == known

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from guide import Hints, label
@@ -89,18 +90,18 @@ class Names(dict[Any, str]):
         return MADE_UP.sub("-?", real) if isinstance(real, str) and real == default else default
 
 
+@dataclass(frozen=True)
 class Patience:
     """How long a world waits, in seconds."""
 
-    def __init__(self, answer: float = 3.0, parked: float = 0.04, late: float = 0.15, sweep: float = 1.0) -> None:
-        self.answer = answer
-        """For an answer that should come."""
-        self.parked = parked
-        """After a request that should be parked, until it surely is."""
-        self.late = late
-        """After a wait at whose end a deadline fires: clocks are real."""
-        self.sweep = sweep
-        """Until offsets that are over have been removed."""
+    answer: float = 5.0
+    """For an answer that should come. Where it does not, a session may end meanwhile: everybody waits as long."""
+    parked: float = 0.04
+    """After a request that should be parked, until it surely is."""
+    late: float = 0.15
+    """After a wait at whose end a deadline fires: clocks are real."""
+    sweep: float = 1.0
+    """Until offsets that are over have been removed."""
 
 
 class WireWorld(Commands):
