@@ -39,7 +39,7 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every test that PyPI packages alone can run (TEST_PROCESSES=2)
-	KOHORT_PURE=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not kcat and not java and not go and not peers and not matrix and not bench"
+	KOHORT_PURE=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not kcat and not java and not go and not peers and not matrix and not bench"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)

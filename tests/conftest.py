@@ -9,19 +9,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import hypothesis
 import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
 from kohort import compiled
+
+# Their tests compute, and no clock decides what comes of them: with `-n 2` they run in a process beside all others,
+# which run one after the other.
+COMPUTING = {"behaviour", "broker", "coordinator", "fuzz", "mutations", "simulator", "storage", "structure", "wire"}
+
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile(
+    "kohort",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
+)
+hypothesis.settings.load_profile("kohort")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print as what they expect")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where hot modules run compiled (make test-compiled), tests that need them as Python are left out."""
+    """Where hot modules run compiled (make test-compiled), tests that need them as Python are left out.
+
+    Tests that do not only compute are of one group of pytest-xdist.
+    """
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] not in COMPUTING:
+            item.add_marker(pytest.mark.xdist_group("clocks"))
     pure = [item for item in items if item.get_closest_marker("pure")] if compiled.in_use else []
     if pure:
         config.hook.pytest_deselected(items=pure)

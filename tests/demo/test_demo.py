@@ -21,6 +21,8 @@ from rich.console import Console
 from kohort.demo.flights import FLIGHTS, checksum, read_flights
 from kohort.demo.screen import Screen
 
+pytestmark = pytest.mark.timeout(300)  # two JVMs and five processes of Python start
+
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "demo", "--records", "20000"]
 
 
@@ -48,7 +50,7 @@ class Demo:
             self.text += line
 
     def wait_for(self, text: str) -> None:
-        await_condition(lambda: text in self.text or self._process.poll() is not None, 60)
+        await_condition(lambda: text in self.text or self._process.poll() is not None, 150)
         assert text in self.text, self.text
 
     def interrupt(self) -> None:
@@ -108,7 +110,6 @@ def start_demo(tmp_path: Path):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(240)
 def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path) -> None:
     demo = start_demo()
     code = demo.ended()
