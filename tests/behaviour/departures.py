@@ -155,7 +155,8 @@ def _emptying(world: ShardWorld, words: _Words) -> str:
     in Kafka there is a group of that name up to the next sweep."""
     if words.group in world.shard.running.groups or words.group in world.shard.consumers.groups or not words.group:
         return ""
-    known = world.shard.hard.offsets.get(words.group, {})
+    offsets = world.shard.hard.offsets.get(words.group, {})
+    known = [(topic, index) for topic, index in offsets if index < TOPICS.get(topic, 0)]  # a server refuses the others
     if words.verb == "delete-offsets":
         named = {tuple(place.rsplit("-", 1)) for place in words.names}
         return "empty-group" if known and all((topic, str(index)) in named for topic, index in known) else ""

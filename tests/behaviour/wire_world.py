@@ -129,6 +129,9 @@ class WireWorld(Commands):
         self._group = ""
         self._told: list[tuple[int, str, Any, str]] = []
         """What came after the command: the request's number, whose it was, the answer and its group."""
+        self._joined: list[tuple[int, Name, JoinGroupResponse]] = []
+        """Answers to JoinGroups that came: of two of a client the one to the later request counts, in whatever order
+        they came over their two connections."""
         self._names = Names()
         """What this server calls something: its name in the scenario."""
         self._labels: dict[str, str] = {}
@@ -161,12 +164,14 @@ class WireWorld(Commands):
         return transcript
 
     def step(self, command: str) -> list[str]:
-        self._told = []
+        self._told, self._joined = [], []
         self._group = next((word for word in command.split()[1:2] if "=" not in word), "")
         self.run(self._as_here(command))
         expected = self._hints.answered[self._command]
         self._pump_until(lambda: not (expected & self._open.keys()), self._patience.answer)
         self._pump(0.0)
+        for _, who, body in sorted(self._joined, key=lambda one: one[0]):
+            self._learn(who, body)
         self._command += 1
         told = sorted(self._told, key=lambda one: one[0])
         return [line for _, what, body, group in told for line in self._printed(what, body, group)]
@@ -253,6 +258,8 @@ class WireWorld(Commands):
         if answer.body is not None:
             self._note(who, answer)
             self._learn(who, answer.body)
+            if isinstance(answer.body, JoinGroupResponse):
+                self._joined.append((answer.number, who, answer.body))
 
     def _note(self, who: Name, answer: Answer) -> None:
         """Ids that the server made, and what its epochs are ahead."""
