@@ -96,7 +96,7 @@ class Patience:
 
     answer: float = 5.0
     """For an answer that should come. Where it does not, a session may end meanwhile: everybody waits as long."""
-    parked: float = 0.04
+    parked: float = 0.08
     """After a request that should be parked, until it surely is."""
     late: float = 0.15
     """After a wait at whose end a deadline fires: clocks are real."""
