@@ -37,7 +37,11 @@ TITLES = {
     "floor": "C floor",
 }
 GO = Path(__file__).parent / "go"
-COMPILED, PURE = {"KOHORT_PURE": "0"}, {"KOHORT_PURE": "1"}
+COMPILED, PURE = (
+    # Modules keep their bytecode, as pip leaves those that it installs.
+    {"KOHORT_PURE": pure, "PYTHONDONTWRITEBYTECODE": ""}
+    for pure in "01"
+)
 ALLOWED = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = ALLOWED[0], ALLOWED[-1]
 """The same one where there is only one."""
