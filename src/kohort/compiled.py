@@ -51,6 +51,7 @@ HOT: tuple[str, ...] = (
     "kohort.server.inflow",
     "kohort.server.turns",
     "kohort.storage.check",
+    "kohort.storage.gathered",
     "kohort.wire.batches",
     "kohort.wire.codec",
     "kohort.wire.framing",

@@ -29,6 +29,7 @@ from test_groups import commit_request, join_request
 from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.messages import changed
+from kohort.storage import sqlite
 from kohort.storage.directory import checksum
 from kohort.storage.protocol import StorageError
 from kohort.storage.sqlite import FILE_NAME, SqliteStorage
@@ -109,7 +110,7 @@ def groups_at_work(wire: Wire) -> None:
     """Members of two groups come, commit and go."""
     client = wire.connect()
     create_topic(client, "t", 2)
-    for turn in range(2):
+    for turn in range(4):
         member, generation = join_and_sync(client, "static", "instance")
         for number in range(3):
             commit(client, 10 * turn + number, group="simple", partition=number % 2)
@@ -144,8 +145,11 @@ def commit(client: Connection, offset: int, group: str, partition: int = 0, **me
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("story"), groups_at_work)
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """What is gathered moves into the logs now and then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "GATHERED_BYTES", 1500)
+        yield Story(tmp_path_factory.mktemp("story"), groups_at_work)
 
 
 @pytest.fixture(scope="module")
@@ -228,10 +232,11 @@ def test_pages_of_an_unsynced_commit_reach_the_disk_in_any_order(story: Story, p
     wal = bytearray(story.wal)
     lost = 0
     for sector in range(story.last_commit, len(wal), 512):
-        if chance.random() < 0.4:
+        if any(wal[sector : sector + 512]) and chance.random() < 0.4:
             wal[sector : sector + 512] = bytes(len(wal[sector : sector + 512]))
             lost += 1
-    assert lost
+    if not lost:  # the commit is a page or two, most of which are zeros anyway
+        del wal[chance.randrange(story.last_commit, len(wal)) :]
     assert started_on(laid_out(place, story.database, bytes(wal))) == story.worlds[-2]
 
 

@@ -6,10 +6,14 @@ import struct
 
 import google_crc32c
 
-from kohort.storage.protocol import LogKey, StoredBatch
+from kohort.storage.gathered import stored
+from kohort.storage.protocol import Append, LogKey, Storage, StoredBatch
+from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch
 
 LOG = LogKey(bytes(range(16)), 0)
 OTHER = LogKey(bytes(range(16)), 1)
+OWN = LogKey(bytes(range(16)), 2)
+"""Of the broker's own records."""
 
 
 def make_batch(
@@ -29,3 +33,19 @@ def make_batch(
     body += (fill * size)[: max(0, size - 61)]
     head = struct.pack(">qiibI", base_offset, 9 + len(body), leader_epoch, 2, google_crc32c.value(body))
     return StoredBatch(base_offset, base_offset + records - 1, timestamp, head + body, producer_id, leader_epoch)
+
+
+def own_append(
+    base_offset: int, records: int = 1, *, timestamp: int = 1_000, size: int = 20, leader_epoch: int = 0
+) -> Append:
+    """An append of true records, whose batch an engine may join with others; `size` is that of a record's value."""
+    made = [
+        NewRecord(b"%d" % (base_offset + n), None if size < 0 else b"v" * size, timestamp + n) for n in range(records)
+    ]
+    batch = stored(encode_batch(made, base_offset=base_offset, leader_epoch=leader_epoch))
+    return Append(OWN, (batch,), joinable=True)
+
+
+def own_records(storage: Storage, offset: int = 0, max_bytes: int = 1 << 30) -> list[Record]:
+    """What may be read of them, however the batches are cut."""
+    return [record for batch in storage.read(OWN, offset, max_bytes) for record in decode_records(batch.data)]

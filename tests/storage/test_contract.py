@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, make_batch
+from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -264,3 +264,63 @@ def test_what_is_deleted_piece_by_piece_never_comes_back(
     if isinstance(storage, SqliteStorage):
         assert storage._db.execute("SELECT count(*) FROM batches").fetchone() == (15,)
         assert storage._db.execute("SELECT count(*) FROM batch_data").fetchone() == (15,)
+
+
+def test_own_records_are_read_back_wherever_they_are(
+    storage: Storage, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gathered, in their log, or some here and some there; their batches may be joined, their records are the same."""
+    monkeypatch.setattr(sqlite, "GATHERED_BYTES", 3000)
+    storage.commit([CreateLog(OWN), CreateLog(LOG)])
+    end = 0
+    sizes = {}
+    for n in range(120):
+        # A batch that is too large to be gathered, an epoch that begins, a time that goes back.
+        append = own_append(
+            end, 1 + n % 3, timestamp=1000 - n, size=9000 if n == 50 else n % 40 - 1, leader_epoch=n // 80
+        )
+        sizes[end] = append.batches[0].last_offset + 1 - end
+        storage.commit([append] if n % 10 else [append, Append(LOG, (make_batch(n),))])
+        end = append.batches[0].last_offset + 1
+        if n == 100:
+            storage = reopen(storage)
+    for engine in both_lives(storage, reopen):
+        records = own_records(engine)
+        assert [record.offset for record in records] == list(range(end))
+        assert [record.key for record in records] == [b"%d" % n for n in range(end)]
+        expected = [1000 - n + step for n, base in enumerate(sizes) for step in range(sizes[base])]
+        assert [record.timestamp for record in records] == expected
+        batches = engine.read(OWN, 0, 1 << 30)
+        assert [batch.leader_epoch for batch in batches] == sorted(batch.leader_epoch for batch in batches)
+        assert {batch.leader_epoch for batch in batches} == {0, 1}
+        infos = list(engine.batches(OWN))
+        assert [(info.base_offset, info.size) for info in infos] == [(b.base_offset, len(b.data)) for b in batches]
+        info = engine.log_info(OWN)
+        assert info is not None
+        assert info == next(found for found in engine.logs() if found.key == OWN)
+        assert (info.end_offset, info.size) == (end, sum(len(batch.data) for batch in batches))
+        for offset in (0, end // 2, end - 1):
+            [holder] = engine.read(OWN, offset, 0)
+            assert holder.base_offset <= offset <= holder.last_offset
+        assert engine.read(OWN, end, 1000) == []
+        newest = engine.max_timestamp(OWN)
+        assert newest is not None
+        assert newest.max_timestamp == max(expected)
+        for timestamp in (0, 900, 1000):
+            first = engine.first_at_or_after(OWN, timestamp)
+            assert first is not None
+            assert first == next(batch for batch in batches if batch.max_timestamp >= timestamp)
+        assert engine.first_at_or_after(OWN, 5000) is None
+
+
+def test_own_batches_are_replaced_and_trimmed_as_they_were_read(storage: Storage, reopen: Reopen) -> None:
+    storage.commit([CreateLog(OWN)])
+    for n in range(10):
+        storage.commit([own_append(n)])
+    read = storage.read(OWN, 0, 1 << 30)
+    assert [batch.base_offset for batch in read] == list(range(10))
+    storage.commit([own_append(10), Replace(OWN, 3, 5, (read[4],)), own_append(11), Trim(OWN, 2)])
+    for engine in both_lives(storage, reopen):
+        assert [record.offset for record in own_records(engine)] == [2, 4, 6, 7, 8, 9, 10, 11]
+    engine.commit([DeleteLog(OWN), CreateLog(OWN), own_append(0)])
+    assert [record.offset for record in own_records(reopen(engine))] == [0]

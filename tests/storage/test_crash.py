@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG
+from storage_batches import LOG, OWN, own_records
 
 from kohort.storage.sqlite import SqliteStorage
 
@@ -16,17 +16,25 @@ CHILD = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from storage_batches import LOG, make_batch
+from storage_batches import LOG, OWN, make_batch, own_append
 from kohort.storage.protocol import Append, CreateLog, Trim
-from kohort.storage.sqlite import SqliteStorage
-storage = SqliteStorage(Path(sys.argv[1]))
+from kohort.storage import sqlite
+sqlite.GATHERED_BYTES = 2000
+storage = sqlite.SqliteStorage(Path(sys.argv[1]))
 if storage.log_info(LOG) is None:
-    storage.commit([CreateLog(LOG)])
+    storage.commit([CreateLog(LOG), CreateLog(OWN)])
 end = storage.log_info(LOG).end_offset
 sizes = [100, 3000, 70_000]
 while True:
     batches = tuple(make_batch(end + n, size=sizes[(end + n) % 3]) for n in range(1 + end % 5))
-    storage.commit([Append(LOG, batches), Trim(LOG, max(0, end - 500))])
+    own = [own_append(end, len(batches))]
+    if end % 3:
+        own += [Append(LOG, batches), Trim(LOG, max(0, end - 500))]
+    elif end % 7:
+        own += [Append(LOG, batches), Trim(OWN, max(0, end - 700))]
+    else:
+        own += [Append(LOG, batches)]
+    storage.commit(own)
     end += len(batches)
     print(end, flush=True)
 """
@@ -55,4 +63,11 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
         bases = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
         assert bases == list(range(info.start_offset, info.end_offset))
         assert info.size == sum(batch.size for batch in storage.batches(LOG))
+        own = storage.log_info(OWN)
+        assert own is not None
+        assert own.end_offset == info.end_offset
+        records = [record.offset for record in own_records(storage)]
+        assert records == list(range(records[0], own.end_offset))
+        assert records[0] <= max(own.start_offset, 0)
+        assert own.size == sum(batch.size for batch in storage.batches(OWN))
         storage.close()

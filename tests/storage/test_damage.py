@@ -16,10 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_batches import LOG, OTHER, make_batch
+from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
 
 from kohort.storage import checkpoint
-from kohort.storage.protocol import Append, BatchInfo, CreateLog, LogInfo, LogKey, Replace, StorageError, StoredBatch
+from kohort.storage.protocol import (
+    Append,
+    BatchInfo,
+    CreateLog,
+    LogInfo,
+    LogKey,
+    Replace,
+    StorageError,
+    StoredBatch,
+    Trim,
+)
 from kohort.storage.sqlite import FILE_NAME, SqliteStorage
 
 Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
@@ -28,14 +38,16 @@ Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
 def filled(directory: Path, commits: int = 60) -> Content:
     chance = random.Random(3)
     storage = SqliteStorage(directory)
-    storage.commit([CreateLog(LOG), CreateLog(OTHER)])
+    storage.commit([CreateLog(LOG), CreateLog(OTHER), CreateLog(OWN)])
     end = 0
     for n in range(commits):
         made = []
         for _ in range(3):
             made.append(make_batch(end, 2, timestamp=n, size=chance.choice([80, 300, 20_000]), producer_id=n % 4))
             end += 2
-        storage.commit([Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),))])
+        storage.commit([Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),)), own_append(n, size=250)])
+        if n == commits // 2:
+            storage.commit([Trim(OWN, 3)])  # which moves what is gathered into its log
     storage.commit([Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
     content = everything(storage)
     storage.close()
@@ -43,7 +55,7 @@ def filled(directory: Path, commits: int = 60) -> Content:
 
 
 def everything(storage: SqliteStorage) -> Content:
-    keys = (LOG, OTHER)
+    keys = (LOG, OTHER, OWN)
     return (
         storage.logs(),
         [storage.read(key, 0, 1 << 30) for key in keys],
@@ -135,6 +147,53 @@ def test_a_newer_format(tmp_path: Path) -> None:
         SqliteStorage(tmp_path)
 
 
+def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
+    """Format 1 has no gathered batches."""
+    storage = SqliteStorage(tmp_path)
+    storage.commit([CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
+    storage.close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    db.executescript("DROP TABLE gathered; PRAGMA user_version = 1;")
+    db.close()
+    for n in range(3):
+        storage = SqliteStorage(tmp_path)
+        assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == [0]
+        storage.commit([own_append(n)])
+        assert [record.offset for record in own_records(storage)] == list(range(n + 1))
+        storage.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM gathered WHERE id = 0",
+        "DELETE FROM gathered WHERE id = 1",
+        "DELETE FROM gathered WHERE id = 2",
+        "DELETE FROM gathered",
+        "UPDATE gathered SET id = 9 WHERE id = 2",
+        "UPDATE gathered SET data = substr(data, 1, 30) WHERE id = 2",
+        "UPDATE gathered SET data = NULL WHERE id = 2",
+        "UPDATE gathered SET data = (SELECT data FROM gathered WHERE id = 1) WHERE id = 2",
+        "UPDATE logs SET end_offset = 1",
+    ],
+)
+def test_what_is_gathered_does_not_vanish_silently(tmp_path: Path, statement: str) -> None:
+    storage = SqliteStorage(tmp_path)
+    storage.commit([CreateLog(OWN)])
+    for n in range(3):
+        storage.commit([own_append(n)])
+    storage.close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    if "NULL" in statement:
+        db.executescript("CREATE TABLE g (id INTEGER PRIMARY KEY, data BLOB); INSERT INTO g SELECT * FROM gathered;")
+        db.executescript("DROP TABLE gathered; ALTER TABLE g RENAME TO gathered;")
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(StorageError, match="is damaged"):
+        SqliteStorage(tmp_path)
+
+
 def test_a_directory_serves_one_process(tmp_path: Path) -> None:
     holder = SqliteStorage(tmp_path)
     with pytest.raises(StorageError, match=rf"{tmp_path} is in use by another kohort \(process {os.getpid()}\)"):
@@ -192,10 +251,11 @@ def crashed(directory: Path, commits: int) -> list[int]:
     running = directory / "running"
     storage = SqliteStorage(running)
     wal = running / f"{FILE_NAME}-wal"
-    storage.commit([CreateLog(LOG)])
+    storage.commit([CreateLog(LOG), CreateLog(OWN)])
     ends = []
     for n in range(commits):
-        storage.commit([Append(LOG, (make_batch(n, size=5000),))])
+        large = [Append(LOG, (make_batch(n // 2, size=5000),))] if n % 2 == 0 else []
+        storage.commit([own_append(n), *large])
         ends.append(wal.stat().st_size)
     for name in (FILE_NAME, f"{FILE_NAME}-wal"):
         shutil.copy(running / name, directory / name)
@@ -212,9 +272,22 @@ def offsets(directory: Path) -> list[int]:
         storage.close()
 
 
+def own_offsets(directory: Path) -> list[int]:
+    """Of a directory that `crashed` has left: of the log that each commit appended to, if what stands in the other one
+    is right, too."""
+    storage = SqliteStorage(directory)
+    try:
+        found = [record.offset for record in own_records(storage)]
+        large = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
+        assert large == list(range((len(found) + 1) // 2))
+        return found
+    finally:
+        storage.close()
+
+
 def test_a_crash_leaves_all_commits_in_the_wal(tmp_path: Path) -> None:
     crashed(tmp_path, 10)
-    assert offsets(tmp_path) == list(range(10))
+    assert own_offsets(tmp_path) == list(range(10))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -226,7 +299,7 @@ def test_a_bit_flipped_in_the_wal_loses_no_synced_commit_silently(tmp_path: Path
     position = chance.randrange(ends[-2])  # before the last commit
     data[position] ^= 1 << chance.randrange(8)
     wal.write_bytes(data)
-    assert_right_or_noticed(lambda: offsets(tmp_path), list(range(10)), f"seed {seed}, byte {position}")
+    assert_right_or_noticed(lambda: own_offsets(tmp_path), list(range(10)), f"seed {seed}, byte {position}")
 
 
 def test_a_torn_last_commit_is_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -236,7 +309,7 @@ def test_a_torn_last_commit_is_as_if_it_had_not_been(tmp_path: Path) -> None:
     for cut in (ends[-2] + 1, (ends[-2] + ends[-1]) // 2, ends[-1] - 1):
         wal.write_bytes(whole[:cut])
         (tmp_path / f"{FILE_NAME}-shm").unlink(missing_ok=True)
-        assert offsets(tmp_path) == list(range(9))
+        assert own_offsets(tmp_path) == list(range(9))
         crashed(tmp_path, 10)
 
 

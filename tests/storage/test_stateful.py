@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from storage_batches import LOG, OTHER, make_batch
+from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -51,9 +51,14 @@ class Engines(RuleBasedStateMachine):
 
         self.purged = sqlite.PURGED_BATCHES
         sqlite.PURGED_BATCHES = 2  # so that purges outlast commits and restarts
+        self.gathered = sqlite.GATHERED_BYTES
+        sqlite.GATHERED_BYTES = 1200
+        self.turn.append(CreateLog(OWN))
+        self.own_end = 0
 
     def teardown(self) -> None:
         sqlite.PURGED_BATCHES = self.purged
+        sqlite.GATHERED_BYTES = self.gathered
         self.sqlite.close()
         shutil.rmtree(self.directory)
 
@@ -79,6 +84,32 @@ class Engines(RuleBasedStateMachine):
             end = made[-1].last_offset + 1
         self.turn.append(Append(key, tuple(made)))
         self.ends[key] = end
+
+    @rule(records=st.integers(1, 4), timestamp=st.integers(0, 20), size=st.sampled_from([-1, 0, 50, 300, 5000]))
+    def append_own(self, records: int, timestamp: int, size: int) -> None:
+        self.turn.append(own_append(self.own_end, records, timestamp=timestamp, size=size))
+        self.own_end += records
+
+    @rule(share=st.floats(0, 1))
+    def trim_own(self, share: float) -> None:
+        self.turn.append(Trim(OWN, int(self.own_end * share)))
+
+    @precondition(lambda self: not self.turn)
+    @rule(begin=st.integers(0, 10), length=st.integers(1, 4))
+    def empty_own(self, begin: int, length: int) -> None:
+        """Compaction takes whole batches away, of those that SQLite has; memory loses the same records."""
+        chosen = self.sqlite.read(OWN, 0, 1 << 30)[begin : begin + length]
+        chosen = [batch for batch in chosen if batch.base_offset >= self.start_of_own()]
+        if chosen:
+            first, last = chosen[0].base_offset, chosen[-1].last_offset
+            self.sqlite.commit([Replace(OWN, chosen[0].base_offset, chosen[-1].base_offset, ())])
+            theirs = [b for b in self.memory.read(OWN, 0, 1 << 30) if first <= b.base_offset <= last]
+            if theirs:
+                self.memory.commit([Replace(OWN, theirs[0].base_offset, theirs[-1].base_offset, ())])
+
+    def start_of_own(self) -> int:
+        info = self.memory.log_info(OWN)
+        return 0 if info is None else info.start_offset
 
     @rule(key=keys, share=st.floats(0, 1))
     def trim(self, key: LogKey, share: float) -> None:
@@ -117,7 +148,20 @@ class Engines(RuleBasedStateMachine):
 
     @invariant()
     def they_agree(self) -> None:
-        assert self.sqlite.logs() == self.memory.logs()
+        assert [info for info in self.sqlite.logs() if info.key != OWN] == [
+            info for info in self.memory.logs() if info.key != OWN
+        ]
+        ours, theirs = self.sqlite.log_info(OWN), self.memory.log_info(OWN)
+        if ours is not None and theirs is not None:
+            assert (ours.start_offset, ours.end_offset) == (theirs.start_offset, theirs.end_offset)
+            assert ours.size == sum(info.size for info in self.sqlite.batches(OWN))
+        else:
+            assert ours == theirs
+        start = self.start_of_own()
+        for offset in (start, start + 3, start + 10):
+            assert [record for record in own_records(self.sqlite, offset) if record.offset >= offset] == [
+                record for record in own_records(self.memory, offset) if record.offset >= offset
+            ]
         for key in (LOG, OTHER):
             assert list(self.sqlite.batches(key)) == list(self.memory.batches(key))
             assert self.sqlite.max_timestamp(key) == self.memory.max_timestamp(key)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from kohort.broker.idempotence import Producers, Written
 from kohort.broker.topic_configs import TopicSettings
 from kohort.broker.validation import InvalidAppend, Room, validate
@@ -44,8 +46,7 @@ MAX_STORED_BYTES = 128 * 1024 * 1024
 """What a stored batch may expand to: what was taken once, under whatever setting, is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """What became of an append. There is nothing to commit when it was refused, or is a repeat."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -157,9 +158,11 @@ class Partition:
             base_offset=self.end_offset,
             leader_epoch=self.leader_epoch,
         )
-        return self._append(batch, len(records), now, UNKNOWN, UNKNOWN)
+        return self._append(batch, len(records), now, UNKNOWN, UNKNOWN, own=True)
 
-    def _append(self, batch: bytes, count: int, max_timestamp: int, producer_id: int, append_time: int) -> Appended:
+    def _append(
+        self, batch: bytes, count: int, max_timestamp: int, producer_id: int, append_time: int, *, own: bool = False
+    ) -> Appended:
         base_offset, last_offset = self.end_offset, self.end_offset + count - 1
         stored = StoredBatch(base_offset, last_offset, max_timestamp, batch, producer_id, self.leader_epoch)
         self.end_offset = last_offset + 1
@@ -167,7 +170,7 @@ class Partition:
         return Appended(
             base_offset=base_offset,
             log_append_time_ms=append_time,
-            operations=(Append(self.log, (stored,)),),
+            operations=(Append(self.log, (stored,), own),),
             size=len(batch),
         )
 

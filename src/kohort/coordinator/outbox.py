@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, Reply, Task, What
+from kohort.coordinator.events import Effects, JournalEntry, MemberStory, Millis, Record, Reply, Task, What
 from kohort.coordinator.state import Group, Member
 
 
@@ -15,6 +15,25 @@ class Outbox:
         self.journal: list[JournalEntry] = []
         self.tasks: list[Task] = []
         self.holds_over: list[str] = []
+
+    def emptied(self) -> Effects:
+        """All that is in it; then nothing is. Most steps have a record and a reply, and nothing else."""
+        effects = Effects(
+            tuple(self.records),
+            tuple(self.replies),
+            tuple(self.journal) if self.journal else (),
+            tuple(self.tasks) if self.tasks else (),
+            tuple(self.holds_over) if self.holds_over else (),
+        )
+        self.records.clear()
+        self.replies.clear()
+        if self.journal:
+            self.journal.clear()
+        if self.tasks:
+            self.tasks.clear()
+        if self.holds_over:
+            self.holds_over.clear()
+        return effects
 
     def note(
         self,

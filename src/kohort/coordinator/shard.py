@@ -44,7 +44,6 @@ from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.invariants import check
 from kohort.coordinator.mixed_group import MixedGroups
 from kohort.coordinator.offsets import Offsets
-from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
 from kohort.coordinator.responses import refusal
 from kohort.coordinator.running import NOT_PLAIN, Running
@@ -107,7 +106,6 @@ class Shard:
 
     def step(self, event: Event, now: Millis) -> Effects:
         groups, consumers = self._groups, self.consumers
-        self.running.out = Outbox()
         match event:
             case GroupRequested():
                 self._request(event, now)
@@ -149,10 +147,7 @@ class Shard:
                 consumers.unload()
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
-        out = self.running.out
-        return Effects(
-            tuple(out.records), tuple(out.replies), tuple(out.journal), tuple(out.tasks), tuple(out.holds_over)
-        )
+        return self.running.out.emptied()
 
     def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
         """`step` for a dynamic member's heartbeat whose only effects are its answer and a later end of the session: the

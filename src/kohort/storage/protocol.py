@@ -72,6 +72,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
     log: LogKey
     batches: tuple[StoredBatch, ...]
+    joinable: bool = False
+    """Records of the broker's own, uncompressed and of no producer: they may be read back later in fewer batches."""
 
 
 class Trim(msgspec.Struct, frozen=True, gc=False):

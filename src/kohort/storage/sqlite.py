@@ -2,7 +2,8 @@
 
 Tables: `logs` has a row a log; `batches` a row a record batch without its bytes, clustered by log and offset, so that
 walking a log's batches reads no data; `batch_data` the bytes, in the order they were written. The view `log_batches`
-joins them for people with an SQLite tool.
+joins them for people with an SQLite tool. Small appends of the broker's own records are in `gathered` before they are
+there (gathered.py).
 
 Settings, and why:
 - WAL with synchronous=FULL: a commit appends to the WAL and syncs it once; it survives power loss.
@@ -38,6 +39,7 @@ import google_crc32c
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.checkpoint import BUSY_MS, Checkpointer
 from kohort.storage.directory import DirectoryLock, WalFrames, replayed_frames
+from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import (
     Append,
     BatchInfo,
@@ -56,13 +58,16 @@ from kohort.storage.sqlite_format import (
     APPLICATION_ID,
     COLUMNS,
     FORMAT_VERSION,
+    GATHERED_SCHEMA,
     INSERT_BATCHES,
+    INSERT_GATHERED,
     PAGE_SIZE,
     ROW,
     SCHEMA,
     SELECT,
     BatchRow,
     LogRow,
+    info_of,
     is_intact,
 )
 
@@ -70,6 +75,8 @@ FILE_NAME = "kohort.db"
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
 """What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
+GATHERED_BYTES = 256 * 1024
+"""Of gathered batches; when there is more, they are moved into their logs: a few milliseconds of work."""
 
 
 class SqliteStorage:
@@ -98,11 +105,16 @@ class SqliteStorage:
                 self._purges = self._load_purges()
                 if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
                     raise self._damaged("its write-ahead log has a bad frame, and synced commits behind it")
+                if self._version < FORMAT_VERSION:
+                    self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
+                self._gathered = self._load_gathered()
                 row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
                 self._next_data_id = (row[0] or 0) + 1
                 self._new_data: list[tuple[int, bytes]] = []
                 self._new_rows: list[tuple[int, ...]] = []
                 """Rows of the commit under way that are not written yet."""
+                self._new_bytes = 0
+                """Of the batches that the commit under way has put into their logs."""
                 # A deleted log's number is not given again before its batches are purged.
                 taken = [*(log.id for log in self._logs.values()), *self._purges]
                 self._next_log_id = max(taken, default=0) + 1
@@ -136,12 +148,12 @@ class SqliteStorage:
         db.execute("PRAGMA cache_size = -16384")
         if empty:
             db.executescript(
-                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
-                f"PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {SCHEMA} {GATHERED_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
             )
             self._lock.sync_directory()
         elif version < 1:
             raise self._damaged("its format version is missing")
+        self._version = FORMAT_VERSION if empty else version
 
     def _load_logs(self) -> dict[LogKey, LogRow]:
         logs: dict[LogKey, LogRow] = {}
@@ -165,6 +177,14 @@ class SqliteStorage:
             if purges.get(log.id, 0) > log.first_batch:
                 raise self._damaged("the table of purges names batches that a log still has")
         return purges
+
+    def _load_gathered(self) -> Gathered:
+        keys = {log.id: log.key for log in self._logs.values()}
+        ends = {log.key: log.end_offset for log in self._logs.values()}
+        try:
+            return loaded(self._db.execute("SELECT id, data FROM gathered ORDER BY id").fetchall(), keys, ends)
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
 
     def close(self) -> None:
         if self._closed:
@@ -192,18 +212,25 @@ class SqliteStorage:
             with self._errors("write to"):
                 self._db.execute("BEGIN IMMEDIATE")
                 for operation in operations:
-                    self._apply(operation, changed)
+                    self._gather_or_apply(operation, changed)
+                if self._gathered.size > GATHERED_BYTES:
+                    self._move_gathered(changed, join=True)
                 self._write_rows()
                 if self._purges:
                     self._purge()
-                self._db.executemany(
-                    "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    [log.row() for log in changed.values()],
-                )
+                if changed:
+                    self._db.executemany(
+                        "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        [log.row() for log in changed.values()],
+                    )
+                rows = self._gathered.rows()
+                if rows:
+                    self._db.executemany(INSERT_GATHERED, rows)
                 self._db.execute("COMMIT")
-                written = sum(len(b.data) for op in operations if isinstance(op, Append | Replace) for b in op.batches)
-                pages = 2 + len(operations) + (self._next_data_id - before)
+                written = self._new_bytes + sum(len(data) for _, data in rows)
+                pages = 2 + len(rows) + len(changed) + (self._next_data_id - before)
                 self._checkpointer.after_commit(self._db, written + pages * PAGE_SIZE)
+                self._new_bytes = 0
         except BaseException:
             # Fail-stop: memory and file may differ from here on, so nothing more is written.
             self._failed = True
@@ -214,7 +241,30 @@ class SqliteStorage:
 
     def _extent(self, key: LogKey) -> Extent | None:
         log = self._logs.get(key)
-        return None if log is None else Extent(log.start_offset, log.end_offset)
+        return None if log is None else Extent(log.start_offset, self._end_of(log))
+
+    def _end_of(self, log: LogRow) -> int:
+        """Where it ends, with what is gathered of it."""
+        gathered = self._gathered.logs.get(log.key)
+        return log.end_offset if gathered is None else gathered.end_offset
+
+    def _gather_or_apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
+        key = operation.log
+        if isinstance(operation, Append) and self._gathered.takes(operation, self._end_of(self._logs[key])):
+            self._gathered.add(self._logs[key].id, operation)
+            return
+        if key in self._gathered.logs:
+            # As it came: what is to be trimmed or replaced is said in terms of batches that were read.
+            self._move_gathered(changed, join=False)
+        self._apply(operation, changed)
+
+    def _move_gathered(self, changed: dict[LogKey, LogRow], *, join: bool) -> None:
+        logs, zero = self._gathered.take(join=join)
+        for key, batches in logs.items():
+            log = changed[key] = self._logs[key]
+            self._append(log, batches)
+        self._db.execute("DELETE FROM gathered WHERE id > 0")
+        self._db.executemany(INSERT_GATHERED, zero)
 
     def _apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
         key = operation.log
@@ -281,6 +331,7 @@ class SqliteStorage:
             )
             self._new_rows.append(row.values())
             self._next_data_id += 1
+            self._new_bytes += size
             log.size += size
         return newest
 
@@ -376,14 +427,21 @@ class SqliteStorage:
     # -- reading
 
     def logs(self) -> list[LogInfo]:
-        return [
-            LogInfo(key, log.start_offset, log.end_offset, log.size)
-            for key, log in sorted(self._logs.items(), key=lambda item: item[0])
-        ]
+        return [self._info_of(log) for _, log in sorted(self._logs.items(), key=lambda item: item[0])]
 
     def log_info(self, log: LogKey) -> LogInfo | None:
         held = self._logs.get(log)
-        return None if held is None else LogInfo(log, held.start_offset, held.end_offset, held.size)
+        return None if held is None else self._info_of(held)
+
+    def _info_of(self, log: LogRow) -> LogInfo:
+        gathered = self._gathered.logs.get(log.key)
+        if gathered is None:
+            return LogInfo(log.key, log.start_offset, log.end_offset, log.size)
+        return LogInfo(log.key, log.start_offset, gathered.end_offset, log.size + gathered.size)
+
+    def _gathered_since(self, log: LogKey, offset: int) -> list[StoredBatch]:
+        gathered = self._gathered.logs.get(log)
+        return [] if gathered is None else gathered.since(offset)
 
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         found: list[StoredBatch] = []
@@ -392,16 +450,25 @@ class SqliteStorage:
             for row, data in self._walk_data(log, offset):
                 room -= row.size
                 if room < 0 and found:
-                    break
+                    return found
                 found.append(self._batch(row, data))
                 if room <= 0:
-                    break
+                    return found
+        for batch in self._gathered_since(log, offset):
+            room -= len(batch.data)
+            if room < 0 and found:
+                break
+            found.append(batch)
+            if room <= 0:
+                break
         return found
 
     def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
         with self._errors("read"):
             for row in self._walk(log, offset):
                 yield row.info()
+        for batch in self._gathered_since(log, offset):
+            yield info_of(batch)
 
     def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
         held = self._logs.get(log)
@@ -411,22 +478,27 @@ class SqliteStorage:
             for row in self._walk(log, self._bisect_newest(held, timestamp)):
                 if row.max_timestamp >= timestamp:
                     return self._load(row)
-        return None
+        return next((batch for batch in self._gathered_since(log, 0) if batch.max_timestamp >= timestamp), None)
 
     def max_timestamp(self, log: LogKey) -> BatchInfo | None:
         held = self._logs.get(log)
         if held is None:
             return None
         with self._errors("read"):
-            tail = self._last_row(held)
-            if tail is None:
-                return None
-            begin = self._bisect_newest(held, tail.newest_timestamp)
-            first = next(self._walk(log, begin))
-            if first.max_timestamp == tail.newest_timestamp:
-                return first.info()
-            # The batch with that timestamp has been trimmed or compacted away: look at all that are left.
-            return max((row.info() for row in self._walk(log, 0)), key=lambda info: info.max_timestamp)
+            stored = self._newest_of(held)
+        infos = [info for info in (stored, *map(info_of, self._gathered_since(log, 0))) if info is not None]
+        return max(infos, key=lambda info: info.max_timestamp, default=None)
+
+    def _newest_of(self, held: LogRow) -> BatchInfo | None:
+        tail = self._last_row(held)
+        if tail is None:
+            return None
+        begin = self._bisect_newest(held, tail.newest_timestamp)
+        first = next(self._walk(held.key, begin))
+        if first.max_timestamp == tail.newest_timestamp:
+            return first.info()
+        # The batch with that timestamp has been trimmed or compacted away: look at all that are left.
+        return max((row.info() for row in self._walk(held.key, 0)), key=lambda info: info.max_timestamp)
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
         held = self._logs.get(log)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
+from kohort.storage.gathered import range_row
 from kohort.storage.protocol import BatchInfo, LogKey, StoredBatch
 
 APPLICATION_ID = 0x6B6F686F  # "koho"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: with the table `gathered`."""
 
 PAGE_SIZE = 8192
 SCHEMA = """
@@ -55,11 +57,18 @@ CREATE VIEW log_batches AS
   ORDER BY topic_id, partition, base_offset;
 """
 
+GATHERED_SCHEMA = f"""
+CREATE TABLE gathered (id INTEGER PRIMARY KEY, data BLOB NOT NULL); -- small appends that are not in their logs yet
+INSERT INTO gathered VALUES (0, X'{range_row(1, 0).hex()}');
+PRAGMA user_version = {FORMAT_VERSION};
+"""
+
 COLUMNS = (
     "log_id, base_offset, last_offset, next_offset, max_timestamp, newest_timestamp, size, producer_id, "
     "leader_epoch, data_id, checksum"
 )
 INSERT_BATCHES = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_GATHERED = "INSERT OR REPLACE INTO gathered VALUES (?, ?)"
 SELECT = f"SELECT {COLUMNS} FROM batches WHERE log_id = ? "
 ROW = struct.Struct(">10q")
 LOG_ROW = struct.Struct(">6q")
@@ -109,6 +118,18 @@ class BatchRow(NamedTuple):
         return BatchInfo(
             self.base_offset, self.last_offset, self.max_timestamp, self.size, self.producer_id, self.leader_epoch
         )
+
+
+def info_of(batch: StoredBatch) -> BatchInfo:
+    """The same of a batch that has no row yet."""
+    return BatchInfo(
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
+        len(batch.data),
+        batch.producer_id,
+        batch.leader_epoch,
+    )
 
 
 def is_intact(batch: StoredBatch, size: int) -> bool:

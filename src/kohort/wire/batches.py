@@ -21,7 +21,15 @@ from google_crc32c import value as crc32c
 
 from kohort.wire.compression import DEFAULT_MAX_BYTES, compress, decompress
 from kohort.wire.errors import ProtocolError
-from kohort.wire.records import CorruptBatch, NewRecord, Record, RecordColumns, encode_record, read_records
+from kohort.wire.records import (
+    CorruptBatch,
+    NewRecord,
+    Record,
+    RecordColumns,
+    encode_record,
+    moved_records,
+    read_records,
+)
 
 __all__ = [
     "HEADER_SIZE",
@@ -36,6 +44,7 @@ __all__ = [
     "decode_records",
     "encode_batch",
     "find_batches",
+    "join_batches",
     "patch",
     "read_header",
     "set_log_append_time",
@@ -199,24 +208,49 @@ def encode_batch(
     if not records:
         raise ValueError("a batch has at least one record")
     deltas: Sequence[int] = range(len(records)) if offsets is None else offsets
-    base_timestamp = records[0].timestamp
-    body = [
-        encode_record(record, record.timestamp - base_timestamp, delta)
-        for record, delta in zip(records, deltas, strict=True)
-    ]
+    base_timestamp = newest = records[0].timestamp
+    body = []
+    for record, delta in zip(records, deltas, strict=True):
+        newest = max(newest, record.timestamp)
+        body.append(encode_record(record, record.timestamp - base_timestamp, delta))
     attributes = compression | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
     covered = _AFTER_CRC.pack(
         attributes,
         deltas[-1],
         base_timestamp,
-        max(record.timestamp for record in records),
+        newest,
         producer_id,
         producer_epoch,
         base_sequence,
         len(records),
     ) + compress(compression, b"".join(body))
+    return _with_crc(base_offset, leader_epoch, covered)
+
+
+def _with_crc(base_offset: int, leader_epoch: int, covered: bytes) -> bytes:
+    """A whole batch; `covered` are its bytes from the attributes on."""
     header = _BEFORE_CRC.pack(base_offset, len(covered) + CRC_START - LENGTH_END, leader_epoch, 2)
     return b"".join((header, _CRC.pack(crc32c(covered)), covered))
+
+
+def join_batches(batches: Sequence[bytes]) -> bytes:
+    """The records of uncompressed batches of no producer as one batch: in order, of one leader epoch, each the whole of
+    what it says (its records have not been looked at by anybody else)."""
+    first = read_header(batches[0])
+    parts: list[bytes] = []
+    newest, last_offset, count = first.max_timestamp, first.last_offset, 0
+    for data in batches:
+        header = read_header(data)
+        newest = max(newest, header.max_timestamp)
+        last_offset = header.last_offset
+        count += header.record_count
+        parts += moved_records(
+            data, HEADER_SIZE, header.base_timestamp - first.base_timestamp, header.base_offset - first.base_offset
+        )
+    covered = _AFTER_CRC.pack(
+        0, last_offset - first.base_offset, first.base_timestamp, newest, -1, -1, -1, count
+    ) + b"".join(parts)
+    return _with_crc(first.base_offset, first.partition_leader_epoch, covered)
 
 
 def decode_records(

@@ -165,6 +165,22 @@ def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) ->
     return varint(len(body)) + body
 
 
+def moved_records(data: bytes, position: int, later: int, further: int) -> list[bytes]:
+    """The records from `position` on, for a batch whose base timestamp is so much earlier, and its base offset so much
+    lower. Raises IndexError where they are cut short."""
+    if later == 0 == further:
+        return [data[position:]]
+    parts: list[bytes] = []
+    while position < len(data):
+        length, start = read_varint(data, position)
+        position = start + length
+        time, place = read_varint(data, start + 1)
+        offset, place = read_varint(data, place)
+        head = b"".join((data[start : start + 1], varint(time + later), varint(offset + further)))
+        parts += (varint(len(head) + position - place), head, data[place:position])
+    return parts
+
+
 def _encode_headers(headers: Headers) -> bytes:
     parts = [varint(len(headers))]
     for name, value in headers:

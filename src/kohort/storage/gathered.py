@@ -1,0 +1,182 @@
+"""Small appends, gathered: a commit writes all of them as one row; those of many commits move into their logs together.
+
+A turn of many groups' commits appends a batch of two hundred bytes to each of dozens of logs. Their rows lie in pages
+of their own log each, a third of a megabyte for the WAL; as one row of the table `gathered` they are a page. They stay
+in memory as well, until there is much of them; then each log's are joined into one batch and written as any other, and
+the rows go. This is done for the broker's own records only (`Append.joinable`), whose batches nobody else has counted.
+
+A row: CRC-32C of its id and what follows | for each batch: number of its log 8, the batch as it is. The ids count on
+for ever. Row 0 says which are there, so that one that vanished is noticed: first 8, last 8, CRC-32C.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from struct import Struct, error
+
+import google_crc32c
+
+from kohort.storage.protocol import Append, LogKey, StoredBatch
+from kohort.wire.batches import join_batches, read_header
+from kohort.wire.errors import ProtocolError
+
+SMALL = 4096
+"""Bytes of a batch that is gathered, at most: of a larger one it counts that it is written twice."""
+JOINABLE = 512
+"""Bytes of a batch that is joined with others, at most: it saves a row a batch, and costs by the record."""
+JOINED = 65_536
+"""Bytes of a joined batch, about."""
+
+_LOG = Struct(">q")
+_CRC = Struct(">I")
+_RANGE = Struct(">qq")
+
+
+class GatheredLog:
+    """What is gathered of one log."""
+
+    __slots__ = ("batches", "size")
+
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        """In order, without a gap between them."""
+        self.size = 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].last_offset + 1
+
+    def since(self, offset: int) -> list[StoredBatch]:
+        """Those from the one that holds `offset`, or the next one after it, on."""
+        return self.batches[bisect_left(self.batches, offset, key=lambda batch: batch.last_offset) :]
+
+
+class Gathered:
+    def __init__(self, first: int = 1, last: int = 0) -> None:
+        self.logs: dict[LogKey, GatheredLog] = {}
+        self.size = 0
+        """Bytes of all batches."""
+        self._first = first
+        self._last = last
+        self._new: list[bytes] = []
+        """Of the commit under way."""
+
+    def takes(self, operation: Append, end_offset: int) -> bool:
+        """Whether an append is to be gathered; `end_offset` is that of its log."""
+        if not operation.joinable or len(operation.batches) != 1:
+            return False
+        [batch] = operation.batches
+        return len(batch.data) <= SMALL and batch.base_offset == end_offset
+
+    def add(self, log_id: int, operation: Append) -> None:
+        [batch] = operation.batches
+        self._keep(operation.log, batch)
+        self._new += (_LOG.pack(log_id), batch.data)
+
+    def _keep(self, key: LogKey, batch: StoredBatch) -> None:
+        log = self.logs.get(key)
+        if log is None:
+            log = self.logs[key] = GatheredLog()
+        log.batches.append(batch)
+        log.size += len(batch.data)
+        self.size += len(batch.data)
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        """What the commit under way has to write: rows of the table, by id."""
+        if not self._new:
+            return []
+        self._last += 1
+        content = b"".join(self._new)
+        self._new.clear()
+        return [(0, range_row(self._first, self._last)), (self._last, _checksum(self._last, content) + content)]
+
+    def take(self, *, join: bool) -> tuple[dict[LogKey, list[StoredBatch]], list[tuple[int, bytes]]]:
+        """All that is gathered, joined or as it came, and row 0 without it. All other rows are to be deleted."""
+        logs = {key: joined(log.batches) if join else log.batches for key, log in self.logs.items()}
+        self.logs = {}
+        self.size = 0
+        self._new.clear()
+        self._first = self._last + 1
+        return logs, [(0, range_row(self._first, self._last))]
+
+    def load(self, row_id: int, data: bytes, keys: dict[int, LogKey], ends: dict[LogKey, int]) -> None:
+        """A row, as it was found; ValueError if it is not as it must be. `keys`: the logs by their number; `ends`: the
+        offsets at which they end, which move along."""
+        content = data[_CRC.size :]
+        if data[: _CRC.size] != _checksum(row_id, content):
+            raise ValueError("a row of gathered batches does not match its checksum")
+        for log_id, batch in _batches_in(content):
+            key = keys.get(log_id)
+            if key is None or ends[key] != batch.base_offset:
+                raise ValueError(f"a gathered batch at offset {batch.base_offset} does not follow its log")
+            ends[key] = batch.last_offset + 1
+            self._keep(key, batch)
+
+
+def loaded(rows: Sequence[tuple[int, bytes]], keys: dict[int, LogKey], ends: dict[LogKey, int]) -> Gathered:
+    """What is gathered, from all rows of the table, ordered by id. Raises ValueError where it is damaged."""
+    try:
+        (zero, said), *others = rows
+        first, last = _RANGE.unpack_from(said)
+        if zero != 0 or said != range_row(first, last) or [row_id for row_id, _ in others] != [*range(first, last + 1)]:
+            raise ValueError("a row of gathered batches is missing")
+        gathered = Gathered(first, last)
+        for row_id, data in others:
+            gathered.load(row_id, data, keys, ends)
+    except (TypeError, error, ProtocolError) as problem:
+        raise ValueError(f"the table of gathered batches: {problem}") from None
+    return gathered
+
+
+def range_row(first: int, last: int) -> bytes:
+    """Row 0: which ids there are."""
+    content = _RANGE.pack(first, last)
+    return content + _checksum(0, content)
+
+
+def _checksum(row_id: int, content: bytes) -> bytes:
+    return _CRC.pack(google_crc32c.value(_LOG.pack(row_id) + content))
+
+
+def _batches_in(content: bytes) -> Iterator[tuple[int, StoredBatch]]:
+    position = 0
+    while position < len(content):
+        (log_id,) = _LOG.unpack_from(content, position)
+        position += _LOG.size
+        header = read_header(content, position)
+        data = content[position : position + header.size]
+        position += header.size
+        yield log_id, stored(data)
+
+
+def joined(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
+    """The same records in fewer batches, as far as one header can say of them what theirs say."""
+    made: list[StoredBatch] = []
+    run: list[StoredBatch] = []
+    size = 0
+    for batch in batches:
+        more = size + len(batch.data)
+        if run and (len(batch.data) > JOINABLE or more > JOINED or batch.leader_epoch != run[0].leader_epoch):
+            made.append(_join(run))
+            run, more = [], len(batch.data)
+        run.append(batch)
+        size = more
+    made.append(_join(run))
+    return made
+
+
+def _join(run: Sequence[StoredBatch]) -> StoredBatch:
+    return run[0] if len(run) == 1 else stored(join_batches([batch.data for batch in run]))
+
+
+def stored(data: bytes) -> StoredBatch:
+    header = read_header(data)
+    return StoredBatch(
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        data,
+        header.producer_id,
+        header.partition_leader_epoch,
+    )
