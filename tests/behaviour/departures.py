@@ -68,27 +68,17 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
         return "departure-target"
     theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
     if words.verb == "beat" and "error=" not in ours:
-        if "error=110" in theirs and int(words.options.get("epoch", "0")) > 0:
-            return "stale-epoch"
-        if "error=111" in theirs:
-            return "static-rejoin"
-        if (
-            "error=" not in theirs
-            and "assignment=" in ours
-            and "assignment=" not in theirs
-            and "epoch" in words.options
-        ):
-            return "stale-epoch"
-        if "error=" not in theirs and (known := _told_again(world, words, theirs, ours)):
-            return known
+        return _of_heartbeat(world, words, theirs, ours)
     if words.verb == "commit":
         group = world.shard.running.groups.get(words.group)
         member = group.members.get(_member_id(world, words)) if group is not None else None
         if member is not None and member.is_new and "error=22" in ours:
             return "new-member-commits"
-        if "error=82" in ours and words.group in world.shard.consumers.groups:
+        theirs_all, ours_all = (Counter(re.findall(r"error=(\d+)", answer)) for answer in (theirs, ours))
+        is_consumers = words.group in world.shard.consumers.groups
+        if is_consumers and "82" in ours_all and set(ours_all) <= {"82", "3", "100"}:
             return "commit-instance"
-        if ("error=113" in theirs or "error=22" in theirs) and "gen" in words.options:
+        if is_consumers and _is_refused_as_a_whole(words, theirs_all, ours_all):
             return "stale-commit"
     if words.verb == "delete-offsets":
         group = world.shard.running.groups.get(words.group)
@@ -115,16 +105,37 @@ def after(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequenc
     return "vote-tie" if theirs != ours and votes[theirs] == votes[ours] else ""
 
 
-def _told_again(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
-    """Where Kafka takes a member a step further that says another epoch than its own, and kohort says again what is."""
+def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
+    """Of a member that says another epoch than its own, and that kohort tells again what is."""
     group = world.shard.consumers.groups.get(words.group)
-    member_id, said = _member_id(world, words), words.options.get("epoch", "")
-    if group is None or member_id not in group.members or not said.isdigit():
+    member_id = _member_id(world, words)
+    if group is None or member_id not in group.members:
         return ""
     epoch = group.state_of(member_id).member_epoch
-    if int(said) == epoch or _epoch_in(ours) != epoch or _epoch_in(theirs) <= epoch:
+    said = int(words.options.get("epoch", world.names[words.group, words.names[0]].consumer.epoch))
+    if said == epoch:
         return ""
-    return "stale-epoch" if int(said) else "join-acknowledges"
+    if not said and "error=111" in theirs and group.members[member_id].instance_id:
+        return "static-rejoin"
+    if said and "error=110" in theirs:
+        return "stale-epoch"
+    if "error=" in theirs or _epoch_in(ours) != epoch:
+        return ""
+    is_told_more = bool(said) and "assignment=" in ours and "assignment=" not in theirs
+    if not is_told_more and _epoch_in(theirs) <= epoch:
+        return ""
+    return "stale-epoch" if said else "join-acknowledges"
+
+
+def _is_refused_as_a_whole(words: _Words, theirs: Counter[str], ours: Counter[str]) -> bool:
+    """All partitions, as one of them is no longer the member's."""
+    if "gen" not in words.options or int(words.options["gen"]) < 0:
+        return False
+    return any(
+        0 < ours[stale] < theirs[stale] and ours[stale] + ours["12"] <= theirs[stale]
+        for stale in ("113", "22")
+        if set(theirs) <= {stale, "3", "100"} and set(ours) <= {stale, "12", "3", "100"}
+    )
 
 
 def _epoch_in(answer: str) -> int:
