@@ -24,6 +24,9 @@ TOPICS = {"t": 6, "u": 3, "w": 60}
 VOTED_ON = r" (protocol_name='[^']*'|metadata=\S+)"
 """What an answer has of the protocol that was chosen."""
 
+OF_TARGETS = ("beat", "join", "sync", "heartbeat", "list", "describe")
+"""Commands whose answers say something of a target, or that need one."""
+
 LOCAL = ("pending-static", "client-of-member", "who-assigned")
 
 
@@ -64,7 +67,12 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
     `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
     words = _read(command)
-    if departed and errors(kafka) == errors(kohort):
+    if (
+        departed
+        and words.verb.split("-")[0] in OF_TARGETS
+        and world.shard.consumers.groups
+        and errors(kafka) == errors(kohort)
+    ):
         return "departure-target"
     theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
     if words.verb == "beat" and "error=" not in ours:
