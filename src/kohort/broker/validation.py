@@ -26,7 +26,7 @@ from kohort.wire.batches import (
 )
 from kohort.wire.compression import ExpansionLimit, decompress
 from kohort.wire.errors import ErrorCode, ProtocolError
-from kohort.wire.records import CorruptBatch, read_decompressed, read_varint
+from kohort.wire.records import are_tiled, read_decompressed
 
 NO_TIMESTAMP = -1
 LONG_MAX = 2**63 - 1
@@ -168,20 +168,7 @@ def _check_timestamp(timestamp: int, settings: TopicSettings, now: int) -> None:
 
 
 def _walk(records: bytes, header: BatchHeader) -> None:
-    position, size = 0, len(records)
-    try:
-        for _ in range(header.record_count):
-            byte = records[position]
-            if byte < 0x80:  # lengths are zigzag varints: of up to 63 bytes in one byte, of up to 8191 in two
-                length, position = byte >> 1 ^ -(byte & 1), position + 1
-            else:
-                length, position = read_varint(records, position)
-            if length < 0:
-                raise CorruptBatch(f"a record of {length} bytes")
-            position += length
-    except IndexError:
-        position = size + 1
-    if position != size:
+    if not are_tiled(records, header.record_count):
         raise InvalidAppend(
             ErrorCode.INVALID_RECORD, f"the batch declares {header.record_count} records and does not hold them"
         )

@@ -169,7 +169,9 @@ def check_crc(data: bytes, header: BatchHeader, start: int = 0) -> bool:
 
 def patch(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
     """The batch as the log keeps it: with its offset and epoch, everything else as it came."""
-    return b"".join((base_offset.to_bytes(8, "big"), batch[8:12], leader_epoch.to_bytes(4, "big"), batch[16:]))
+    return b"".join(
+        (base_offset.to_bytes(8, "big"), batch[8:12], leader_epoch.to_bytes(4, "big"), memoryview(batch)[16:])
+    )
 
 
 def set_log_append_time(batch: bytes, timestamp: int) -> bytes:

@@ -19,6 +19,9 @@ from kohort.wire.errors import ProtocolError
 API_VERSIONS_KEY = 18
 """The response header of ApiVersions has no tagged fields in any version (KIP-511)."""
 
+PIECE = 4096
+"""Bytes above which a piece of a frame is kept as it came."""
+
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
 _CLIENT_ID_LENGTH = Struct(">h")
@@ -48,50 +51,72 @@ class BadLength(ProtocolError):
 class FrameSplitter:
     """Cuts a byte stream into frames of at most `max_bytes` (the length prefix not counted)."""
 
-    __slots__ = ("_buffer", "_max_bytes", "_wanted")
+    __slots__ = ("_held", "_max_bytes", "_missing", "_pieces")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._buffer = bytearray()
-        self._wanted = 0  # what the buffer must hold before another look at it can yield a frame
+        self._pieces: list[bytes] = []
+        """Of the frame that is not whole yet, from behind its length on; of its length, if that is not whole."""
+        self._held = 0
+        """Bytes in them."""
+        self._missing = 0
+        """How many bytes complete the frame; 0 when not even its length is there."""
 
     @property
     def pending(self) -> int:
         """Bytes held back because their frame is not whole yet."""
-        return len(self._buffer)
+        return self._held + (_LENGTH.size if self._missing else 0)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are whole now. Raises BadLength, after which the stream is lost."""
-        buffer = self._buffer
-        if not buffer:
-            # The common case: what arrives begins at a frame and ends with one. No copy into the buffer.
-            frames, rest = self._split(data)
-            if rest < len(data):
-                buffer += data[rest:]
-            return frames
-        buffer += data
-        if len(buffer) < self._wanted:
+        if not self._held and not self._missing:
+            # The common case: what arrives begins at a frame and ends with one. Nothing is held.
+            return self._split(data, [])
+        missing = self._missing
+        if not missing:
+            return self._split(self._taken() + data, [])
+        if len(data) < missing:
+            self._missing = missing - len(data)
+            self._hold(data)
             return []
-        frames, rest = self._split(bytes(buffer))
-        del buffer[:rest]
-        return frames
+        # A large frame is copied once, when its pieces become one.
+        self._pieces.append(data if len(data) == missing else data[:missing])
+        frame = self._taken()
+        return [frame] if len(data) == missing else self._split(data[missing:], [frame])
 
-    def _split(self, data: bytes) -> tuple[list[bytes], int]:
-        frames: list[bytes] = []
+    def _hold(self, data: bytes) -> None:
+        """Small pieces are joined, so that many of them take no more room than their bytes."""
+        pieces = self._pieces
+        if pieces and len(pieces[-1]) < PIECE:
+            pieces[-1] += data
+        else:
+            pieces.append(data)
+        self._held += len(data)
+
+    def _taken(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        self._held = self._missing = 0
+        return b"".join(pieces)
+
+    def _split(self, data: bytes, frames: list[bytes]) -> list[bytes]:
+        """The frames that `data` begins with, behind those that there are; what is left of it is held."""
         position = 0
         size = len(data)
         while size - position >= 4:
             (length,) = _LENGTH.unpack_from(data, position)
             if length < 0 or length > self._max_bytes:
                 raise BadLength(length, self._max_bytes, frames)
-            end = position + 4 + length
+            position += 4
+            end = position + length
             if end > size:
-                self._wanted = 4 + length
-                return frames, position
-            frames.append(data[position + 4 : end])
+                self._missing = end - size
+                self._hold(data[position:])
+                return frames
+            frames.append(data[position:end])
             position = end
-        self._wanted = 4
-        return frames, position
+        if position < size:
+            self._hold(data[position:])
+        return frames
 
 
 def read_request_header(frame: bytes) -> RequestHeaderView:

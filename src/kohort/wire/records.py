@@ -165,6 +165,26 @@ def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) ->
     return varint(len(body)) + body
 
 
+def are_tiled(data: bytes, count: int) -> bool:
+    """Whether so many records, by their lengths, are just what there is. ProtocolError for an impossible length."""
+    position, size = 0, len(data)
+    for _ in range(count):
+        if position >= size:
+            return False
+        byte = data[position]
+        if byte < 0x80:  # lengths are zigzag varints: of up to 63 bytes in one byte, of up to 8191 in two
+            length, position = byte >> 1 ^ -(byte & 1), position + 1
+        else:
+            try:
+                length, position = read_varint(data, position)
+            except IndexError:
+                return False
+        if length < 0:
+            raise CorruptBatch(f"a record of {length} bytes")
+        position += length
+    return position == size
+
+
 def moved_records(data: bytes, position: int, later: int, further: int) -> list[bytes]:
     """The records from `position` on, for a batch whose base timestamp is so much earlier, and its base offset so much
     lower. Raises IndexError where they are cut short."""
