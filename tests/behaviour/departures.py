@@ -137,9 +137,7 @@ def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> s
 
 def _is_refused_as_a_whole(words: _Words, theirs: Counter[str], ours: Counter[str]) -> bool:
     """All partitions, as one of them is no longer the member's."""
-    if "gen" not in words.options or int(words.options["gen"]) < 0:
-        return False
-    return any(
+    return "gen" in words.options and any(
         0 < ours[stale] < theirs[stale] and ours[stale] + ours["12"] <= theirs[stale]
         for stale in ("113", "22")
         if set(theirs) <= {stale, "3", "100"} and set(ours) <= {stale, "12", "3", "100"}

@@ -285,7 +285,7 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
     if version < MEMBER_EPOCHS and not is_classic(member):
         return ErrorCode.UNSUPPORTED_VERSION
     known = group.state_of(request.member_id).member_epoch
-    return ErrorCode.NONE if 0 <= epoch <= known else stale_error(member)
+    return stale_error(member) if epoch > known else ErrorCode.NONE
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
