@@ -51,7 +51,7 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
 test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m "java and not peers" tests/java tests/spark
+	$(BIN)/python -m pytest -m "java and not peers and not matrix" tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
