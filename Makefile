@@ -60,7 +60,7 @@ peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes doc
 	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
-	$(BIN)/python -m pytest -m peers tests/peers tests/client_library tests/clients tests/java
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m peers tests/peers tests/client_library tests/clients tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
@@ -71,7 +71,7 @@ compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout 
 
 test-compiled: compiled ## wire, coordinator, broker and server tests on the compiled modules (needs a C compiler)
 	$(BIN)/python -c 'from kohort import compiled; compiled.in_use or exit(f"not compiled: {compiled.why_pure}")'
-	$(BIN)/python -m pytest -m "not kcat and not java and not go and not peers" tests/test_compiled.py $(COMPILED_TESTS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not kcat and not java and not go and not peers" tests/test_compiled.py $(COMPILED_TESTS)
 
 wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
