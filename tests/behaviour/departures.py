@@ -67,8 +67,10 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
     `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
     words = _read(command)
+    both_answered = bool(kafka and kohort)
     if (
         departed
+        and both_answered
         and words.verb.split("-")[0] in OF_TARGETS
         and world.shard.consumers.groups
         and errors(kafka) == errors(kohort)

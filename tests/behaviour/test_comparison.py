@@ -186,3 +186,20 @@ def test_a_member_that_says_another_epoch_may_be_told_again_what_is(
     assert state.member_epoch == 2
     answers = [[f"x ConsumerGroupHeartbeat member_id='x' member_epoch={epoch}"] for epoch in (theirs, ours)]
     assert departures.between(world, command, answers[0], answers[1], departed=False) == known
+
+
+def test_a_departure_explains_no_answer_that_did_not_come() -> None:
+    world = Guide(prompt=True)
+    for command in (
+        requests.SETTINGS,
+        "topics t=2",
+        "beat g x epoch=0 topics=t id=x",
+        "beat g y epoch=0 topics=t id=y",
+    ):
+        world.play(command)
+    answer = ["x ConsumerGroupHeartbeat member_id='x' member_epoch=3"]
+    other = ["x ConsumerGroupHeartbeat member_id='x' member_epoch=4"]
+    assert departures.between(world, "beat g x", answer, other, departed=True) == "departure-target"
+    assert departures.between(world, "beat g x", answer, other, departed=False) == ""
+    assert departures.between(world, "beat g x", answer, [], departed=True) == ""
+    assert departures.between(world, "delete g", ["operator DeleteGroups a"], ["b"], departed=True) == ""
