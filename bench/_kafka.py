@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench._process import Address, call
@@ -21,6 +22,9 @@ BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a server that lives for a minute or two: it is ready with little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 START_S = 180.0
+
+_handed_out: set[int] = set()
+_handing_out = threading.Lock()
 
 
 def fetch_jars(into: Path) -> str:
@@ -152,12 +156,16 @@ def _cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
+    """Each once: servers that start beside each other take theirs seconds later."""
+    ports: list[int] = []
+    with ExitStack() as stack, _handing_out:
+        while len(ports) < count:
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port not in _handed_out:
+                ports.append(port)
+        _handed_out.update(ports)
     return ports
 
 
