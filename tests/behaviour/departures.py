@@ -79,6 +79,13 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
     theirs, ours = (_own(words, lines) for lines in (kafka, kohort))
     if words.verb == "beat" and "error=" not in ours:
         return _of_heartbeat(world, words, theirs, ours)
+    if (
+        words.verb == "join"
+        and "error=23" in theirs
+        and "error=25" in ours
+        and _is_of_offsets_alone(world, words.group)
+    ):
+        return "offsets-alone"
     if words.verb == "commit":
         group = world.shard.running.groups.get(words.group)
         member = group.members.get(_member_id(world, words)) if group is not None else None
@@ -115,6 +122,10 @@ def after(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequenc
     return "vote-tie" if theirs != ours and votes[theirs] == votes[ours] else ""
 
 
+def _is_of_offsets_alone(world: ShardWorld, group_id: str) -> bool:
+    return group_id not in world.shard.running.groups and bool(world.shard.hard.offsets.get(group_id))
+
+
 def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
     """Of a member that says another epoch than its own, and that kohort tells again what is."""
     group = world.shard.consumers.groups.get(words.group)
@@ -131,8 +142,8 @@ def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> s
         return "stale-epoch"
     if "error=" in theirs or _epoch_in(ours) != epoch:
         return ""
-    is_told_more = bool(said) and "assignment=" in ours and "assignment=" not in theirs
-    if not is_told_more and _epoch_in(theirs) <= epoch:
+    is_told_all = bool(said) and "assignment=" in ours
+    if not is_told_all and _epoch_in(theirs) <= epoch:
         return ""
     return "stale-epoch" if said else "join-acknowledges"
 
@@ -175,10 +186,13 @@ def _emptying(world: ShardWorld, words: _Words) -> str:
     if words.group in world.shard.running.groups or words.group in world.shard.consumers.groups or not words.group:
         return ""
     offsets = world.shard.hard.offsets.get(words.group, {})
-    known = [(topic, index) for topic, index in offsets if index < TOPICS.get(topic, 0)]  # a server refuses the others
+    # A server refuses places that there are not. What was committed by a topic's id has no name here.
+    known = [(topic, index) for topic, index in offsets if not topic or index < TOPICS.get(topic, 0)]
     if words.verb == "delete-offsets":
         named = {tuple(place.rsplit("-", 1)) for place in words.names}
-        return "empty-group" if known and all((topic, str(index)) in named for topic, index in known) else ""
+        indexes = {place[-1] for place in named}
+        gone = [(topic, str(index)) in named or (not topic and str(index) in indexes) for topic, index in known]
+        return "empty-group" if known and all(gone) else ""
     return "" if known or any(map(_is_kept, words.names[1:])) else "empty-group"
 
 

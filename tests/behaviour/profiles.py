@@ -52,7 +52,7 @@ EXPIRING = Profile(
     | {
         "group.min.session.timeout.ms": "1",
         "offsets.retention.minutes": str(RETENTION_MINUTES),
-        "offsets.retention.check.interval.ms": "300",
+        "offsets.retention.check.interval.ms": "900",
     },
     factor=1,
 )

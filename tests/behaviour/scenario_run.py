@@ -24,7 +24,7 @@ AGAIN = (20, 8, 2)
 """And how many when they are run again."""
 LONG_AGAIN = 1
 """How often those are run again that take minutes."""
-CALM = Patience(parked=0.15, late=0.25, sweep=1.5)
+CALM = Patience(parked=0.15, late=0.25, sweep=2.0)
 
 Say = Callable[[str], None]
 

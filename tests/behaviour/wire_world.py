@@ -100,7 +100,7 @@ class Patience:
     """After a request that should be parked, until it surely is."""
     late: float = 0.15
     """After a wait at whose end a deadline fires: clocks are real."""
-    sweep: float = 1.0
+    sweep: float = 1.6
     """Until offsets that are over have been removed."""
 
 
