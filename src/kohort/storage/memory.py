@@ -26,6 +26,7 @@ from kohort.storage.protocol import (
     StorageError,
     StoredBatch,
     Trim,
+    info_of,
 )
 
 
@@ -151,7 +152,7 @@ class MemoryStorage:
         held = self._logs.get(log)
         if held is not None:
             for index in range(held.index_of(offset), len(held.batches)):
-                yield _info(held.batches[index])
+                yield info_of(held.batches[index])
 
     def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
         held = self._logs.get(log)
@@ -165,7 +166,7 @@ class MemoryStorage:
         held = self._logs.get(log)
         if held is None or not held.batches:
             return None
-        return _info(held.batches[bisect_left(held.newest, held.newest[-1])])
+        return info_of(held.batches[bisect_left(held.newest, held.newest[-1])])
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
         held = self._logs.get(log)
@@ -177,14 +178,3 @@ class MemoryStorage:
 
     def close(self) -> None:
         """Nothing to release; what was committed stays readable (a restart in the same process)."""
-
-
-def _info(batch: StoredBatch) -> BatchInfo:
-    return BatchInfo(
-        batch.base_offset,
-        batch.last_offset,
-        batch.max_timestamp,
-        len(batch.data),
-        batch.producer_id,
-        batch.leader_epoch,
-    )

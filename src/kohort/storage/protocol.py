@@ -46,6 +46,18 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     leader_epoch: int
 
 
+def info_of(batch: StoredBatch) -> BatchInfo:
+    """A batch as it is described without its data."""
+    return BatchInfo(
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
+        len(batch.data),
+        batch.producer_id,
+        batch.leader_epoch,
+    )
+
+
 class LogInfo(msgspec.Struct, frozen=True, gc=False):
     """What a start needs to know of a log. An empty log has `end_offset == start_offset`."""
 

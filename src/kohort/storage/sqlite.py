@@ -53,6 +53,7 @@ from kohort.storage.protocol import (
     StorageError,
     StoredBatch,
     Trim,
+    info_of,
 )
 from kohort.storage.sqlite_format import (
     APPLICATION_ID,
@@ -67,7 +68,6 @@ from kohort.storage.sqlite_format import (
     SELECT,
     BatchRow,
     LogRow,
-    info_of,
     is_intact,
 )
 

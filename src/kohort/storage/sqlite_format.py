@@ -120,18 +120,6 @@ class BatchRow(NamedTuple):
         )
 
 
-def info_of(batch: StoredBatch) -> BatchInfo:
-    """The same of a batch that has no row yet."""
-    return BatchInfo(
-        batch.base_offset,
-        batch.last_offset,
-        batch.max_timestamp,
-        len(batch.data),
-        batch.producer_id,
-        batch.leader_epoch,
-    )
-
-
 def is_intact(batch: StoredBatch, size: int) -> bool:
     """Whether the bytes are the record batch that the columns describe, and carry the right CRC."""
     data = batch.data
