@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.serve import chosen_config, described_settings
+from kohort.cli.serve import described_settings
+from kohort.cli.start import chosen_config
 from kohort.config import SETTINGS, Address, Config, ConfigError, addresses, check, load, with_values
 
 

@@ -10,7 +10,7 @@ import pytest
 from run_command import Kohort, Ran
 from typer.testing import CliRunner
 
-from kohort.cli.main import app
+from kohort.cli.commands import app
 
 _counter = iter(range(1_000_000))
 

@@ -68,7 +68,7 @@ def test_bad_files_are_wrong_usage(kohort: Kohort, broker: ScriptedBroker, confi
 
 
 def test_every_command_that_takes_an_address_takes_the_file() -> None:
-    from kohort.cli.main import COMMANDS, load
+    from kohort.cli.commands import COMMANDS, load
 
     def commands(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
         if isinstance(command, TyperGroup):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kohort.cli.main import COMMANDS, EXTRA_PACKAGES
+from kohort.cli.commands import COMMANDS, EXTRA_PACKAGES
 
 PROGRAM = """
 import sys

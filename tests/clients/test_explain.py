@@ -13,7 +13,7 @@ from produce import create_topic
 from typer.testing import CliRunner
 from worker import SESSION_TIMEOUT_MS
 
-from kohort.cli.main import app
+from kohort.cli.commands import app
 
 PARTITIONS = 6
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]

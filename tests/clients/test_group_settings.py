@@ -11,7 +11,7 @@ from group import Group
 from produce import create_topic
 from typer.testing import CliRunner
 
-from kohort.cli.main import app
+from kohort.cli.commands import app
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]

@@ -138,18 +138,6 @@ def test_a_data_directory_of_a_newer_format(tmp_path: Path) -> None:
     assert "newer" in line
 
 
-def test_serving_imports_no_client_no_spark_and_no_tables() -> None:
-    program = """
-import sys
-from kohort.cli.main import load
-load("serve")
-import kohort.server.serve, kohort.storage.sqlite
-wrong = {"kohort.client", "kohort.spark", "pyspark", "pyarrow", "rich", "structlog"} & set(sys.modules)
-assert not wrong, wrong
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
-
-
 def test_freed_memory_is_used_again() -> None:
     """With glibc; another C library decides for itself."""
     program = """

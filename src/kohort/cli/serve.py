@@ -1,8 +1,7 @@
-"""`kohort serve`: flags to a configuration, and the server's process."""
+"""`kohort serve` as typer has it: help, completion, and every command line that `plain_start` does not read."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import textwrap
@@ -11,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from kohort.config import SETTINGS, Config, ConfigError, load
-
-BAD_SETTING = 2
+from kohort.cli.start import start
+from kohort.config import SETTINGS
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -54,52 +52,16 @@ def serve(
     if list_settings:
         typer.echo(described_settings())
         return
-    flags = {
-        "data.dir": data_dir,
-        "listeners": listeners,
-        "brokers": None if brokers is None else str(brokers),
-        "advertised.listeners": advertised_listeners,
-    }
-    try:
-        chosen = chosen_config(
-            config, setting or [], {name: text for name, text in flags.items() if text is not None}, in_memory
-        )
-    except ConfigError as error:
-        typer.echo(f"kohort: {error}", err=True)
-        raise typer.Exit(BAD_SETTING) from None
-    from kohort.server.serve import run
-
-    sys.exit(run(chosen))
-
-
-def chosen_config(file: Path | None, settings: list[str], flags: dict[str, str], in_memory: bool) -> Config:
-    """Raises ConfigError."""
-    overrides: dict[str, str] = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes name=value, not {text!r}")
-        overrides[name.strip()] = value
-    overrides.update(flags)
-    if in_memory:
-        if "data.dir" in overrides:
-            raise ConfigError("--in-memory and a data directory exclude each other")
-        overrides["data.dir"] = ""
-    else:
-        if "data.dir" in overrides and not overrides["data.dir"].strip():
-            raise ConfigError("data.dir is empty; --in-memory keeps everything in memory")
-    found = load(overrides, file=file)
-    if not found.data_dir and not in_memory:
-        found = load({**overrides, "data.dir": str(default_data_dir())}, file=file)
-    return found
-
-
-def default_data_dir() -> Path:
-    """The user's data directory, as the system has it."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "kohort"
-    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_DATA_HOME")
-    return Path(base) / "kohort" if base else Path.home() / ".local" / "share" / "kohort"
+    code = start(
+        data_dir=data_dir,
+        in_memory=in_memory,
+        listeners=listeners,
+        brokers=brokers,
+        advertised_listeners=advertised_listeners,
+        config=config,
+        setting=setting,
+    )
+    sys.exit(code)
 
 
 def described_settings() -> str:

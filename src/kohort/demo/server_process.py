@@ -101,10 +101,10 @@ def _stop_when_stdin_ends() -> None:
 
 
 def main() -> None:
-    from kohort.cli.main import app
+    from kohort.cli.main import main as kohort
 
     threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
-    app(["serve", *sys.argv[1:]], prog_name="kohort")
+    kohort(["serve", *sys.argv[1:]])
 
 
 if __name__ == "__main__":
