@@ -29,6 +29,8 @@ from kohort.coordinator.state import Group
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Operation
 from kohort.wire.codec import decode, encode_request
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
@@ -45,6 +47,7 @@ CONFIG = Config(
     group_max_size=3,
 )
 GROUPS = ("g", "h")
+GROUP_RESOURCE = 32
 MEMBERS = range(4)
 SOFTWARE = ("", "kafka-python", "librdkafka", "")
 """Of each member's client; the heartbeats of one of them may be held."""
@@ -243,6 +246,12 @@ class History:
         epoch = self.epochs.get(member, 0)
         return ConsumerGroupHeartbeatRequest(group_id="h", member_id=f"member-{member}", member_epoch=epoch)
 
+    def configure(self, member: int, interval_ms: int) -> None:
+        """What members of the consumer group are told next."""
+        entry = AlterableConfig(name="consumer.heartbeat.interval.ms", value=str(interval_ms))
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="h", configs=(entry,))
+        self.send(member, [(AlterConfigsRequest(resources=(resource,)), 2), *[(self.bare(member), 1)] * 2], False)
+
     def turn(self) -> None:
         """The turn under way is over."""
         waiting, self.waiting = self.waiting, []
@@ -273,6 +282,7 @@ class History:
         swift, plain = self.tellers
         for member in MEMBERS:
             assert swift.answers[member] == plain.answers[member], f"connection {member}"
+        swift.broker.validate()
 
     def compare(self) -> None:
         self.compare_answers()
@@ -313,6 +323,7 @@ action = st.one_of(
         consumer,
         consumer,
         st.tuples(st.just("topic"), member, st.sampled_from(("t", "u"))),
+        st.tuples(st.just("configure"), member, st.sampled_from((5000, 6000))),
         st.tuples(st.just("move"), group, st.sampled_from((1, 2))),
     ),
 )
@@ -352,6 +363,20 @@ def test_the_way_is_taken() -> None:
     assert 0 < swift.swift - before < 5 * 40, "what is behind a commit waits for its turn"
 
 
+def test_who_goes_on_hears_that_another_is_gone() -> None:
+    """Nothing arrives in between, and what came of the last heartbeat counts no more."""
+    history = History()
+    for name, *arguments in WORKS:
+        getattr(history, name)(*arguments)
+    for _ in range(6):
+        history.heartbeat(1, "g", "", 4, 2, False)
+        history.compare_answers()
+        history.advance(6_000)
+    history.compare()
+    last = history.tellers[0].answers[1][-16:]
+    assert int.from_bytes(last[-3:-1], "big") == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_the_way_is_taken_by_consumers_too() -> None:
     history = History()
     history.move("h", 1)
@@ -379,6 +404,34 @@ def beating(**config: Any) -> tuple[Wire, Any, bytes]:
     joined = stable(connection)
     beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
     return wire, connection, encode_request(beat, 4, 77, "client")
+
+
+def test_the_shard_looks_again_only_when_something_has_happened() -> None:
+    wire, connection, frame = beating(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=0)
+    beat = None
+
+    def looks_again() -> bool:
+        """What came of a heartbeat is kept until the next look."""
+        nonlocal beat
+        wire.now += 1_000
+        former = beat.heard if beat is not None else None
+        answers, size = wire.broker.at_once(connection.id, frame * 3, wire.now)
+        assert (size, len(answers)) == (3 * len(frame), 48)
+        wire.broker.validate()
+        beat = wire.broker._connections[connection.id].beat
+        assert beat is not None
+        assert beat.heard is not None
+        return beat.heard is not former
+
+    assert looks_again()
+    assert not looks_again()
+    connection.ask(commit_request(7, "g"), 7)
+    assert not looks_again(), "a commit only makes a session longer"
+    connection.ask(join_request("another", ""), 3)
+    assert looks_again()
+    assert not looks_again()
+    wire.advance(60_000)
+    assert wire.broker.at_once(connection.id, frame, wire.now) == (b"", 0), "the session is over"
 
 
 def test_members_that_share_a_connection() -> None:

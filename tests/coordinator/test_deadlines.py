@@ -6,25 +6,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.coordinator import deadlines
-from kohort.coordinator.deadlines import Deadlines
+from kohort.coordinator.deadlines import Deadline, Deadlines
 
 MOVES = st.lists(
-    st.tuples(st.sampled_from("abcde"), st.one_of(st.none(), st.integers(0, 20)), st.integers(0, 3)), max_size=60
+    st.tuples(st.sampled_from("abcde"), st.one_of(st.none(), st.integers(0, 20)), st.integers(0, 3), st.booleans()),
+    max_size=60,
 )
 
 
 @given(MOVES)
-def test_they_come_up_when_they_are_due(moves: list[tuple[str, int | None, int]]) -> None:
+def test_they_come_up_when_they_are_due(moves: list[tuple[str, int | None, int, bool]]) -> None:
     timers: Deadlines[str] = Deadlines()
     plain: dict[str, int] = {}
+    kept: dict[str, Deadline] = {}
     now = 0
-    for key, when, passes in moves:
+    for key, when, passes, postpones in moves:
         if when is None:
             timers.clear(key)
             plain.pop(key, None)
+        elif postpones:
+            # Whoever has kept it, maybe since before it was cleared, moves what is armed, and nothing else.
+            is_later = timers.get(key) is not None and now + when >= plain[key]
+            if key in kept and kept[key].postpone(now + when):
+                assert is_later
+                plain[key] = now + when
+            assert timers.find(key) is None or kept.get(key) is not timers.find(key) or timers.get(key) == plain[key]
         else:
             timers.set(key, now + when)
             plain[key] = now + when
+        if (deadline := timers.find(key)) is not None:
+            kept[key] = deadline
+        assert timers.items() == sorted(plain.items(), key=lambda item: (item[1], item[0]))
         assert timers.next() == min(plain.values(), default=None)
         now += passes
         due = {key for key, deadline in plain.items() if deadline <= now}

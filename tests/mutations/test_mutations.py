@@ -142,8 +142,21 @@ BUGS = (
     # -- timers
     Bug(
         "a timer that was moved fires at its old time",
-        ((DEADLINES, "            if due == when:\n", "            if due is not None:\n"),),
+        ((DEADLINES, "due is not None and due.when == when:", "due is not None:"),),
         ("heartbeat.txt", "static_silent.txt", "simulator of member"),
+    ),
+    Bug(
+        "what came of a heartbeat counts after groups have changed",
+        ((SHARD, "        if not _leaves_all_in_place(event):\n            self._steps += 1\n", ""),),
+        (
+            "tests/broker/test_heartbeats.py::test_random_histories",
+            "simulator of member",
+        ),
+    ),
+    Bug(
+        "what came of a heartbeat counts after a deadline was served",
+        ((SHARD, "                    self._steps += 1\n", ""),),
+        ("tests/broker/test_heartbeats.py::test_who_goes_on_hears_that_another_is_gone",),
     ),
     Bug(
         "a session ends while the member's join is parked",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from edges import Edge, SlowStorage, eventually
 
-from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Shutdown
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, MoveGroup, Opened, Shutdown
 from kohort.storage.protocol import StorageError
 
 
@@ -135,6 +135,26 @@ def test_what_needs_no_turn_gets_none(edge: Edge) -> None:
         assert wire.ask(b"at once") == [b"at once"]
         assert len(edge.broker.turns) == turns
         assert wire.ask(b"a turn") == [b"a turn"]
+
+
+def test_nobody_waits_for_a_new_connection(edge: Edge) -> None:
+    """Where a thousand come one by one, a turn is due all the time; it is the others' requests that wait for it."""
+    with edge.wire() as wire:
+        wire.ask(b"hello")
+        turns: Any = edge._running._turns
+        (there,) = edge.connections._open
+        at_once = b"\0\0\0\7at once"
+
+        async def arrive() -> list[int]:
+            found = []
+            for event in (Opened(ConnectionId(77), 1, "127.0.0.1"), Frame(ConnectionId(77), b"first")):
+                turns.arrive(event)
+                found.append(turns.at_once(there, at_once)[1])
+            turns.arrive(Closed(ConnectionId(77)))
+            return found
+
+        assert asyncio.run_coroutine_threadsafe(arrive(), edge._loop).result(10) == [len(at_once), 0]
+        assert wire.ask(b"and on") == [b"and on"]
 
 
 def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[..., Edge]) -> None:

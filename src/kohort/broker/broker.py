@@ -165,6 +165,13 @@ class Broker:
             return NOTHING
         return self._heartbeats.answers(connection, data, now)
 
+    def validate(self) -> None:
+        """Check what holds at the end of a turn. Raises AssertionError; for tests and the simulator."""
+        for shard in self._state.shards:
+            shard.validate()
+        for connection in self._connections.values():
+            self._heartbeats.validate(connection, self._state.now)
+
     # -- what arrives
 
     def _take(self, event: Arrived) -> None:
@@ -186,10 +193,7 @@ class Broker:
                 self._handle(connection, event.data)
                 self._settle()
             case Opened():
-                client = Client("", f"/{event.host}")
-                self._connections[event.connection] = Connection(
-                    event.connection, event.broker_id, client.host, client, ("", ""), deque()
-                )
+                self._connections[event.connection] = Connection(event.connection, event.broker_id, event.host)
             case Closed():
                 self._close(event.connection)
             case MovePartition():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kohort.broker.turn import ConnectionId
@@ -13,20 +12,38 @@ if TYPE_CHECKING:
     from kohort.broker.heartbeats import Beat
 
 
-@dataclass(slots=True)
 class Connection:
-    id: ConnectionId
-    broker_id: int
-    host: str
-    client: Client
-    software: tuple[str, str]
-    backlog: deque[bytes]
-    parked: RequestId | None = None
-    closing: bool = False
-    """Told to disconnect; whatever still comes from it is dropped."""
-    beat: Beat | None = None
-    """The last heartbeat that was answered without a handler."""
-    beats: dict[bytes, Beat] | None = None
-    """Where members share the connection: theirs, by all that follows the correlation id."""
-    is_held: bool = False
-    """Its last heartbeat's answer was held, so that of the next one will be: it goes to the handler at once."""
+    """No dataclass: mypyc makes a plain class of one with slots, and its attributes cost what they cost in Python."""
+
+    __slots__ = (
+        "backlog",
+        "beat",
+        "beats",
+        "broker_id",
+        "client",
+        "closing",
+        "host",
+        "id",
+        "is_held",
+        "parked",
+        "software",
+    )
+
+    def __init__(self, connection: ConnectionId, broker_id: int, host: str) -> None:
+        self.id = connection
+        self.broker_id = broker_id
+        self.host = f"/{host}"
+        """As Kafka prints it."""
+        self.client = Client("", self.host)
+        self.software = ("", "")
+        """Name and version, from ApiVersions."""
+        self.backlog: deque[bytes] = deque()
+        self.parked: RequestId | None = None
+        self.closing = False
+        """Told to disconnect; whatever still comes from it is dropped."""
+        self.beat: Beat | None = None
+        """The last heartbeat that was answered without a handler."""
+        self.beats: dict[bytes, Beat] | None = None
+        """Where members share the connection: theirs, by all that follows the correlation id."""
+        self.is_held = False
+        """Its last heartbeat's answer was held, so that of the next one will be: it goes to the handler at once."""

@@ -1,12 +1,13 @@
 """Heartbeats that need no turn, by far the most frequent requests: a member says that it lives, and nothing else.
 
 A turn of nothing but such a heartbeat would decide nothing and append nothing. So it is answered the moment it arrives,
-if no turn is under way or due, and inside of a turn without the way through a handler. Where more is to be done (an
+if nothing waits for a turn, and inside of a turn without the way through a handler. Where more is to be done (an
 error, an answer that is held, a member that is to learn something) `Shard.heard` does nothing, and it takes the common
 way. Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
 
 A member sends the same bytes each time, but for the correlation id. So a connection keeps what its last heartbeat was
-read as, or those of the members that share it, and compares: equal bytes are the equal request.
+read as, or those of the members that share it, and compares: equal bytes are the equal request. It keeps what the shard
+made of it, too: until something happens in the shard, the answer is the same, and only the session's end moves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from kohort.broker.handlers.consumer_groups import hold_ms
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
 from kohort.coordinator.events import Client, GroupRequested, RequestId
-from kohort.coordinator.running import NOT_PLAIN
+from kohort.coordinator.running import Heard
+from kohort.coordinator.shard import Shard
 from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
@@ -48,12 +50,14 @@ class Beat:
 
     __slots__ = (
         "answer_head",
-        "answer_tails",
+        "answer_tail",
+        "answers",
         "client",
         "event",
         "generation_id",
         "group_id",
         "head",
+        "heard",
         "is_classic",
         "member_id",
         "shard",
@@ -61,7 +65,7 @@ class Beat:
         "tail",
     )
 
-    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: int) -> None:
+    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: Shard) -> None:
         self.size = len(frame)
         self.head = _LENGTH.pack(len(frame)) + frame[:4]
         """Length, API and version."""
@@ -71,14 +75,18 @@ class Beat:
         self.client = event.client
         """Who had sent it."""
         self.shard = shard
+        self.heard: Heard | None = None
+        """What came of the last one, while that was nothing but an answer."""
         self.is_classic = isinstance(request, HeartbeatRequest)
         self.group_id: str = request.group_id
         self.member_id: str = request.member_id
         self.generation_id: int = request.generation_id if self.is_classic else request.member_epoch
+        self.answers = -1
+        """What the answer tells that is written below: an error, or an interval."""
         self.answer_head = b""
-        """What stands before the correlation id of an answer."""
-        self.answer_tails: dict[int, bytes] = {}
-        """What stands behind it, by what the shard says: an error, or an interval."""
+        """What stands before its correlation id."""
+        self.answer_tail = b""
+        """What stands behind it."""
 
     def is_at(self, data: bytes, start: int) -> bool:
         """Whether it stands there once more, with whatever correlation id."""
@@ -87,11 +95,7 @@ class Beat:
     def is_frame(self, frame: bytes) -> bool:
         return frame[8:] == self.tail and frame[:4] == self.head[4:]
 
-    def tail_for(self, said: int) -> bytes:
-        known = self.answer_tails.get(said)
-        return self._write_answer(said) if known is None else known
-
-    def _write_answer(self, said: int) -> bytes:
+    def write_answer(self, said: int) -> None:
         body: Any
         if self.is_classic:
             key, body = CLASSIC.key, HeartbeatResponse(error_code=said)
@@ -105,9 +109,8 @@ class Beat:
                 heartbeat_interval_ms=said,
             )
         whole = encode_response(body, self.event.version, 0, api_key=key)
-        self.answer_head = whole[:4]
-        self.answer_tails[said] = whole[8:]
-        return whole[8:]
+        self.answers = said
+        self.answer_head, self.answer_tail = whole[:4], whole[8:]
 
 
 class Heartbeats:
@@ -117,28 +120,20 @@ class Heartbeats:
         self._longest = min(LONGEST, config.group_request_max_bytes, config.socket_request_max_bytes)
 
     def answers(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
-        """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these.
-
-        Equal heartbeats of a classic member get the same answer, as nothing comes between: the shard is asked once.
-        """
+        """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these."""
         beat = connection.beat
         if beat is not None and beat.client is not connection.client:
             beat = None
         out: list[bytes] = []
-        asked: Beat | None = None
-        tail = b""
         start, size = 0, len(data)
         while start < size:
             if beat is None or not beat.is_at(data, start):
                 beat = self._find_at(connection, data, start)
                 if beat is None:
                     break
-            if beat is not asked:
-                said = self._ask(beat, connection, now)
-                if said < 0:
-                    break
-                asked, tail = beat if beat.is_classic else None, beat.tail_for(said)
-            answer = beat.answer_head + data[start + 8 : start + 12] + tail
+            if not self._hears(beat, connection, now):
+                break
+            answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
             start += beat.size + 4
             if start == size and not out:
                 return answer, start  # one alone, as most are
@@ -152,21 +147,43 @@ class Heartbeats:
             beat = self._find(connection, frame)
             if beat is None:
                 return b""
-        said = self._ask(beat, connection, now)
-        if said < 0:
-            return b""
-        tail = beat.tail_for(said)
-        return beat.answer_head + frame[4:8] + tail
+        return beat.answer_head + frame[4:8] + beat.answer_tail if self._hears(beat, connection, now) else b""
 
-    def _ask(self, beat: Beat, connection: Connection, now: Millis) -> int:
-        state = self._state
-        if state.coordinator_of(beat.shard) != connection.broker_id:
-            return NOT_PLAIN
+    def _hears(self, beat: Beat, connection: Connection, now: Millis) -> bool:
+        """Whether its answer is all that comes of it; then that is written."""
+        if not beat.is_classic and not self._state.shards_know_topics:
+            return False
+        if beat.heard is not None and beat.shard.heard_again(beat.heard, now):
+            return True
+        if self._state.coordinator_of(beat.shard.index) != connection.broker_id:
+            return False
+        beat.heard = self._ask(beat, now)
+        if beat.heard is None:
+            return False
+        if beat.answers != beat.heard.answer:
+            beat.write_answer(beat.heard.answer)
+        return True
+
+    def _ask(self, beat: Beat, now: Millis) -> Heard | None:
         if beat.is_classic:
-            return state.shards[beat.shard].heard(beat.group_id, beat.member_id, beat.generation_id, now)
-        if not state.shards_know_topics:
-            return NOT_PLAIN
-        return state.shards[beat.shard].heard_consumer(beat.event, now)
+            return beat.shard.heard(beat.group_id, beat.member_id, beat.generation_id, now)
+        return beat.shard.heard_consumer(beat.event, now)
+
+    def validate(self, connection: Connection, now: Millis) -> None:
+        """Check that what is kept is what the shards would say now. Raises AssertionError; for tests, the simulator."""
+        for beat in (connection.beat, *(connection.beats or {}).values()):
+            kept = beat.heard if beat is not None else None
+            if beat is None or kept is None or not beat.shard.holds_still(kept):
+                continue
+            when = kept.session.when
+            if now + kept.session_ms < when:
+                continue
+            found = self._ask(beat, now)
+            kept.session.when = when
+            assert found is not None, f"{beat.group_id}: {beat.member_id} takes a step"
+            assert found.session is kept.session, f"{beat.group_id}: another session of {beat.member_id}"
+            said, says = (kept.answer, kept.session_ms, kept.lasts), (found.answer, found.session_ms, found.lasts)
+            assert said == says, f"{beat.group_id}: {beat.member_id} is told {said}, not {says}"
 
     def _find_at(self, connection: Connection, data: bytes, start: int) -> Beat | None:
         """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
@@ -217,7 +234,7 @@ class Heartbeats:
         else:
             held = hold_ms(state, more_behind=False)
         event = GroupRequested(RequestId(0), version, client, request, "", held)
-        return Beat(frame, request, event, state.shard_of(request.group_id))
+        return Beat(frame, request, event, state.shards[state.shard_of(request.group_id)])
 
 
 def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:

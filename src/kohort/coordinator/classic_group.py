@@ -47,7 +47,7 @@ from kohort.coordinator.protocols import supports, vote
 from kohort.coordinator.rebalance import Rebalances
 from kohort.coordinator.records import group_record
 from kohort.coordinator.responses import join_error, joined, sync_error, synced
-from kohort.coordinator.running import NOT_PLAIN, Key, Running
+from kohort.coordinator.running import Heard, Key, Running
 from kohort.coordinator.state import Group, HardState, Member, Phase, Protocols, size_of
 from kohort.coordinator.stored_group import group_of, value_of
 from kohort.wire.errors import ErrorCode
@@ -303,18 +303,18 @@ class ClassicGroups:
             return
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
 
-    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
-        """The answer to a heartbeat that only keeps its session alive; -1 for any other, of which nothing is done."""
+    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> Heard | None:
+        """A heartbeat that only keeps its session alive; None for any other, of which nothing is done."""
         group = self._running.groups.get(group_id)
         if group is None or generation_id != group.generation_id:
-            return NOT_PLAIN
+            return None
         member = group.members.get(member_id)
         if member is None:
-            return NOT_PLAIN
-        key = ("session", group.group_id, member.member_id)
-        if not self._running.deadlines.postpone(key, now + member.session_timeout_ms):
-            return NOT_PLAIN
-        return REBALANCING if group.phase is PREPARING else 0
+            return None
+        session = self._running.deadlines.find(("session", group_id, member_id))
+        if session is None or not session.postpone(now + member.session_timeout_ms):
+            return None
+        return Heard(REBALANCING if group.phase is PREPARING else 0, session, member.session_timeout_ms)
 
     def _hold(self, event: GroupRequested, now: Millis) -> bool:
         """Whether the answer waits for a rebalance. Only that of a member that owes nothing, and never so long that it

@@ -49,7 +49,7 @@ from kohort.coordinator.records import (
     target_epoch_record,
     target_record,
 )
-from kohort.coordinator.running import NOT_PLAIN, Running
+from kohort.coordinator.running import Heard, Running
 from kohort.coordinator.state import HardState
 from kohort.coordinator.stored_assignment import current_value, target_value
 from kohort.coordinator.topics import Topics
@@ -184,22 +184,25 @@ class ConsumerGroups:
         state = group.current[member_id]
         self._answer(event, group, state, state, member_id, now)
 
-    def heard(self, event: GroupRequested, now: Millis) -> Millis:
-        """`_keep_alive`, if that is all, and nothing is held: the interval that the member is told. Otherwise -1, and
-        nothing is done."""
+    def heard(self, event: GroupRequested, now: Millis) -> Heard | None:
+        """`_keep_alive`, if that is all, and nothing is held. None otherwise, and nothing is done.
+
+        Where heartbeats may be held, the next one may be, and what it tells depends on the others and on the time."""
         group = self.groups.get(event.body.group_id)
         if group is None or not self._changes_nothing(group, event):
-            return NOT_PLAIN
+            return None
         member_id: str = event.body.member_id
         state = group.current[member_id]
         self.holds.heard(group, member_id, event)  # the step does it again, if there is one
         if self.holds.of(group, member_id) is not None or self.holds.time_for(group, member_id, state, event) > 0:
-            return NOT_PLAIN
-        when = now + self._consumers.settings(group).session_timeout_ms
-        if not self._running.deadlines.postpone((SESSION, group.group_id, member_id), when):
-            return NOT_PLAIN
+            return None
+        settings = self._consumers.settings(group)
+        session = self._running.deadlines.find((SESSION, group.group_id, member_id))
+        if session is None or not session.postpone(now + settings.session_timeout_ms):
+            return None
         self._consumers.said[group.group_id, member_id] = state.member_epoch
-        return self.holds.told_now(group, member_id, state, now, tell=False, may_hold=event.hold_ms > 0)
+        interval = self.holds.told_now(group, member_id, state, now, tell=False, may_hold=event.hold_ms > 0)
+        return Heard(interval, session, settings.session_timeout_ms, lasts=not settings.heartbeat_hold_enable)
 
     def _answer(
         self,

@@ -1,7 +1,7 @@
 """Timers as data: a deadline for each key, and which is next.
 
 Moving a deadline into the future writes one number: its place in the heap stays and is looked at again when it comes
-up. So a heartbeat costs a dictionary write, and the heap one push a session timeout and member.
+up. So the heap costs one push a session timeout and member, and a heartbeat no look-up, where its deadline is at hand.
 
 A deadline that is cleared leaves its place behind as well. Where members come and go all the time, such places would
 outnumber the others, so the heap is cleared of them now and then.
@@ -18,11 +18,31 @@ from kohort.coordinator.events import Millis
 K = TypeVar("K", bound=Hashable)
 
 SPARE_PLACES = 1_000
+GONE: Millis = 1 << 60
+"""When a deadline is that was cleared, or served: later than any."""
+
+
+class Deadline:
+    """When the deadline of a key is. It stays the same object until it is cleared, or served."""
+
+    __slots__ = ("when",)
+
+    def __init__(self, when: Millis) -> None:
+        self.when = when
+
+    def postpone(self, when: Millis) -> bool:
+        """Move it to a later time, or keep it; what `Deadlines.next` told last is still early enough.
+
+        False when it is not armed any more, or would come earlier: then nothing is changed."""
+        if when < self.when:
+            return False
+        self.when = when
+        return True
 
 
 class Deadlines(Generic[K]):
     def __init__(self) -> None:
-        self._due: dict[K, Millis] = {}
+        self._due: dict[K, Deadline] = {}
         self._placed: dict[K, Millis] = {}
         """Where the key's earliest entry stands in the heap."""
         self._heap: list[tuple[Millis, int, K]] = []
@@ -32,6 +52,11 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def get(self, key: K) -> Millis | None:
+        due = self._due.get(key)
+        return None if due is None else due.when
+
+    def find(self, key: K) -> Deadline | None:
+        """The deadline itself, to be postponed."""
         return self._due.get(key)
 
     @property
@@ -40,26 +65,22 @@ class Deadlines(Generic[K]):
         return len(self._heap)
 
     def items(self) -> list[tuple[K, Millis]]:
-        return sorted(self._due.items(), key=lambda item: (item[1], str(item[0])))
+        return sorted(((key, due.when) for key, due in self._due.items()), key=lambda item: (item[1], str(item[0])))
 
     def set(self, key: K, when: Millis) -> None:
-        self._due[key] = when
+        due = self._due.get(key)
+        if due is None:
+            self._due[key] = Deadline(when)
+        else:
+            due.when = when
         placed = self._placed.get(key)
         if placed is None or when < placed:
             self._place(key, when)
 
-    def postpone(self, key: K, when: Millis) -> bool:
-        """Move an armed deadline to a later time, or keep it; what `next` told last is still early enough.
-
-        False when it is not armed, or would come earlier: then nothing is changed."""
-        due = self._due.get(key)
-        if due is None or when < due:
-            return False
-        self._due[key] = when
-        return True
-
     def clear(self, key: K) -> None:
-        self._due.pop(key, None)
+        due = self._due.pop(key, None)
+        if due is not None:
+            due.when = GONE
 
     def _place(self, key: K, when: Millis) -> None:
         self._placed[key] = when
@@ -79,13 +100,13 @@ class Deadlines(Generic[K]):
         while heap:
             when, _, key = heap[0]
             due = self._due.get(key)
-            if due == when:
+            if due is not None and due.when == when:
                 return when
             heappop(heap)
             if self._placed.get(key) == when:
                 del self._placed[key]
                 if due is not None:
-                    self._place(key, due)
+                    self._place(key, due.when)
         return None
 
     def pop_due(self, now: Millis) -> K | None:
@@ -98,5 +119,5 @@ class Deadlines(Generic[K]):
             return None
         key = heappop(self._heap)[2]
         del self._placed[key]
-        del self._due[key]
+        self.clear(key)
         return key

@@ -6,7 +6,7 @@ group. What they mean stands where they are called.
 
 from __future__ import annotations
 
-from kohort.coordinator.deadlines import Deadlines
+from kohort.coordinator.deadlines import Deadline, Deadlines
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.outbox import Outbox
 from kohort.coordinator.records import generation_record, group_record
@@ -18,15 +18,28 @@ from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
-NOT_PLAIN = -1
-"""No error code, and no interval: what came is no heartbeat that only keeps a session alive."""
-
 Key = tuple[str, str, str]
 """Of a deadline: kind, group id, and whom or what it was armed for.
 
 session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
 generation than the group's is out of date and does nothing.
 """
+
+
+class Heard:
+    """A heartbeat of which nothing came but its answer and a later end of its member's session."""
+
+    __slots__ = ("answer", "lasts", "session", "session_ms", "steps")
+
+    def __init__(self, answer: int, session: Deadline, session_ms: Millis, *, lasts: bool = True) -> None:
+        self.answer = answer
+        """The error, or the interval, that it tells."""
+        self.session = session
+        self.session_ms = session_ms
+        self.lasts = lasts
+        """Whether equal ones come to the same, for as long as nothing else happens."""
+        self.steps = 0
+        """How often something had happened in the shard by then (shard.py)."""
 
 
 class Running:

@@ -46,7 +46,7 @@ from kohort.coordinator.mixed_group import MixedGroups
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
 from kohort.coordinator.responses import refusal
-from kohort.coordinator.running import NOT_PLAIN, Running
+from kohort.coordinator.running import Heard, Running
 from kohort.coordinator.state import Group, HardState, Phase
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
@@ -87,6 +87,14 @@ def while_loading(body: Any) -> ErrorCode:
             return LOADING
 
 
+def _leaves_all_in_place(event: Event) -> bool:
+    """Whether groups and members stay as they are, but for sessions that end later: commits are as frequent as
+    heartbeats, and most deadlines that come up were postponed meanwhile."""
+    if isinstance(event, GroupRequested):
+        return isinstance(event.body, OffsetCommitRequest)
+    return isinstance(event, DeadlineReached)
+
+
 class Shard:
     def __init__(self, index: int, config: Config, assignors: Mapping[str, Assignor] = BUILT_IN) -> None:
         self.index = index
@@ -101,16 +109,21 @@ class Shard:
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
+        self._steps = 0
+        """How often something has happened after which a heartbeat that says nothing may come to something else."""
 
     # -- the contract
 
     def step(self, event: Event, now: Millis) -> Effects:
         groups, consumers = self._groups, self.consumers
+        if not _leaves_all_in_place(event):
+            self._steps += 1
         match event:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
                 while (key := self.running.deadlines.pop_due(now)) is not None:
+                    self._steps += 1
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
@@ -149,17 +162,32 @@ class Shard:
                 self.unavailable = ErrorCode.NOT_COORDINATOR
         return self.running.out.emptied()
 
-    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> int:
-        """`step` for a dynamic member's heartbeat whose only effects are its answer and a later end of the session: the
-        error of the answer. -1 for any other: nothing was done, and it takes the step. `next_deadline` gets no
-        earlier by this."""
+    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> Heard | None:
+        """`step` for a dynamic member's heartbeat whose only effects are its answer, an error or none, and a later end
+        of the session. None for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier."""
         if self.unavailable or group_id in self.hard.consumers.groups:
-            return NOT_PLAIN
-        return self._groups.heard(group_id, member_id, generation_id, now)
+            return None
+        heard = self._groups.heard(group_id, member_id, generation_id, now)
+        if heard is not None:
+            heard.steps = self._steps
+        return heard
 
-    def heard_consumer(self, event: GroupRequested, now: Millis) -> Millis:
-        """The same for a ConsumerGroupHeartbeat, whatever its request id: the interval that its answer tells."""
-        return NOT_PLAIN if self.unavailable else self.consumers.heard(event, now)
+    def heard_consumer(self, event: GroupRequested, now: Millis) -> Heard | None:
+        """The same for a ConsumerGroupHeartbeat, whatever its request id; its answer is an interval."""
+        if self.unavailable:
+            return None
+        heard = self.consumers.heard(event, now)
+        if heard is not None:
+            heard.steps = self._steps
+        return heard
+
+    def heard_again(self, heard: Heard, now: Millis) -> bool:
+        """The same for an equal heartbeat. False: it must be looked at anew, and nothing was done."""
+        return self.holds_still(heard) and heard.session.postpone(now + heard.session_ms)
+
+    def holds_still(self, heard: Heard) -> bool:
+        """Whether nothing has happened since that an equal heartbeat's answer could tell."""
+        return heard.lasts and heard.steps == self._steps
 
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)

@@ -29,7 +29,10 @@ FETCH = b"\0\1"
 """How a Fetch request begins: its API key."""
 
 
-class Connection(asyncio.Protocol):
+class Connection:
+    """An asyncio.Protocol by its methods. If it inherited from that, mypyc would make a class of Python's of it, whose
+    attributes are looked up by name."""
+
     def __init__(self, connections: Connections, broker_id: int) -> None:
         self._all = connections
         self.broker_id = broker_id

@@ -11,6 +11,7 @@ import asyncio
 import random
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
@@ -81,8 +82,8 @@ class Server:
             addresses("advertised.listeners", self.config.advertised_listeners), self.addresses
         )
 
-    def _connected(self, broker_id: int) -> Connection:
-        return Connection(self._connections, broker_id)
+    def _connected(self, broker_id: int) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Connection(self._connections, broker_id))
 
     def _assemble(self, storage: Storage) -> None:
         clock = Clock()

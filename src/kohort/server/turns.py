@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol, assert_never
 
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Millis, Release, Shutdown, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Millis, Opened, Release, Shutdown, Turn
 from kohort.server import log
 from kohort.storage.protocol import Operation, Storage
 
@@ -75,6 +75,8 @@ class TurnLoop:
         self._arrived: list[Arrived] = []
         self._controls: list[tuple[Arrived | None, Callable[[], None], asyncio.Future[None]]] = []
         self._due = False
+        self._awaited = False
+        """Something waits for the turn that is due, and comes before what arrives from now on."""
         self._under_way = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -82,13 +84,16 @@ class TurnLoop:
 
     def arrive(self, event: Arrived) -> None:
         self._arrived.append(event)
+        # Nobody else waits for a new connection, and where a thousand come one by one, a turn is always due.
+        if not isinstance(event, Opened):
+            self._awaited = True
         if not self._due:
-            self.wake()
+            self._plan()
 
     def at_once(self, connection: ConnectionId, data: bytes) -> tuple[bytes, int]:
         """Answers to requests that need no turn, and how many bytes of `data` these are; nothing while a turn is under
-        way or due, for what came before comes first."""
-        if self._due or self._under_way or self._stopped:
+        way, or one is due that something waits for, as what came before comes first."""
+        if self._awaited or self._under_way or self._stopped:
             return b"", 0
         try:
             return self._broker.at_once(connection, data, self._clock.now())
@@ -98,6 +103,10 @@ class TurnLoop:
 
     def wake(self) -> None:
         """A turn is due as soon as the one under way is over."""
+        self._awaited = True
+        self._plan()
+
+    def _plan(self) -> None:
         if not self._due and not self._stopped:
             self._due = True
             if not self._under_way:
@@ -132,7 +141,7 @@ class TurnLoop:
     def _turn(self) -> None:
         if self._stopped:
             return
-        self._due = False
+        self._due = self._awaited = False
         self._under_way = True
         self._began()
         arrived, self._arrived = self._arrived, []

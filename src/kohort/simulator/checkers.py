@@ -173,11 +173,10 @@ class Checkers:
 
     def decided(self, broker: Broker) -> None:
         """The turn is decided and applied, and not yet durable."""
-        for shard in broker.state.shards:
-            try:
-                shard.validate()
-            except Exception as error:
-                raise Violation("a shard's invariants", f"{type(error).__name__}: {error}") from error
+        try:
+            broker.validate()
+        except Exception as error:
+            raise Violation("the broker's invariants", f"{type(error).__name__}: {error}") from error
 
     def committed(self, broker: Broker, operations: Iterable[Operation]) -> None:
         """The turn is durable."""
