@@ -14,10 +14,8 @@ Source of the defaults: Apache Kafka trunk, August 2026 (GroupCoordinatorConfig,
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -307,8 +305,7 @@ ALIASES: dict[str, tuple[str, int]] = {
 """Other names of a setting, and what their value is multiplied by."""
 
 
-WITHOUT_EFFECT = re.compile(
-    r"""
+WITHOUT_EFFECT = r"""
     (alter\.log\.dirs|broker\.heartbeat|broker\.session|client\.quota|compression\.(gzip|lz4|zstd)|controlled\.shutdown
     |controller|delegation\.token|election|group\.(consumer|coordinator|share|streams)|initial\.broker
     |kafka\.metrics|leader|log\.(cleaner|flush|index|initial|local|message|roll|segment)|metadata|metrics?
@@ -324,18 +321,16 @@ WITHOUT_EFFECT = re.compile(
       |replica\.fetchers)
     | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms
     | socket\.(listen\.backlog\.size|receive\.buffer\.bytes|send\.buffer\.bytes) | unstable\..*
-    """,
-    re.VERBOSE,
-)
-"""Settings of Apache Kafka's brokers for which kohort has no use (or none yet)."""
+    """
+"""Settings of Apache Kafka's brokers for which kohort has no use (or none yet); to be matched verbosely."""
 
-REFUSED = re.compile(
+REFUSED = (
     r"(ssl|sasl|security|authorizer|principal|super\.users|password\.encoder|connections\.max\.reauth"
     r"|connection\.failed\.authentication)(\.\w+)*|listener\.name\..*|allow\.everyone\.if\.no\.acl\.found"
 )
 """Settings of security."""
 
-NOT_SETTINGS = re.compile(
+NOT_SETTINGS = (
     r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
 )
 """Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
@@ -544,17 +539,19 @@ def _check_bounds(name: str, value: Any) -> None:
 
 
 def _accept_without_effect(name: str, text: str, origin: str) -> bool:
-    if REFUSED.fullmatch(name):
+    if re.fullmatch(REFUSED, name):
         # What says in a roundabout way that nothing is protected is what kohort does.
         if name.startswith("security.") and text.strip() in ("PLAINTEXT", ""):
             return True
         raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet: no TLS, SASL or ACLs")
     if name == "listener.security.protocol.map":
         return True
-    return WITHOUT_EFFECT.fullmatch(name) is not None
+    return re.fullmatch(WITHOUT_EFFECT, name, re.VERBOSE) is not None
 
 
 def _hint(name: str) -> str:
+    import difflib  # rarely needed, and not at the start
+
     near = difflib.get_close_matches(name, [*SETTINGS, *ALIASES], n=1)
     return f"; did you mean {near[0]}?" if near else "; kohort serve --list-settings prints all"
 
@@ -563,7 +560,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         property_name(variable.removeprefix("KOHORT_").lower()): value
         for variable, value in environ.items()
-        if variable.startswith("KOHORT_") and not NOT_SETTINGS.fullmatch(variable)
+        if variable.startswith("KOHORT_") and not re.fullmatch(NOT_SETTINGS, variable)
     }
 
 
@@ -573,6 +570,8 @@ def _read_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
     if path.suffix == ".toml":
+        import tomllib
+
         try:
             return dict(_flatten(tomllib.loads(text), ""))
         except tomllib.TOMLDecodeError as error:

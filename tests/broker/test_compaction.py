@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog, batch
+from msgspec.structs import replace
 
 from kohort.broker import compaction
 from kohort.broker.compaction import DELETE_HORIZON, Compaction, DirtyPart

@@ -58,7 +58,7 @@ def pair(bootstrap: str, topic: str) -> Iterator[tuple[ConsumerMember, ConsumerM
 
 def install(monkeypatch: pytest.MonkeyPatch, entries: list[EntryPoint]) -> None:
     """These are the plug-ins that are installed."""
-    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)
+    monkeypatch.setattr(assignor_plugins, "installed", lambda: entries)
 
 
 def dry(kohort: Kohort, group: str, assignor: str, *more: str, code: int = 0) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def test_the_example_is_installed_and_serves(standby: Assignor) -> None:
         "m-b-standby": {ORDERS.topic_id: (0, 2)},
         "m-c-standby": {ORDERS.topic_id: (1, 3)},
     }
+
+
+@pytest.mark.parametrize("form", ["dist-info", "egg-info", "archive", "none"])
+def test_packages_are_found_where_python_finds_them(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = f"[{assignor_plugins.GROUP if form != 'none' else 'others'}]\nodd = odd:Odd\n"
+    place = tmp_path / "packages"
+    if form == "archive":
+        with zipfile.ZipFile(place, "w") as archive:
+            archive.writestr("odd-1.dist-info/METADATA", "Name: odd\nVersion: 1\n")
+            archive.writestr("odd-1.dist-info/entry_points.txt", lines)
+    else:
+        description = place / f"odd-1.{'egg-info' if form == 'egg-info' else 'dist-info'}"
+        description.mkdir(parents=True)
+        (description / "METADATA").write_text("Name: odd\nVersion: 1\n", encoding="utf-8")
+        (description / "entry_points.txt").write_text(lines, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), str(place)])
+    assert [entry.name for entry in assignor_plugins.installed()] == ([] if form == "none" else ["odd"])
 
 
 def test_the_examples_readme_runs(standby: Assignor, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,4 +178,4 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint(name, f"plugins_of_a_test:{name.capitalize()}", assignor_plugins.GROUP)
         for name in ("works", "aged", "broken")
     ]
-    monkeypatch.setattr(assignor_plugins, "entry_points", lambda group: entries)
+    monkeypatch.setattr(assignor_plugins, "installed", lambda: entries)

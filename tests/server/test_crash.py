@@ -147,11 +147,11 @@ def test_files_are_not_limited_to_the_systems_default() -> None:
 
 BUGGY = """
 import sys
+from msgspec.structs import force_setattr
 from kohort.broker import apis
 def broken(state, request, context):
     raise RuntimeError("this is the bug")
-api = apis.APIS[0]
-object.__setattr__(api, "handler", broken)
+force_setattr(apis.APIS[0], "handler", broken)
 from kohort.cli.main import main
 sys.argv = ["kohort", "serve", *sys.argv[1:]]
 main()

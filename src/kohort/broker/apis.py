@@ -8,8 +8,9 @@ advertised only when its behaviour is there; `served` differs from it for Produc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kohort.broker.handlers import (
     cluster,
@@ -63,8 +64,7 @@ Result = Any
 Handler = Callable[[BrokerState, Any, RequestContext], Result]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(msgspec.Struct, frozen=True):
     key: int
     name: str
     request: type

@@ -21,10 +21,10 @@ without records, so that a restart still knows the producer's sequence number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from struct import pack_into
 
+import msgspec
 from google_crc32c import value as crc32c
 
 from kohort.broker.messages import changed
@@ -54,8 +54,7 @@ BATCHES_A_LOOK = 5_000
 """How many batches are counted at a time; some ten milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What decides, besides the keys."""
 
     now: int

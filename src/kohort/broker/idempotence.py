@@ -11,7 +11,8 @@ producer.id.expiration.ms, may begin with any sequence number; a new epoch begin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kohort.storage.protocol import StoredBatch
 from kohort.wire.batches import BatchHeader, read_header
@@ -24,8 +25,7 @@ REMEMBERED_PRODUCERS = 1000
 MAX_SEQUENCE = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A batch that a producer wrote."""
 
     first_sequence: int
@@ -34,11 +34,10 @@ class Written:
     timestamp: int
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(msgspec.Struct):
     epoch: int
     last_seen_ms: int
-    batches: list[Written] = field(default_factory=list)
+    batches: list[Written] = msgspec.field(default_factory=list)
 
 
 def sequence_after(sequence: int, steps: int) -> int:

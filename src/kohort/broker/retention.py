@@ -10,7 +10,8 @@ Kafka; the end offset stays. Batches without timestamps have no age here and are
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.broker.topic_configs import TopicSettings
 from kohort.storage.protocol import BatchInfo
@@ -19,8 +20,7 @@ MAX_BATCHES = 20_000
 """Batches that one call lets go of: a trim deletes them in one transaction, which clients wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retained:
+class Retained(msgspec.Struct, frozen=True):
     start_offset: int
     """Where the log may begin; its present start when nothing goes."""
     complete: bool

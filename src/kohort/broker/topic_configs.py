@@ -8,9 +8,10 @@ value in force: coordinator/config_keys.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator import config_keys
@@ -125,8 +126,7 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = dict(
 """Name: what is known of it, in the order of names."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicSettings(msgspec.Struct, frozen=True):
     """The values of one topic that have an effect, typed."""
 
     compact: bool

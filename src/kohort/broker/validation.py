@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from kohort.broker.topic_configs import TopicSettings
 from kohort.wire.batches import (
     HEADER_SIZE,
@@ -42,8 +44,7 @@ class InvalidAppend(Exception):
     """Where single records are to blame: their indexes in the batch."""
 
 
-@dataclass(slots=True)
-class Room:
+class Room(msgspec.Struct):
     """What the batches of one request may still have."""
 
     records: int

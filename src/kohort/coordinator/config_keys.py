@@ -7,10 +7,10 @@ name is mapped to, else a constant. Names, types and bounds are Apache Kafka's w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from kohort.config import INT_MAX, LONG_MAX, Config, property_name
 
@@ -32,8 +32,7 @@ class InvalidConfig(ValueError):
     """An unknown name or a bad value of a config. The message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(msgspec.Struct, frozen=True):
     name: str
     type: int
     default: Any
@@ -131,6 +130,8 @@ def _close_to(name: str, keys: Iterable[str]) -> list[str]:
     if len(name) > LONGEST_GUESSED:
         return []
     likely = [key for key in keys if abs(len(key) - len(name)) <= MOST_MISSING and key[:2] == name[:2]]
+    from difflib import get_close_matches  # rarely needed, and not at the start
+
     return get_close_matches(name, likely, n=1) if likely else []
 
 

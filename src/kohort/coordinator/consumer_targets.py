@@ -21,7 +21,8 @@ when the real one cannot be made yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.config import Config
 from kohort.coordinator.assignors.check import Result, assigned
@@ -42,8 +43,7 @@ ASIDE_MS = 60_000
 """For how long a group does without an assignor that failed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(msgspec.Struct, frozen=True):
     """Why a group's next target waits, and until when."""
 
     why: str

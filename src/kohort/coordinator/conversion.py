@@ -28,7 +28,8 @@ ClassicGroup.fromConsumerGroup; row N18 of the conformance list.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kohort.config import Config
 from kohort.coordinator.classic_member import (
@@ -76,14 +77,13 @@ UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrad
 """Values of group.consumer.migration.policy."""
 
 
-@dataclass(slots=True)
-class Upgrade:
+class Upgrade(msgspec.Struct):
     """What a classic group is as a consumer group."""
 
-    members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
-    owned: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    members: dict[str, ConsumerGroupMemberMetadataValue] = msgspec.field(default_factory=dict)
+    owned: dict[str, dict[TopicPartition, int]] = msgspec.field(default_factory=dict)
     """By member: what it has, and the epoch since which it is known to."""
-    instances: dict[str, str] = field(default_factory=dict)
+    instances: dict[str, str] = msgspec.field(default_factory=dict)
     awaiting_sync: frozenset[str] = frozenset()
     is_settled: bool = True
     """Nothing is to be done: the group is at rest, and every partition of its topics belongs to one subscriber."""

@@ -12,9 +12,10 @@ Source: GroupConfig.java for the names that Kafka has too; the others are kohort
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from kohort.config import BOUNDED, INT_MAX, SETTINGS, Config, consumer_bounds, property_name
 from kohort.coordinator import config_keys
@@ -38,8 +39,7 @@ NEVER = 0
 """An instant that is always over."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """The values in force for a group. Each is named as its config, without "consumer."."""
 
     session_timeout_ms: Millis
@@ -194,7 +194,7 @@ class SettingsOfGroups:
         former = self.of(group_id)
         settings = self.with_own(overrides)
         if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # by a setting of the server that changed
-            settings = replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
+            settings = msgspec.structs.replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
         if settings == self._default:
             self._own.pop(group_id, None)
         else:
@@ -212,7 +212,7 @@ class SettingsOfGroups:
                 values[field] = self._within_bounds(name, config_keys.parse(GROUP_CONFIGS, "group", name, text))
             except InvalidConfig:
                 continue
-        return replace(self._default, **values)
+        return msgspec.structs.replace(self._default, **values)
 
     def _within_bounds(self, name: str, value: Any) -> Any:
         short = name.removeprefix("consumer.")

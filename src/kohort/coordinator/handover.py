@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.coordinator.reconciliation import TopicPartition
 
 Targets = Mapping[str, frozenset[TopicPartition]]
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(msgspec.Struct, frozen=True):
     targets: Targets
     moved: int
     """Partitions that went from one member to another that has just joined."""

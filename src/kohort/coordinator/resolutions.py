@@ -11,7 +11,8 @@ All of this is soft state: what a group's records say of its patterns is in cons
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kohort.coordinator.events import PatternsAsked, PatternsResolved
 from kohort.coordinator.topics import Topics
@@ -22,12 +23,11 @@ MOST_UNUSED = 100
 """Patterns that are remembered although no group uses them."""
 
 
-@dataclass(slots=True)
-class _Resolution:
+class _Resolution(msgspec.Struct):
     todo: tuple[str, ...]
     """Names that are still to be looked at, or handed out to be."""
-    found: set[str] = field(default_factory=set)
-    groups: dict[str, None] = field(default_factory=dict)
+    found: set[str] = msgspec.field(default_factory=set)
+    groups: dict[str, None] = msgspec.field(default_factory=dict)
     """Who uses the pattern, in the order in which they came."""
     is_refused: bool = False
     """It is no pattern here, although the log has it: another coordinator took it."""

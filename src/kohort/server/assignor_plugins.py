@@ -8,24 +8,70 @@ A package names its assignor in its pyproject.toml:
 The value is an assignor, or a class that makes one without arguments. Importing runs foreign code, and that is why it
 is done here, once, at a start, and not in the core. What fails is told and left out; the server starts without it.
 Whether what was made is an assignor is the core's to say (`coordinator/assignors/registry.py`).
+
+Python's own search for entry points takes a start longer than reading the data directory does, its imports most of all.
+So it is asked only if the files that it would read name the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING
 
 from kohort.config import OF_PACKAGES, Config, ConfigError, assignor_names
 from kohort.coordinator.assignors.registry import BUILT_IN, with_plugins
 from kohort.coordinator.assignors.spec import Assignor
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 GROUP = "kohort.assignors"
+
+
+def installed() -> Sequence[EntryPoint]:
+    """The entry points of all packages that bring assignors."""
+    if not _may_be_some():
+        return ()
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=GROUP))
+
+
+def _may_be_some() -> bool:
+    """Whether a file entry_points.txt names the group, or packages are where such files cannot be looked for."""
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return True
+    for place in dict.fromkeys(sys.path):
+        try:
+            descriptions = [
+                entry.path
+                for entry in os.scandir(place or ".")
+                if entry.name.lower().endswith((".dist-info", "egg-info"))
+            ]
+        except FileNotFoundError:
+            continue
+        except OSError:  # an archive
+            return True
+        if any(_names_group(os.path.join(description, "entry_points.txt")) for description in descriptions):
+            return True
+    return False
+
+
+def _names_group(file: str) -> bool:
+    try:
+        with open(file, "rb") as text:
+            return GROUP.encode() in text.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def names() -> list[str]:
     """Of what is installed; nothing is imported."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in installed()})
 
 
 def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -33,7 +79,7 @@ def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object
 
     Two packages that use one name are a mistake that the order of `sys.path` shall not decide: neither is loaded.
     """
-    entries = sorted(entry_points(group=GROUP) if found is None else found, key=lambda entry: (entry.name, entry.value))
+    entries = sorted(installed() if found is None else found, key=lambda entry: (entry.name, entry.value))
     names = [entry.name for entry in entries]
     plugins: dict[str, object] = {}
     failures = []
@@ -55,7 +101,7 @@ def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
     Only packages that it names, or all with its "*", are imported. Raises ConfigError for a name that there is not.
     """
     listed = assignor_names(config)
-    entries = [entry for entry in entry_points(group=GROUP) if OF_PACKAGES in listed or entry.name in listed]
+    entries = [entry for entry in installed() if OF_PACKAGES in listed or entry.name in listed]
     plugins, failures = load(entries)
     found, refusals = with_plugins(plugins)
     others = [name for name in found if name not in BUILT_IN and name not in listed]
@@ -78,5 +124,5 @@ def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
 @cache
 def plugin(name: str) -> Assignor | None:
     """The assignor that a package brings under this name; None when it cannot serve."""
-    plugins, _ = load(entry for entry in entry_points(group=GROUP) if entry.name == name)
+    plugins, _ = load(entry for entry in installed() if entry.name == name)
     return with_plugins(plugins)[0].get(name)

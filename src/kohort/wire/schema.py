@@ -11,8 +11,8 @@ out where a field exists in every version of its message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform, get_type_hints
+from functools import cache
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -43,21 +43,11 @@ PRIMITIVES: dict[str, tuple[type, Any]] = {
 """Wire type: Python type and default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """An inclusive range of message versions."""
 
     first: int
     last: int
-
-    @classmethod
-    def parse(cls, text: str) -> Versions:
-        if text in ("", "none"):
-            return cls(1, 0)
-        if text.endswith("+"):
-            return cls(int(text[:-1]), ANY_VERSION)
-        first, _, last = text.partition("-")
-        return cls(int(first), int(last or first))
 
     def __contains__(self, version: int) -> bool:
         return self.first <= version <= self.last
@@ -66,12 +56,21 @@ class Versions:
         return iter(range(self.first, self.last + 1))
 
 
+@cache
+def parse_versions(text: str) -> Versions:
+    if text in ("", "none"):
+        return Versions(1, 0)
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), ANY_VERSION)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
 WireType = Any
 """A name from PRIMITIVES, a message class (a struct), or a list of one of them (an array)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a message: where it stands on the wire, and in which versions."""
 
     name: str
@@ -83,8 +82,7 @@ class Field:
     compact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(msgspec.Struct, frozen=True):
     type: WireType
     versions: str
     nullable: str
@@ -93,8 +91,7 @@ class _Declared:
     compact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """All that the codec needs to know of one message class."""
 
     name: str
@@ -138,9 +135,9 @@ def message(
     """
 
     def build(table: type[_T]) -> type[_T]:
-        hints = get_type_hints(table)
+        annotations = table.__annotations__
         fields = []
-        for name in hints:
+        for name in annotations:
             declared: _Declared = table.__dict__[name]
             default = declared.default
             if default is _UNSET:
@@ -149,8 +146,8 @@ def message(
                 Field(
                     name,
                     declared.type,
-                    Versions.parse(declared.versions),
-                    Versions.parse(declared.nullable),
+                    parse_versions(declared.versions),
+                    parse_versions(declared.nullable),
                     declared.tag,
                     default,
                     declared.compact,
@@ -158,7 +155,7 @@ def message(
             )
         cls = msgspec.defstruct(
             table.__name__,
-            [(f.name, hints[f.name], f.default) for f in fields],
+            [(f.name, annotations[f.name], f.default) for f in fields],
             frozen=True,
             gc=False,
             module=table.__module__,
@@ -168,8 +165,8 @@ def message(
             table.__name__,
             cls,
             tuple(fields),
-            Versions.parse(versions) if versions is not None else None,
-            Versions.parse(flexible),
+            parse_versions(versions) if versions is not None else None,
+            parse_versions(flexible),
             api_key,
         )
         return cls  # type: ignore[return-value]

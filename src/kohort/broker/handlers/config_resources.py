@@ -6,7 +6,8 @@ A `Resource` is one of them as a request finds it: which configs there are, what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState
@@ -35,8 +36,7 @@ class Refused(Exception):
         self.message = shortened(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     kind: str
     """As people call it."""
     keys: Mapping[str, ConfigKey]

@@ -17,7 +17,7 @@ an answer holds only what an earlier turn made durable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers.leaders import CurrentLeaders
@@ -47,8 +47,7 @@ READ_COMMITTED = 1
 _NEW_SESSION, _NO_SESSION = 0, -1
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(msgspec.Struct):
     """One pass over the partitions of a request."""
 
     state: BrokerState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
@@ -69,8 +70,7 @@ def create_topics(state: BrokerState, request: CreateTopicsRequest, context: Req
     return CreateTopicsResponse(topics=tuple(results))
 
 
-@dataclass(slots=True)
-class _Created:
+class _Created(msgspec.Struct):
     """What a request has created so far."""
 
     topics: int = 0

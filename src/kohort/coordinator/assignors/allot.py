@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+
+import msgspec
 
 from kohort.coordinator.assignors.counts import Counts, Kind, balance, bring_near, fill
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
@@ -68,8 +69,7 @@ def _round(units: Units, cells: _Cells, kinds: Sequence[Kind], kind_of: Sequence
     return units.owners != before
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
+class _Cells(msgspec.Struct, frozen=True):
     members: list[list[int]]
     cell_of: list[int]
     """By member."""

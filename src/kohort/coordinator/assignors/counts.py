@@ -18,9 +18,10 @@ partition far away, so each round brings at least one partition home, and balanc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
+
+import msgspec
 
 MAX_ROUNDS = 20_000
 """Steps in search of balance or nearness. What is reached by then is kept; real groups need a few hundred."""
@@ -32,16 +33,14 @@ Reached: TypeAlias = dict[int, tuple[int, int] | None]
 """Cells that were reached: from which cell, by which kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     cells: tuple[int, ...]
     """Who may own partitions of this kind."""
-    near: Mapping[int, None] = field(default_factory=dict)
+    near: Mapping[int, None] = msgspec.field(default_factory=dict)
     """Which of them stand in a rack that has these partitions; a set that keeps its order."""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     kinds: Sequence[Kind]
     sizes: Sequence[int]
     """Members in each cell; at least one."""

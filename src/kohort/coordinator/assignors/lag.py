@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+
+import msgspec
 
 from kohort.coordinator.assignors.allot import allotted
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
@@ -32,8 +33,7 @@ MAX_MOVES = 100_000
 """Single moves in one assignment. What is reached by then is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class LagAssignor:
+class LagAssignor(msgspec.Struct, frozen=True):
     name: str = "lag"
     noticeable_share: float = 0.1
     """Of the average lag of a member."""
@@ -69,8 +69,7 @@ def _light(lags: list[int], noticeable: int) -> list[bool]:
     return light
 
 
-@dataclass(slots=True)
-class _Scales:
+class _Scales(msgspec.Struct):
     """Who has how much, with the lightest member of each kind of topic at hand."""
 
     accepts: list[list[int]]
@@ -80,7 +79,7 @@ class _Scales:
     weights: list[int]
     others: list[int]
     """Decides between equal weights."""
-    heaps: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    heaps: list[list[tuple[int, int, int]]] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.heaps = [[self._entry(member) for member in members] for members in self.accepts]

@@ -11,14 +11,14 @@ subscriptions meet several racks, exchanges are found one after the other, and a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.coordinator.assignors.allot import allotted
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 
 
-@dataclass(frozen=True, slots=True)
-class RackAssignor:
+class RackAssignor(msgspec.Struct, frozen=True):
     name: str = "rack"
 
     def assign(self, group: GroupSpec) -> Mapping[str, Assignment]:

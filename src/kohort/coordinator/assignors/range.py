@@ -19,15 +19,15 @@ each: that is the price of co-partitioning. `uniform` does not have it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 from kohort.coordinator.assignors.units import NOBODY, Units, alike, assignments, units_of
 
 
-@dataclass(frozen=True, slots=True)
-class RangeAssignor:
+class RangeAssignor(msgspec.Struct, frozen=True):
     name: str = "range"
 
     def assign(self, group: GroupSpec) -> Mapping[str, Assignment]:

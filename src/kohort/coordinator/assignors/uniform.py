@@ -12,14 +12,14 @@ many topics gets some of each. A topic that does not exist is no error here: its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kohort.coordinator.assignors.allot import allotted
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 
 
-@dataclass(frozen=True, slots=True)
-class UniformAssignor:
+class UniformAssignor(msgspec.Struct, frozen=True):
     name: str = "uniform"
 
     def assign(self, group: GroupSpec) -> Mapping[str, Assignment]:

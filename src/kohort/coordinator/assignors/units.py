@@ -7,15 +7,14 @@ ordered. Members with the same subscription form a *class*: what one of them may
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec, TopicId, TopicSpec
 
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Units:
+class Units(msgspec.Struct, frozen=True):
     """Indexes into `members` and `topics` stand for them everywhere."""
 
     members: tuple[MemberSpec, ...]
