@@ -454,6 +454,13 @@ def test_members_that_share_a_connection() -> None:
     beats = dict(kept.beats or {})
     wire.broker.at_once(connection.id, whole, wire.now)
     assert kept.beats == beats, "nothing is read again"
+    chance = random.Random(3)
+    for _ in range(50):
+        order = chance.choices(range(len(some)), k=5)
+        answers, _ = wire.broker.at_once(connection.id, b"".join(some[index] for index in order), wire.now)
+        assert [int.from_bytes(answers[at + 4 : at + 8], "big") for at in range(0, len(answers), 16)] == order
+        wire.broker.validate()
+    assert kept.beats == beats
     answers, size = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
     assert len(answers) == 16 * len(frames)
     assert len(kept.beats or {}) <= SHARING

@@ -54,6 +54,7 @@ class Beat:
         "answers",
         "client",
         "event",
+        "following",
         "generation_id",
         "group_id",
         "head",
@@ -74,6 +75,8 @@ class Beat:
         self.event = event
         self.client = event.client
         """Who had sent it."""
+        self.following: Beat | None = None
+        """Which one came behind it last time, where members share the connection and take turns; None: itself."""
         self.shard = shard
         self.heard: Heard | None = None
         """What came of the last one, while that was nothing but an answer."""
@@ -127,10 +130,16 @@ class Heartbeats:
         out: list[bytes] = []
         start, size = 0, len(data)
         while start < size:
+            former = beat
+            if former is not None and former.following is not None:
+                beat = former.following
             if beat is None or not beat.is_at(data, start):
                 beat = self._find_at(connection, data, start)
                 if beat is None:
                     break
+                if former is not None:
+                    former.following = beat if beat is not former else None
+            connection.beat = beat
             if not self._hears(beat, connection, now):
                 break
             answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
