@@ -34,7 +34,7 @@ DATACLASSES = {
 """Where they may be. Each costs a start half a millisecond; a msgspec struct costs a tenth of it."""
 
 PROGRAM = """
-import os, signal, sys
+import gc, os, signal, sys
 from kohort.cli.main import main
 from kohort.server import log
 
@@ -42,6 +42,8 @@ def info(name, **values):
     if name == "kohort is ready":
         print(*sys.modules)
         os.kill(os.getpid(), signal.SIGTERM)
+    elif name == "stopping":
+        assert gc.isenabled() and gc.get_freeze_count()
 
 log.info = info
 main(["serve", "--listeners", "127.0.0.1:0", "--data-dir", sys.argv[1]])

@@ -6,6 +6,7 @@ that look like flags: whatever else there may be is typer's to answer (`kohort.c
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,7 @@ def start(
     except ConfigError as error:
         print(f"kohort: {error}", file=sys.stderr, flush=True)
         return BAD_SETTING
+    gc.disable()  # until the server is ready: see there
     from kohort.server.serve import run
 
     return run(chosen)
