@@ -21,6 +21,7 @@ NOT_AT_THE_START = {
     "kohort.cli.commands", "kohort.client", "kohort.spark", "kohort.simulator", "pyspark", "pyarrow", "numpy",
     "importlib.metadata", "email", "zipfile",  # for plug-ins, where there are some (kohort.server.assignor_plugins)
     "tomllib",  # for a file of settings in TOML
+    "re2",  # for groups that subscribe with patterns (kohort.coordinator.patterns)
     "difflib",  # for what nobody knows (kohort.config, kohort.coordinator.config_keys)
 }  # fmt: skip
 

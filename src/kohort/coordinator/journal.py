@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -44,7 +45,12 @@ ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Story).decode
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Story]:
+    """Making it takes a start longer than many a restart has stories to read."""
+    return msgspec.json.Decoder(Story)
 
 
 class Refused(NamedTuple):
@@ -336,7 +342,7 @@ class Journal:
         A story that was running when its coordinator stopped is interrupted, as the topic says from the next turn on.
         """
         try:
-            story = _decode(value)
+            story = _decoder().decode(value)
             if not story.outcome:
                 story.outcome = "interrupted"
                 value = _encode(story)

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-import re2
-
 from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
 
 MEMORY = 65_536
@@ -71,6 +69,8 @@ def _searched(text: str, names: tuple[str, ...], work: int | None) -> Found | No
 
 def _compiled(text: str) -> _Compiled | str:
     """Or what is wrong with it. RE2's wrapper would remember the last 128 compiled patterns, however large they are."""
+    import re2  # many servers never see a pattern, and it is 2 MB of code
+
     options = re2.Options()
     options.max_mem = MEMORY
     options.log_errors = False

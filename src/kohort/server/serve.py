@@ -59,8 +59,8 @@ async def _serve(config: Config) -> int:
     except Exception as error:
         return _explain(error)
     _say_ready(server)
-    # What a start leaves behind lives as long as the process; the collector need not walk it again and again. Nor has it
-    # walked it so far (kohort.cli.start), which would have taken a tenth of the time for two thousand objects.
+    # What a start leaves behind lives as long as the process; the collector need not walk it again and again. Nor has
+    # it walked it so far (kohort.cli.start), which would have taken a tenth of the time for two thousand objects.
     gc.freeze()
     gc.enable()
     failed = asyncio.ensure_future(server.wait_failed())
