@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import kohort.cli.serve
 from kohort import __version__, compiled
 from kohort.cli.commands import load
-from kohort.cli.start import VALUE_FLAGS, plain_start
+from kohort.cli.plain import VALUE_FLAGS, plain_start
 
 PLAIN: list[tuple[list[str], dict[str, Any]]] = [
     (["serve"], {}),

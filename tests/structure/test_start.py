@@ -17,7 +17,7 @@ from kohort.compiled import HOT
 SRC = Path(__file__).parents[2] / "src"
 
 NOT_AT_THE_START = {
-    "typer", "click", "rich", "pydantic", "structlog",  # the other commands' (kohort.cli.start)
+    "typer", "click", "rich", "pydantic", "structlog",  # the other commands' (kohort.cli.plain)
     "kohort.cli.commands", "kohort.client", "kohort.spark", "kohort.simulator", "pyspark", "pyarrow", "numpy",
     "importlib.metadata", "email", "zipfile",  # for plug-ins, where there are some (kohort.server.assignor_plugins)
     "tomllib",  # for a file of settings in TOML
@@ -72,3 +72,11 @@ def test_values_are_structs(loaded: set[str]) -> None:
         name for name, file in ours.items() if file.exists() and "\n@dataclass(" in file.read_text(encoding="utf-8")
     }
     assert found <= DATACLASSES
+
+
+def test_what_comes_before_every_command_is_little() -> None:
+    program = "import sys; import kohort.cli.main; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "KOHORT_PURE": "1"}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    ours = {name for name in ran.stdout.split() if name.startswith("kohort")}
+    assert ours == {"kohort", "kohort.compiled", "kohort.cli", "kohort.cli.main", "kohort.cli.plain"}

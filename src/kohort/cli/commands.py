@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kohort.cli.start import version_line
+from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),

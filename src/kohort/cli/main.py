@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from kohort.cli.start import plain_start, start, version_line
+from kohort.cli.plain import plain_start, version_line
 
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended, as shells have it."""
@@ -19,6 +19,8 @@ def main(words: list[str] | None = None) -> None:
         if given == ["--version"]:
             print(version_line(), flush=True)
         elif (plain := plain_start(given)) is not None:
+            from kohort.cli.start import start
+
             sys.exit(start(**plain))
         else:
             from kohort.cli.commands import app

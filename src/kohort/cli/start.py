@@ -1,56 +1,15 @@
-"""From the flags of `kohort serve` to a running server, without typer, whose imports take as long as half a start.
-
-`plain_start` reads what scripts and people mostly write: flags in full, each with its value. Help, mistakes, values
-that look like flags: whatever else there may be is typer's to answer (`kohort.cli.serve`), which has the same flags.
-"""
+"""From the flags of `kohort serve` to a running server."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from kohort import __version__, compiled
 from kohort.config import Config, ConfigError, load
 
 BAD_SETTING = 2
-
-VALUE_FLAGS = ("--data-dir", "--listeners", "--brokers", "--advertised-listeners", "--config", "--set")
-
-
-def version_line() -> str:
-    return f"kohort {__version__} ({compiled.running()})"
-
-
-def plain_start(words: Sequence[str]) -> dict[str, Any] | None:
-    """What `start` is called with; None when typer has to read the words."""
-    if words[:1] != ["serve"] or os.name == "nt":  # where typer expands wildcards, as shells do elsewhere
-        return None
-    found: dict[str, Any] = {}
-    rest = iter(words[1:])
-    for word in rest:
-        flag, equals, value = word.partition("=")
-        if word == "--in-memory":
-            found["in_memory"] = True
-            continue
-        if not equals:
-            value = next(rest, "")
-        if flag not in VALUE_FLAGS or not value or value.startswith("-"):
-            return None
-        if flag == "--set":
-            found.setdefault("setting", []).append(value)
-        elif flag == "--config":
-            found["config"] = Path(value)
-        elif flag != "--brokers":
-            found[flag[2:].replace("-", "_")] = value
-        elif value.isascii() and value.isdigit() and len(value) < 5:
-            found["brokers"] = int(value)
-        else:
-            return None
-    return found
 
 
 def start(
