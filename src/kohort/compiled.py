@@ -18,6 +18,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 
 HOT: tuple[str, ...] = (
     "kohort.broker.broker",
+    "kohort.broker.commits",
     "kohort.broker.connection",
     "kohort.broker.handlers.groups",
     "kohort.broker.handlers.offsets",
@@ -41,6 +42,7 @@ HOT: tuple[str, ...] = (
     "kohort.coordinator.outbox",
     "kohort.coordinator.reconciliation",
     "kohort.coordinator.records",
+    "kohort.coordinator.repeated_commit",
     "kohort.coordinator.responses",
     "kohort.coordinator.running",
     "kohort.coordinator.shard",
@@ -52,10 +54,12 @@ HOT: tuple[str, ...] = (
     "kohort.server.turns",
     "kohort.storage.check",
     "kohort.storage.gathered",
+    "kohort.storage.sqlite_format",
     "kohort.wire.batches",
     "kohort.wire.codec",
     "kohort.wire.framing",
     "kohort.wire.records",
+    "kohort.wire.skeleton",
 )
 """The modules that are compiled as they are: those in which it was measured to pay (docs/compiled.md)."""
 

@@ -1,8 +1,9 @@
-"""Heartbeats that are answered without a turn, or in one without a handler: as if they had gone the common way.
+"""Heartbeats that are answered without a turn, or in one without a handler, and commits that repeat: as if all of them
+had gone the common way.
 
-Two brokers are told the same random history. One gets what arrives as the server hands it over, and may answer at
-once; the other has no such way, and takes a turn for everything. What leaves on each connection is the same, byte by
-byte, and so is what is left behind: records, deadlines, parked requests.
+Two brokers are told the same random history. One gets what arrives as the server hands it over, may answer at once, and
+knows commits again; the other has no such ways, and takes a turn and a handler for everything. What leaves on each
+connection is the same, byte by byte, and so is what is left behind: records, deadlines, parked requests.
 """
 
 from __future__ import annotations
@@ -27,16 +28,23 @@ from kohort.config import Config
 from kohort.coordinator.events import RequestId
 from kohort.coordinator.state import Group
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Operation
+from kohort.storage.protocol import Append, Operation
+from kohort.wire.batches import decode_records
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 CONFIG = Config(
@@ -52,6 +60,14 @@ MEMBERS = range(4)
 SOFTWARE = ("", "kafka-python", "librdkafka", "")
 """Of each member's client; the heartbeats of one of them may be held."""
 CLIENT_IDS = ("one", None, "three", "four")
+SHAPES: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...] = (
+    (("t", (0,)),),
+    (("t", (1, 0)),),
+    (("t", (0, 0)), ("u", (1,))),
+    (("t", (0, 2)),),
+    (("u", (0, 1)), ("t", (1,))),
+)
+"""What commits are of: topics of two partitions, which may not be there."""
 
 
 class Teller:
@@ -68,6 +84,8 @@ class Teller:
         self.swift = 0
         if not at_once:
             unable: Any = self.broker._heartbeats
+            unable._longest = 0
+            unable = self.broker._commits
             unable._longest = 0
         self.step([], START_MS)
 
@@ -108,8 +126,19 @@ class Teller:
             [list(shard.running.parked.values()) for shard in state.shards],
             [[running(group) for group in shard.running.groups.values()] for shard in state.shards],
             [shard.hard for shard in state.shards],
-            self.written,
+            contents(self.written),
         )
+
+
+def contents(operations: list[Operation]) -> Any:
+    """What was written, by log: a repeated commit has a batch of its own."""
+    records = defaultdict(list)
+    for operation in operations:
+        written = [operation]
+        if isinstance(operation, Append):
+            written = [record for batch in operation.batches for record in decode_records(batch.data)]
+        records[operation.log] += written
+    return dict(records)
 
 
 def running(group: Group) -> list[Any]:
@@ -131,6 +160,7 @@ class History:
         config = replace(CONFIG, group_consumer_heartbeat_hold_enable=holds)
         self.tellers = [Teller(config, at_once=True), Teller(config, at_once=False)]
         self.correlation = 0
+        self.offset = 0
         self.waiting: list[tuple[int, list[bytes]]] = []
         """What arrived while a turn is under way, or due."""
         self.known: dict[tuple[int, str], tuple[str, int]] = {}
@@ -216,6 +246,57 @@ class History:
             of_theirs = HeartbeatRequest(group_id=group, generation_id=at, member_id=theirs)
             requests.insert(count // 2, (of_theirs, version))
         self.send(member, requests, waits)
+
+    def commit(
+        self, member: int, group: str, version: int, shape: int, other: str, count: int, together: bool, waits: bool
+    ) -> None:
+        """`shape`: the partitions, some of topics that may not be there; `other`: what is not as it should be."""
+        known, generation = self.known.get((member, group), ("", -1))
+        if group == "h" and member in self.epochs:
+            known, generation = f"member-{member}", self.epochs[member]
+        if other == "nobody":
+            known, generation = "", -1
+        requests = []
+        for n in range(count):
+            self.offset += 1
+            metadata = f"note {n}" if other == "metadata" and n % 2 else "note"
+            topics = tuple(
+                OffsetCommitRequestTopic(
+                    name=name,
+                    topic_id=self.topic_id(name),
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=self.offset + index, committed_metadata=metadata
+                        )
+                        for index in indexes
+                    ),
+                )
+                for name, indexes in SHAPES[shape]
+            )
+            request = OffsetCommitRequest(
+                group_id=group,
+                generation_id_or_member_epoch=generation + (other == "generation" and n == count - 1),
+                member_id=known,
+                retention_time_ms=60_000 if other == "retention" and version < 5 else -1,
+                topics=topics,
+            )
+            requests.append((request, version))
+        for part in [requests] if together else [[one] for one in requests]:
+            self.send(member, part, waits)
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.tellers[0].broker.state.topic(name)
+        return bytes(16) if topic is None else topic.topic_id
+
+    def delete(self, member: int, name: str) -> None:
+        self.send(member, [(DeleteTopicsRequest(topic_names=(name,), timeout_ms=1000), 4)], False)
+
+    def fence(self, member: int, enable: bool) -> None:
+        """Commits to the consumer group are fenced by ownership, or no longer."""
+        text = str(enable).lower()
+        entry = AlterableConfig(name="consumer.ownership.fencing.enable", value=text)
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="h", configs=(entry,))
+        self.send(member, [(AlterConfigsRequest(resources=(resource,)), 2)], False)
 
     def leave(self, member: int, group: str, waits: bool) -> None:
         identity = MemberIdentity(member_id=self.known.get((member, group), ("", -1))[0])
@@ -307,6 +388,17 @@ consumer = st.tuples(
     st.integers(1, 4),
     st.sampled_from((False, False, True)),
 )
+commit = st.tuples(
+    st.just("commit"),
+    st.sampled_from((0, 0, 1, 1, 2, 3)),
+    st.sampled_from(("g", "g", "h")),
+    st.sampled_from((2, 4, 7, 8, 9, 10)),
+    st.sampled_from((0, 0, 1, 2, 3, 4)),
+    st.sampled_from(("", "", "", "", "metadata", "generation", "nobody", "retention")),
+    st.integers(1, 8),
+    st.sampled_from((False, False, True)),
+    st.sampled_from((False, False, True)),
+)
 advance = st.tuples(st.just("advance"), st.sampled_from((1, 500, 3000, 9999, 10_000, 31_000)))
 action = st.one_of(
     st.tuples(st.just("join"), member, group, waits),
@@ -327,6 +419,16 @@ action = st.one_of(
         st.tuples(st.just("move"), group, st.sampled_from((1, 2))),
     ),
 )
+with_commits = st.one_of(
+    commit,
+    commit,
+    action,
+    st.one_of(
+        action,
+        st.tuples(st.just("delete"), member, st.sampled_from(("t", "u"))),
+        st.tuples(st.just("fence"), member, st.booleans()),
+    ),
+)
 WORKS = (
     ("move", "g", 1),
     ("move", "h", 1),
@@ -339,11 +441,21 @@ WORKS = (
 """Two members of a group, so that most histories have heartbeats that are answered at once."""
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(with_commits, min_size=10, max_size=40), st.booleans())
+def test_random_histories_of_commits(actions: list[Any], holds: bool) -> None:
+    play([("topic", 0, "t"), ("topic", 0, "u"), *WORKS, *actions], holds)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(action, max_size=40), st.booleans())
 def test_random_histories(actions: list[Any], holds: bool) -> None:
+    play([*WORKS, *actions], holds)
+
+
+def play(actions: list[Any], holds: bool) -> None:
     history = History(holds=holds)
-    for name, *arguments in (*WORKS, *actions):
+    for name, *arguments in actions:
         getattr(history, name)(*arguments)
         history.compare_answers()
     history.turn()

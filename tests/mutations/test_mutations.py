@@ -139,6 +139,22 @@ BUGS = (
         ((OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),),
         ("commit_operator.txt", "simulator of member"),
     ),
+    Bug(
+        "a commit that repeats is taken, whatever has become of its member",
+        (
+            (
+                OFFSETS,
+                "        if self._check_commit(request, commit.version, now):\n            return False\n",
+                "",
+            ),
+        ),
+        ("tests/broker/test_commits.py::test_a_refused_one_changes_nothing",),
+    ),
+    Bug(
+        "a commit that repeats overtakes what its turn has decided before",
+        ((STATE, "        if shard in self._shard_records:\n", "        if False:\n"),),
+        ("tests/broker/test_commits.py::test_what_the_turn_has_decided_before_is_written_before",),
+    ),
     # -- timers
     Bug(
         "a timer that was moved fires at its old time",

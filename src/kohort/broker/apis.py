@@ -150,6 +150,7 @@ APIS: dict[int, Api] = {
 }
 
 API_VERSIONS = APIS[18]
+OFFSET_COMMIT = APIS[8]
 LEAVE_GROUP = APIS[13]
 HEARTBEATS = frozenset((12, 68))
 """The keys of the APIs whose answers may be held."""

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, LEAVE_GROUP, Api, advertised
+from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, LEAVE_GROUP, OFFSET_COMMIT, Api, advertised
+from kohort.broker.commits import Commits
 from kohort.broker.connection import Connection
 from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
@@ -93,6 +94,7 @@ class Broker:
         }
         self._upkeep = Upkeep(self._state, now)
         self._heartbeats = Heartbeats(self._state)
+        self._commits = Commits(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
         self._resumed: deque[Connection] = deque()
@@ -184,8 +186,10 @@ class Broker:
                 if connection.parked is not None or connection.backlog:
                     connection.backlog.append(event.data)
                     return
-                answer = b""
-                if not connection.is_held:
+                answer = b"" if connection.commit is None else self._commits.answer(connection, event.data)
+                if answer:
+                    connection.is_held = False
+                elif not connection.is_held:
                     answer = self._heartbeats.answer(connection, event.data, self._state.now)
                 if answer:
                     self._releases.append(Send(connection.id, answer))
@@ -222,6 +226,7 @@ class Broker:
         if connection is None:
             return
         connection.closing = True
+        self._commits.forget(connection)
         waiting = list(connection.backlog)
         connection.backlog.clear()
         if connection.parked is None:
@@ -303,6 +308,8 @@ class Broker:
         if api is API_VERSIONS:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
+        if api is OFFSET_COMMIT:
+            self._commits.learn(connection, frame, start, request, result)
 
     def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
         match result:

@@ -9,6 +9,7 @@ from kohort.broker.turn import ConnectionId
 from kohort.coordinator.events import Client, RequestId
 
 if TYPE_CHECKING:
+    from kohort.broker.commits import Kept
     from kohort.broker.heartbeats import Beat
 
 
@@ -22,6 +23,9 @@ class Connection:
         "broker_id",
         "client",
         "closing",
+        "commit",
+        "commit_size",
+        "commits_in_vain",
         "host",
         "id",
         "is_held",
@@ -45,5 +49,11 @@ class Connection:
         """The last heartbeat that was answered without a handler."""
         self.beats: dict[bytes, Beat] | None = None
         """Where members share the connection: theirs, by all that follows the correlation id."""
+        self.commit: Kept | None = None
+        """A commit that may be repeated."""
+        self.commit_size = 0
+        """Bytes of the last frame with a commit."""
+        self.commits_in_vain = 0
+        """How many were kept since one was repeated."""
         self.is_held = False
         """Its last heartbeat's answer was held, so that of the next one will be: it goes to the handler at once."""

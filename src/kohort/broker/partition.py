@@ -26,6 +26,7 @@ from kohort.wire.batches import (
     HEADER_SIZE,
     NewRecord,
     Record,
+    batch_around,
     decode_records,
     encode_batch,
     patch,
@@ -159,6 +160,11 @@ class Partition:
             leader_epoch=self.leader_epoch,
         )
         return self._append(batch, len(records), now, UNKNOWN, UNKNOWN, own=True)
+
+    def append_encoded(self, records: bytes, count: int, now: int) -> Appended:
+        """The broker's own records, of this moment, as they stand in a batch."""
+        batch = batch_around(records, count, now, base_offset=self.end_offset, leader_epoch=self.leader_epoch)
+        return self._append(batch, count, now, UNKNOWN, UNKNOWN, own=True)
 
     def _append(
         self, batch: bytes, count: int, max_timestamp: int, producer_id: int, append_time: int, *, own: bool = False

@@ -55,6 +55,7 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.group_settings import HOLD
 from kohort.coordinator.journal import Journal
+from kohort.coordinator.repeated_commit import RepeatedCommit
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
@@ -261,6 +262,11 @@ class BrokerState:
 
     # -- decisions about metadata
 
+    @property
+    def metadata_version(self) -> int:
+        """How many records of metadata were decided: while it is the same, so are topics and their partitions."""
+        return self.metadata.end_offset + len(self._metadata_records)
+
     def decide(self, record: Record) -> None:
         self.catalog.apply(record)
         self._metadata_records.append(record)
@@ -369,6 +375,22 @@ class BrokerState:
                 self.replies.append(reply)
         return found
 
+    def commit_again(self, shard: int, commit: RepeatedCommit, offsets: Sequence[int]) -> bool:
+        """Let a shard take a commit like one before it, if it takes it whole. False: nothing was done."""
+        if shard in self._shard_records:
+            return False  # what was decided before leaves before
+        instance = self.shards[shard]
+        placings = instance.running.deadlines.placings
+        if not instance.commits_again(commit, self.now):
+            return False
+        if instance.running.deadlines.placings != placings:
+            self.deadlines.set(shard, instance.next_deadline())
+        instance.apply_commit(commit, offsets, self.now)
+        partition = self.partitions[self.catalog.topics[OFFSETS_TOPIC].topic_id][shard]
+        records = commit.records(offsets, self.now)
+        self._write(partition, partition.append_encoded(records, len(offsets), self.now))
+        return True
+
     @property
     def shards_know_topics(self) -> bool:
         """All that there is to know of them: nothing has changed since they were told."""
@@ -387,8 +409,7 @@ class BrokerState:
         if not names:
             return
         present = (spec for spec in names.values() if spec is not None)
-        version = self.metadata.end_offset + len(self._metadata_records)
-        self._topics = self._topics.with_changed(names, present, version)
+        self._topics = self._topics.with_changed(names, present, self.metadata_version)
         for shard in range(len(self.shards)):
             self.ask(shard, TopicsChanged(self._topics, tuple(names)))
 

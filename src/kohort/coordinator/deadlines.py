@@ -46,7 +46,8 @@ class Deadlines(Generic[K]):
         self._placed: dict[K, Millis] = {}
         """Where the key's earliest entry stands in the heap."""
         self._heap: list[tuple[Millis, int, K]] = []
-        self._count = 0
+        self.placings = 0
+        """How often a deadline got a place. While that is the same, `next` is no earlier."""
 
     def __contains__(self, key: K) -> bool:
         return key in self._due
@@ -84,8 +85,8 @@ class Deadlines(Generic[K]):
 
     def _place(self, key: K, when: Millis) -> None:
         self._placed[key] = when
-        self._count += 1
-        heappush(self._heap, (when, self._count, key))
+        self.placings += 1
+        heappush(self._heap, (when, self.placings, key))
         if len(self._heap) > 2 * len(self._due) + SPARE_PLACES:
             self._clear_up()
 

@@ -15,6 +15,7 @@ from kohort.coordinator.fencing import Fence, commit_fence, every, stale_error
 from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.protocols import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.records import generation_record, offset_record
+from kohort.coordinator.repeated_commit import RepeatedCommit
 from kohort.coordinator.responses import commit_error
 from kohort.coordinator.running import Running
 from kohort.coordinator.state import Group, HardState, Phase, Place
@@ -91,6 +92,16 @@ class Offsets:
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
             )
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
+
+    def takes_again(self, commit: RepeatedCommit, now: Millis) -> bool:
+        """Whether a commit like one before it is taken whole. If so, the member has been heard of."""
+        request = commit.request
+        if self._check_commit(request, commit.version, now):
+            return False
+        if request.group_id not in self._hard.consumers.groups:
+            return True
+        fence = self._fence(request)
+        return not any(fence(partition) for partition in commit.fenced)
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
         generation = request.generation_id_or_member_epoch

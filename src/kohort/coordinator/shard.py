@@ -10,7 +10,7 @@ coordinator is elsewhere (16).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kohort.config import Config
@@ -45,6 +45,7 @@ from kohort.coordinator.invariants import check
 from kohort.coordinator.mixed_group import MixedGroups
 from kohort.coordinator.offsets import Offsets
 from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
+from kohort.coordinator.repeated_commit import RepeatedCommit
 from kohort.coordinator.responses import refusal
 from kohort.coordinator.running import Heard, Running
 from kohort.coordinator.state import Group, HardState, Phase
@@ -189,8 +190,20 @@ class Shard:
         """Whether nothing has happened since that an equal heartbeat's answer could tell."""
         return heard.lasts and heard.steps == self._steps
 
+    def commits_again(self, commit: RepeatedCommit, now: Millis) -> bool:
+        """`step` for a commit like one before it, if all of it is taken: `apply_commit` is to follow. False for any
+        other: nothing was done, and it takes the step."""
+        if self.unavailable or not self._offsets.takes_again(commit, now):
+            return False
+        self.consumers.holds.committed(commit.group_id, commit.request.member_id, now)
+        return True
+
     def apply(self, record: Record, timestamp: Millis) -> None:
         self.hard.apply(record)
+
+    def apply_commit(self, commit: RepeatedCommit, offsets: Sequence[int], timestamp: Millis) -> None:
+        """`apply` for the records of a commit that `commits_again`."""
+        self.hard.apply_offsets(commit.group_id, commit.places, commit.values(offsets, timestamp))
 
     def next_deadline(self) -> Millis | None:
         return self.running.deadlines.next()

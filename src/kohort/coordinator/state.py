@@ -9,6 +9,7 @@ crash loses nothing else: clients' retries rebuild the rest.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -69,6 +70,9 @@ class HardState:
                     self.generations[key.group] = value.generation
             case _:
                 self.consumers.apply(key, value)
+
+    def apply_offsets(self, group_id: str, places: Sequence[Place], values: Sequence[OffsetCommitValue]) -> None:
+        self.offsets.setdefault(group_id, {}).update(zip(places, values, strict=True))
 
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         place = (key.topic, key.partition)

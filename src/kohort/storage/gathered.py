@@ -12,14 +12,18 @@ for ever. Row 0 says which are there, so that one that vanished is noticed: firs
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct, error
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
-from kohort.storage.protocol import Append, LogKey, StoredBatch
+from kohort.storage.protocol import Append, LogKey, Operation, StoredBatch
 from kohort.wire.batches import join_batches, read_header
 from kohort.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from kohort.storage.sqlite_format import LogRow
 
 SMALL = 4096
 """Bytes of a batch that is gathered, at most: of a larger one it counts that it is written twice."""
@@ -62,17 +66,23 @@ class Gathered:
         self._new: list[bytes] = []
         """Of the commit under way."""
 
-    def takes(self, operation: Append, end_offset: int) -> bool:
-        """Whether an append is to be gathered; `end_offset` is that of its log."""
-        if not operation.joinable or len(operation.batches) != 1:
-            return False
-        [batch] = operation.batches
-        return len(batch.data) <= SMALL and batch.base_offset == end_offset
-
-    def add(self, log_id: int, operation: Append) -> None:
-        [batch] = operation.batches
-        self._keep(operation.log, batch)
-        self._new += (_LOG.pack(log_id), batch.data)
+    def add(self, operations: Sequence[Operation], logs: Mapping[LogKey, LogRow]) -> int:
+        """Gather the small appends that `operations` begin with. Returns how many these are."""
+        new = self._new
+        for count, operation in enumerate(operations):
+            if not isinstance(operation, Append) or not operation.joinable or len(operation.batches) != 1:
+                return count
+            batch = operation.batches[0]
+            key = operation.log
+            log = logs[key]
+            gathered = self.logs.get(key)
+            end_offset = log.end_offset if gathered is None else gathered.end_offset
+            if len(batch.data) > SMALL or batch.base_offset != end_offset:
+                return count
+            self._keep(key, batch)
+            new.append(_LOG.pack(log.id))
+            new.append(batch.data)
+        return len(operations)
 
     def _keep(self, key: LogKey, batch: StoredBatch) -> None:
         log = self.logs.get(key)

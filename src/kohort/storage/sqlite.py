@@ -211,7 +211,8 @@ class SqliteStorage:
         try:
             with self._errors("write to"):
                 self._db.execute("BEGIN IMMEDIATE")
-                for operation in operations:
+                gathered = self._gathered.add(operations, self._logs)  # a turn of commits is nothing else
+                for operation in operations[gathered:]:
                     self._gather_or_apply(operation, changed)
                 if self._gathered.size > GATHERED_BYTES:
                     self._move_gathered(changed, join=True)
@@ -249,10 +250,9 @@ class SqliteStorage:
         return log.end_offset if gathered is None else gathered.end_offset
 
     def _gather_or_apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
-        key = operation.log
-        if isinstance(operation, Append) and self._gathered.takes(operation, self._end_of(self._logs[key])):
-            self._gathered.add(self._logs[key].id, operation)
+        if self._gathered.add((operation,), self._logs):
             return
+        key = operation.log
         if key in self._gathered.logs:
             # As it came: what is to be trimmed or replaced is said in terms of batches that were read.
             self._move_gathered(changed, join=False)

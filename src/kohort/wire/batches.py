@@ -39,6 +39,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "UnsupportedMagic",
+    "batch_around",
     "check_crc",
     "decode_columns",
     "decode_records",
@@ -226,6 +227,12 @@ def encode_batch(
         base_sequence,
         len(records),
     ) + compress(compression, b"".join(body))
+    return _with_crc(base_offset, leader_epoch, covered)
+
+
+def batch_around(records: bytes, count: int, timestamp: int, *, base_offset: int, leader_epoch: int) -> bytes:
+    """A batch of records that are encoded already, all of them of this time."""
+    covered = _AFTER_CRC.pack(0, count - 1, timestamp, timestamp, -1, -1, -1, count) + records
     return _with_crc(base_offset, leader_epoch, covered)
 
 

@@ -6,6 +6,7 @@ OffsetFetch are put into that of one group. Unknown partitions get their error a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kohort.broker.handlers.groups import ask_shard
@@ -50,16 +51,26 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
         return OffsetCommitResponse(
             topics=tuple(_commit_errors(topic, ErrorCode.NOT_COORDINATOR) for topic in request.topics)
         )
-    known, refused = _known_topics(state, request, context.api_version)
-    if not known:
+    asked, refused = for_shard(state, request, context.api_version)
+    if asked is None:
         return OffsetCommitResponse(topics=tuple(refused))
-    if refused or context.api_version >= MEMBER_EPOCHS:
-        # Consumer groups look up partitions by their topic's id, also in commits by name.
-        request = changed(request, topics=tuple(known))
-    response = ask_shard(state, shard, request, context)
+    response = ask_shard(state, shard, asked, context)
     if not refused and context.api_version < TOPIC_IDS:
         return response
-    return _merged_commit(response, known, refused)
+    return _merged_commit(response, asked.topics, refused)
+
+
+def for_shard(
+    state: BrokerState, request: OffsetCommitRequest, version: int
+) -> tuple[OffsetCommitRequest | None, list[OffsetCommitResponseTopic]]:
+    """The request as a shard takes it, None when there is nothing for it; and answers for what does not exist."""
+    known, refused = _known_topics(state, request, version)
+    if not known:
+        return None, refused
+    if refused or version >= MEMBER_EPOCHS:
+        # Consumer groups look up partitions by their topic's id, also in commits by name.
+        request = changed(request, topics=tuple(known))
+    return request, refused
 
 
 def _known_topics(
@@ -103,7 +114,7 @@ def _commit_errors(wanted: OffsetCommitRequestTopic, error: ErrorCode) -> Offset
 
 
 def _merged_commit(
-    response: OffsetCommitResponse, known: list[OffsetCommitRequestTopic], refused: list[OffsetCommitResponseTopic]
+    response: OffsetCommitResponse, known: Sequence[OffsetCommitRequestTopic], refused: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
     """One entry a topic: the shard's answers and the refusals, with the ids that version 10 answers by."""
     ids = {topic.name: topic.topic_id for topic in known}
