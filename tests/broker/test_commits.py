@@ -181,6 +181,14 @@ def test_a_long_one_is_not_kept() -> None:
     assert kept(wire, client) is None
 
 
+def test_one_of_nothing_writes_nothing() -> None:
+    wire, client, member = started()
+    for topics in ((), (OffsetCommitRequestTopic(name="t", partitions=()),)):
+        for _ in range(4):
+            assert not tell(wire, client, changed(request(1, member), topics=topics))
+    assert kept(wire, client) is None
+
+
 def test_another_client_id_is_another_client() -> None:
     wire, client, member = started()
     for offset in (1, 2, 3):

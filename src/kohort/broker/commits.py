@@ -123,7 +123,9 @@ class Commits:
         if request.retention_time_ms != NO_RETENTION or len(request.group_id) > CACHED_GROUP_ID:
             return None
         asked, refused = for_shard(state, request, version)
-        if asked is None or refused or encode(request, version) != frame[start:]:
+        if asked is None or refused or not any(topic.partitions for topic in asked.topics):
+            return None
+        if encode(request, version) != frame[start:]:
             return None  # there is more behind it, or it is written as nobody else would write it
         head = frame[8:start]
         skeleton = Skeleton(*(head + encode(_with_offsets(request, number), version) for number in (0, -1)))
