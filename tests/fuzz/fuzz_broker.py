@@ -242,11 +242,23 @@ class Story:
                 sent += of_member > 0
                 continue
             data = self.drawn_frame()
-            size += len(data)
+            number = self.client()
+            size += self.send(number, data)
             sent += 1
-            self.frame(data)
+            if self.chance.random() < 0.1:
+                size += self.repeated(number, data)
         self.turn(size)
         return sent
+
+    def repeated(self, number: int, data: bytes) -> int:
+        """What comes again, turn for turn, may take a shorter way. Returns the bytes that wait for a turn."""
+        for _ in range(3):
+            self.turn(len(data))
+            client = self.world.clients.get(number)
+            if client is None or client.gone:
+                return 0
+            self.send(number, data)
+        return len(data)
 
     def drawn_frame(self) -> bytes:
         chance = self.chance
