@@ -97,6 +97,8 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
             return "commit-instance"
         if is_consumers and _is_refused_as_a_whole(words, theirs_all, ours_all):
             return "stale-commit"
+        if is_consumers and not theirs_all and set(ours_all) == {"22"} and _has_joined_again(world, words):
+            return "classic-timeouts"
     if words.verb == "delete-offsets":
         group = world.shard.running.groups.get(words.group)
         if group is not None and group.phase.value == "PreparingRebalance" and "error=86" in theirs + ours:
@@ -155,6 +157,16 @@ def _is_refused_as_a_whole(words: _Words, theirs: Counter[str], ours: Counter[st
         for stale in ("113", "22")
         if set(theirs) <= {stale, "3", "100"} and set(ours) <= {stale, "12", "3", "100"}
     )
+
+
+def _has_joined_again(world: ShardWorld, words: _Words) -> bool:
+    """Whether a member that speaks the classic protocol says a former generation: by joining it gave up what it had."""
+    group = world.shard.consumers.groups[words.group]
+    member_id = _member_id(world, words)
+    member = group.members.get(member_id)
+    if member is None or not is_classic(member):
+        return False
+    return int(words.options.get("gen", "-1")) < group.state_of(member_id).member_epoch
 
 
 def _epoch_in(answer: str) -> int:

@@ -203,3 +203,25 @@ def test_a_departure_explains_no_answer_that_did_not_come() -> None:
     assert departures.between(world, "beat g x", answer, other, departed=False) == ""
     assert departures.between(world, "beat g x", answer, [], departed=True) == ""
     assert departures.between(world, "delete g", ["operator DeleteGroups a"], ["b"], departed=True) == ""
+
+
+@pytest.mark.parametrize(("gen", "known"), [(2, "classic-timeouts"), (3, "")])
+def test_who_has_joined_again_may_be_refused_a_commit_of_a_former_generation(gen: int, known: str) -> None:
+    world = Guide(prompt=True)
+    for command in (
+        requests.SETTINGS,
+        "topics t=2 u=2",
+        "beat g y epoch=0 topics=u id=y",
+        "join g b v=7 protocols=range:t instance=ib",
+        "beat g z epoch=0 topics=u id=z",
+        "join g b v=7 protocols=range:t instance=ib",
+    ):
+        world.play(command)
+    [epoch] = [state.member_epoch for name, state in world.shard.consumers.groups["g"].current.items() if name != "y"][
+        :1
+    ]
+    assert epoch == 3
+    taken, refused = ["b OffsetCommit name='t'", "        ok"], ["b OffsetCommit name='t'", "        error=22"]
+    command = f"commit g b t-0=10 gen={gen} v=5"
+    assert departures.between(world, command, taken, refused, departed=False) == known
+    assert departures.between(world, command, refused, taken, departed=False) == ""
