@@ -576,6 +576,27 @@ def test_members_that_share_a_connection() -> None:
     answers, size = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
     assert len(answers) == 16 * len(frames)
     assert len(kept.beats or {}) <= SHARING
+    assert wire.broker._heartbeats._sharing == len(kept.beats or {})
+
+
+def test_only_so_many_that_share_connections_are_kept() -> None:
+    wire = Wire(group_initial_rebalance_delay_ms=0)
+    wire.broker._heartbeats._most_sharing = 5
+    first, second = wire.connect(), wire.connect()
+    create_topic(second, "t", 1)
+    frames = []
+    for index in range(4):
+        joined = first.ask(join_request(f"g{index}"), 3)
+        beat = HeartbeatRequest(group_id=f"g{index}", generation_id=joined.generation_id, member_id=joined.member_id)
+        frames.append(encode_request(beat, 4, index, "client"))
+    for connection in (first, second, first, second):
+        answers, _ = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
+        assert len(answers) == 16 * len(frames)
+        kept = [len(wire.broker._connections[c.id].beats or {}) for c in (first, second)]
+        assert sum(kept) == wire.broker._heartbeats._sharing <= 6
+    for connection in (first, second):
+        wire.step(Closed(connection.id))
+    assert wire.broker._heartbeats._sharing == 0
 
 
 def test_only_whole_frames_are_taken() -> None:

@@ -226,6 +226,7 @@ class Broker:
         if connection is None:
             return
         connection.closing = True
+        self._heartbeats.forget(connection)
         self._commits.forget(connection)
         waiting = list(connection.backlog)
         connection.backlog.clear()
@@ -328,7 +329,8 @@ class Broker:
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
         if context.api_key in HEARTBEATS:
-            connection.is_held, connection.beat, connection.beats = True, None, None
+            connection.is_held = True
+            self._heartbeats.forget(connection)
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
     def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:

@@ -37,8 +37,10 @@ CONSUMER: Api = APIS[68]
 CLASSIC_KEY, CONSUMER_KEY = b"\0\x0c", b"\0\x44"
 LONGEST = 1_024
 """Bytes of a frame that is looked at here."""
-SHARING = 64
+SHARING = 1_024
 """Members that share a connection, and whose heartbeats are kept."""
+MOST_SHARING = 131_072
+"""The same for all connections together: some 100 MB."""
 SHORTEST = 16
 """With its length; a whole one has more."""
 
@@ -120,6 +122,8 @@ class Heartbeats:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         config = state.config
+        self._most_sharing = MOST_SHARING
+        self._sharing = 0
         self._longest = min(LONGEST, config.group_request_max_bytes, config.socket_request_max_bytes)
 
     def answers(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
@@ -212,11 +216,19 @@ class Heartbeats:
         if read is None:
             return None
         if connection.beat is not None:
-            if connection.beats is None or len(connection.beats) >= SHARING:
+            if connection.beats is None or len(connection.beats) >= SHARING or self._sharing >= self._most_sharing:
+                self.forget(connection)
                 connection.beats = {}
+            self._sharing += read.tail not in connection.beats
             connection.beats[read.tail] = read
         connection.beat = read
         return read
+
+    def forget(self, connection: Connection) -> None:
+        """Keep nothing of it."""
+        if connection.beats is not None:
+            self._sharing -= len(connection.beats)
+        connection.beat = connection.beats = None
 
     def _read(self, frame: bytes, client: Client) -> Beat | None:
         key = frame[:2]
