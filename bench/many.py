@@ -21,6 +21,8 @@ SERVERS = ("compiled", "pure", "kafka", "kfake")
 MEMBERS, QUICK_MEMBERS = 100_000, 10_000
 CONNECTIONS = 100
 INTERVAL_S = 3.0
+INTERVALS = 10
+"""How many heartbeats of each member: in the first one a server meets it on its connection."""
 DEPTH = 64
 LIMIT_S = 20.0
 """For the JVM to warm up; a quarter in a quick run."""
@@ -40,13 +42,13 @@ def measure(run: Run) -> None:
             spread = [frames[n::CONNECTIONS] for n in range(CONNECTIONS)]
             if name == "kafka":
                 warm(server, spread, depth=4, limit_s=LIMIT_S / (4 if run.quick else 1))
-            for _ in range(run.rounds):
-                run.measure(row, server, lambda server=server, spread=spread: _load(run, server, spread), _values)
+            run.measure(row, server, lambda server=server, spread=spread: _load(run, server, spread), _values)
 
 
 def _load(run: Run, server: Server, spread: list[list[bytes]]) -> _native.Outcome:
     rate = sum(map(len, spread)) / INTERVAL_S
-    return load(server, spread, depth=DEPTH, seconds=3 * run.seconds, rate=rate, error_at=ERROR_AT)
+    seconds = INTERVAL_S * (INTERVALS // 3 if run.quick else INTERVALS)
+    return load(server, spread, depth=DEPTH, seconds=seconds, rate=rate, error_at=ERROR_AT)
 
 
 def _values(done: _native.Outcome, _: float) -> Values:
