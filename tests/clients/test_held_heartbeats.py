@@ -15,7 +15,7 @@ from produce import create_topic, produce
 
 from kohort.broker.handlers import groups
 from kohort.broker.state import InShard
-from kohort.coordinator.classic_group import NOT_PLAIN
+from kohort.coordinator.running import Heard
 from kohort.coordinator.shard import Shard
 from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
@@ -42,7 +42,7 @@ def server() -> Iterator[KohortServer]:
 def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
     """Those that come to the server, from now on."""
     seen: list[Heartbeat] = []
-    ask, heard = groups.ask_shard, Shard.heard
+    ask, heard, heard_again = groups.ask_shard, Shard.heard, Shard.heard_again
 
     def noting(state: Any, shard: int, body: Any, *more: Any, **options: Any) -> Any:
         result = ask(state, shard, body, *more, **options)
@@ -51,14 +51,23 @@ def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
             seen.append(Heartbeat(body.group_id, body.member_id, body.generation_id, held))
         return result
 
-    def noting_plain(shard: Shard, group: str, member: str, generation: int, now: int) -> int:
-        error = heard(shard, group, member, generation, now)
-        if error != NOT_PLAIN:
+    def noting_plain(shard: Shard, group: str, member: str, generation: int, now: int) -> Heard | None:
+        found = heard(shard, group, member, generation, now)
+        if found is not None:
             seen.append(Heartbeat(group, member, generation, False))
-        return error
+        return found
+
+    def noting_again(shard: Shard, former: Heard, now: int) -> bool:
+        again = heard_again(shard, former, now)
+        deadlines = shard.running.deadlines
+        for kind, group, member in [key for key, _ in deadlines.items() if deadlines.find(key) is former.session]:
+            if again and kind == "session":
+                seen.append(Heartbeat(group, member, shard.running.groups[group].generation_id, False))
+        return again
 
     monkeypatch.setattr(groups, "ask_shard", noting)
     monkeypatch.setattr(Shard, "heard", noting_plain)
+    monkeypatch.setattr(Shard, "heard_again", noting_again)
     return seen
 
 

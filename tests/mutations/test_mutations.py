@@ -164,10 +164,7 @@ BUGS = (
     Bug(
         "what came of a heartbeat counts after groups have changed",
         ((SHARD, "        if not _leaves_all_in_place(event):\n            self._steps += 1\n", ""),),
-        (
-            "tests/broker/test_heartbeats.py::test_random_histories",
-            "simulator of member",
-        ),
+        ("simulator of member",),
     ),
     Bug(
         "what came of a heartbeat counts after a deadline was served",
