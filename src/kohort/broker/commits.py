@@ -28,7 +28,7 @@ OFFSET_COMMIT = 8
 LONGEST = 8_192
 """Bytes of a frame that is kept: some 400 partitions."""
 MOST_PLACES = 32_768
-"""Partitions in all commits that are kept, of all connections: some 30 MB. Then the oldest go."""
+"""Partitions in all commits that are kept, of all connections: 20 to 60 MB. Then the oldest go."""
 IN_VAIN = 4
 """Commits of a connection that are kept in a row, and none of them repeated: it gets no more."""
 
