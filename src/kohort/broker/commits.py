@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kohort.broker.apis import OFFSET_COMMIT
 from kohort.broker.connection import Connection
 from kohort.broker.handlers.offsets import for_shard
 from kohort.broker.messages import changed
@@ -23,8 +24,6 @@ from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kohort.wire.skeleton import Skeleton
 
-OFFSET_COMMIT = 8
-"""The key of the API."""
 LONGEST = 8_192
 """Bytes of a frame that is kept: some 400 partitions."""
 MOST_PLACES = 32_768
@@ -39,7 +38,14 @@ class Kept:
     __slots__ = ("_frame", "_head", "answer_head", "answer_tail", "client", "commit", "metadata_version", "shard")
 
     def __init__(
-        self, frame: bytes, skeleton: Skeleton, commit: RepeatedCommit, shard: int, client: Client, answer: bytes
+        self,
+        frame: bytes,
+        skeleton: Skeleton,
+        commit: RepeatedCommit,
+        shard: int,
+        client: Client,
+        answer: bytes,
+        metadata_version: int,
     ) -> None:
         self._head = frame[:4]
         """API and version."""
@@ -48,7 +54,7 @@ class Kept:
         self.commit = commit
         self.shard = shard
         self.client = client
-        self.metadata_version = 0
+        self.metadata_version = metadata_version
         """Of when its topics were there."""
         self.answer_head = answer[:4]
         self.answer_tail = answer[8:]
@@ -131,10 +137,9 @@ class Commits:
         skeleton = Skeleton(*(head + encode(_with_offsets(request, number), version) for number in (0, -1)))
         topic_ids = [topic.topic_id if version >= TOPIC_IDS else NO_UUID for topic in asked.topics]
         commit = RepeatedCommit(asked, version, topic_ids)
-        answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT)
-        kept = Kept(frame, skeleton, commit, state.shard_of(request.group_id), connection.client, answer)
-        kept.metadata_version = state.metadata_version
-        return kept
+        answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT.key)
+        shard = state.shard_of(request.group_id)
+        return Kept(frame, skeleton, commit, shard, connection.client, answer, state.metadata_version)
 
 
 def _is_whole(response: Any) -> bool:
