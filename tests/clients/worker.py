@@ -111,6 +111,7 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaConnectionError
 
     consumer = KafkaConsumer(
         bootstrap_servers=options["bootstrap"],
@@ -131,7 +132,11 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     assigned: list[int] | None = None
     while not asked_to_close(lines):
         # kafka-python 3.0 forgets the assignment that arrives after a poll in which it joined was over: no short polls.
-        batches = consumer.poll(timeout_ms=1_000, max_records=500)
+        try:
+            batches = consumer.poll(timeout_ms=1_000, max_records=500)
+        except KafkaConnectionError as error:  # it tells applications when no broker is there; it can be polled again
+            say(error=repr(error))
+            continue
         now = sorted(p.partition for p in consumer.assignment())
         if now != assigned:
             assigned = now
