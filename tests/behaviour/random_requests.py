@@ -81,8 +81,11 @@ def _alive(made: _Making) -> str:
 
 
 def _in_full(made: _Making, command: str) -> str:
-    """A heartbeat with id and instance id: what one of them said wrongly is not said again."""
+    """A heartbeat with id and instance id: what one of them said wrongly is not said again. Where members have a topic
+    each, every join names it."""
     verb, *words = command.split()
+    if verb == "join" and made.kind == "own" and "protocols=" not in command:
+        return f"{command} protocols=range:{OWN[words[1]]}"
     if verb != "beat":
         return command
     own = _instance(made, words[1]).strip() or "instance=null"
@@ -90,6 +93,8 @@ def _in_full(made: _Making, command: str) -> str:
     joins = made.guide._name(words[0], words[1]).consumer.epoch == 0 and "epoch" not in said
     by_range = joins and "assignor" not in said and made.kind in ("consumer", "mixed")
     more = [f"id={words[1]}"] * ("id" not in said) + [own] * ("instance" not in said) + ["assignor=range"] * by_range
+    if joins and made.kind == "own" and "topics" not in said:
+        more.append(f"topics={OWN[words[1]]}")
     return " ".join([command, *more])
 
 
