@@ -11,7 +11,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,11 +23,11 @@ from kohort.spark.arrow import DECODER_VARIABLE
 PARTITIONS = 8
 
 
-def main(words: list[str] | None = None) -> None:
+def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench history")
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--cores", type=int, default=2)
-    chosen = parser.parse_args(words or [])
+    chosen = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
         dump, ends = Path(folder) / "dump", Path(folder) / "ends.parquet"
         dump.mkdir()

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench._process import memory_mb, serving
@@ -40,7 +40,7 @@ NEAREST = (("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
 """Versions of the source and of the token provider that it needs, if those of the installed Spark are not there."""
 
 
-def main(words: list[str]) -> None:
+def main(words: Sequence[str] = ()) -> None:
     options = _options(words)
     with tempfile.TemporaryDirectory() as folder:
         jars = _jars(Path(folder)) if "kafka" in options.sources else ""
@@ -62,7 +62,7 @@ def main(words: list[str]) -> None:
                         _alone(way, servers, rows)
 
 
-def _options(words: list[str]) -> argparse.Namespace:
+def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench spark")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of 100 bytes; a quarter of them of 1 kB")
     parser.add_argument("--runs", type=int, default=3)

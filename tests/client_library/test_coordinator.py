@@ -479,9 +479,14 @@ def test_another_loop(servers: str, unique: str) -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    class Nameless(Coordinator):
-        pass
+    class Nameless(Recording):
+        protocol_type = ""
 
+    class Idle(Coordinator):
+        protocol_type = "idle"
+
+    with pytest.raises(TypeError, match=r"Idle .*metadata.*perform_assignment"):
+        Idle("localhost:9092", "group")  # type: ignore[abstract]
     with pytest.raises(ValueError, match="Nameless has no protocol_type"):
         Nameless("localhost:9092", "group")
     with pytest.raises(ValueError, match="group id"):

@@ -7,6 +7,7 @@ next request of that name carries the id, and the generation, that a client woul
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from consumer_world import Consumer, TopicNames
@@ -96,18 +97,18 @@ class Name:
         self.loses_answer = False
 
 
-class Commands:
+class Commands(ABC):
     """What the commands ask for; `_ask` and `_fetch` are the world's."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[str, str], Name] = {}
         self.topics = TopicNames()
 
-    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None: ...
 
-    def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None: ...
 
     def _name(self, group: str, name: str) -> Name:
         return self.names.setdefault((group, name), Name(name))

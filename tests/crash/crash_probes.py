@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def commit(connection: Connection, who: Identity, topic: str, partition: int, of
     return answer.topics[0].partitions[0].error_code
 
 
-class Probe(threading.Thread):
+class Probe(threading.Thread, ABC):
     """Runs `turn` again and again, with a new connection after each failure of the old one."""
 
     def __init__(self, address: str) -> None:
@@ -139,8 +140,8 @@ class Probe(threading.Thread):
 
     def connected(self) -> None: ...
 
-    def turn(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def turn(self, connection: Connection) -> None: ...
 
 
 class Churn(Probe):

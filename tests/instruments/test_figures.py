@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import random
 from pathlib import Path
@@ -130,3 +132,11 @@ def test_the_machine_is_looked_at() -> None:
     assert 0 < median <= late
     assert descendants(1)[0] == 1
     assert 0 <= Others().cores < 1_000
+
+
+def test_every_benchmark_runs_without_options() -> None:
+    names = sorted(path.stem for path in (DOCS.parent / "bench").glob("[a-z]*.py"))
+    assert len(names) > 15
+    for name in names:
+        main = inspect.signature(importlib.import_module(f"bench.{name}").main)
+        main.bind()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ class JoinedMember:
     instance_id: str | None = None
 
 
-class Participant:
+class Participant(ABC):
     """See `Coordinator`. Raises ValueError for settings that cannot be."""
 
     protocol_type: ClassVar[str] = ""
@@ -82,23 +83,23 @@ class Participant:
 
     # -- to be overridden
 
+    @abstractmethod
     def metadata(self) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
         """The protocols that this member supports, best first, each with what the leader should know of the member.
 
         Called before each JoinGroup. The group takes a protocol that all have, most members' first choice."""
-        raise NotImplementedError
 
+    @abstractmethod
     def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
     ) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
         """On the leader, which is `leader_id`: what each member is assigned, by member id. Who is left out gets b""."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_join_complete(
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> Awaitable[None] | None:
         """The assignment is this member's own, until `on_join_prepare` has returned or `on_lost` is called."""
-        raise NotImplementedError
 
     def on_join_prepare(self, generation: int, member_id: str) -> Awaitable[None] | None:
         """Let go of the assignment: until this returns it is still this member's own, unless `generation` is -1."""

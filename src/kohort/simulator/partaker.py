@@ -6,6 +6,7 @@ time, and the member goes on meanwhile.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,22 +51,22 @@ class Partaker(Participant):
 
     # -- what kind of partaker it is
 
-    def metadata(self) -> Mapping[str, bytes]:
-        raise NotImplementedError
+    @abstractmethod
+    def metadata(self) -> Mapping[str, bytes]: ...
 
-    def divide(self, members: Sequence[JoinGroupResponseMember]) -> Mapping[str, bytes]:
-        raise NotImplementedError
+    @abstractmethod
+    def divide(self, members: Sequence[JoinGroupResponseMember]) -> Mapping[str, bytes]: ...
 
-    def joined(self, generation: int, assignment: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def joined(self, generation: int, assignment: bytes) -> None: ...
 
+    @abstractmethod
     def lapse(self) -> None:
         """Its lease is over, or its assignment lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def holds(self, thing: str) -> bool:
         """Whether it works on this, as far as it knows; by the clock."""
-        raise NotImplementedError
 
     # -- its life
 

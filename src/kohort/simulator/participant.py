@@ -6,6 +6,7 @@ looks for the coordinator, keeps one connection to it, and wakes the membership 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from kohort.client.consumer_membership import ConsumerMembership
@@ -22,7 +23,7 @@ HELD_CLIENT = ApiVersionsRequest(client_software_name="apache-kafka-java", clien
 """Tells the server that this client's heartbeats may be held."""
 
 
-class Participant(Actor):
+class Participant(Actor, ABC):
     membership: Membership | ConsumerMembership
     greeting = HELD_CLIENT
     """What it tells the server of its software, if its option is `held`."""
@@ -52,17 +53,17 @@ class Participant(Actor):
             if plan is not None:
                 self.soon(self.random.randrange(1_000, self.options.get("lasts_ms", 15_000)), plan)
 
+    @abstractmethod
     def begin(self) -> None:
         """Make the membership, and join."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self) -> None:
         """Do what the membership asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forget(self) -> None:
         """Stop work: nothing is this process's own any more."""
-        raise NotImplementedError
 
     def _restart(self) -> None:
         if self.world.healed:
@@ -84,8 +85,8 @@ class Participant(Actor):
             self.say_goodbye(static_too=self.random.random() < 0.3)
             self.act()
 
-    def say_goodbye(self, *, static_too: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def say_goodbye(self, *, static_too: bool) -> None: ...
 
     def die(self) -> None:
         """SIGKILL: the system closes its connections, as a rule."""

@@ -6,6 +6,7 @@ are over; only the members that stay are left then.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ from kohort.wire.schemas.produce import (
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
-class Paced(Actor):
+class Paced(Actor, ABC):
     """Does something every now and then, over one connection."""
 
     def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
@@ -66,8 +67,8 @@ class Paced(Actor):
         self.act(self.link)
         self.soon(self.random.randrange(self.options["pace_ms"] // 2, self.options["pace_ms"] * 2), self._tick)
 
-    def act(self, link: Link) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def act(self, link: Link) -> None: ...
 
     def on_cut(self, link: Link) -> None:
         if link is self.link:

@@ -9,6 +9,7 @@ the snapshot that the batch made, and is asked for it before a batch is written.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -161,13 +162,13 @@ def _counted(marked: Any, shape: Shape) -> tuple[Any, Any]:
     return marked.observe(counts, every, functions.count_if(shape.is_dead()).alias("dead")), counts
 
 
-class _TwoTables:
+class _TwoTables(ABC):
     """What Delta and Iceberg have in common. A batch with two tables is kept, so that both see the same records."""
 
-    def recover(self) -> None:
+    def recover(self) -> None:  # noqa: B027 - a commit of a table leaves nothing behind
         pass
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing is open between batches
         pass
 
     def write(self, batch: int, frame: Any, shape: Shape) -> Written:
@@ -187,8 +188,8 @@ class _TwoTables:
             marked.unpersist()
         return Written(batch, found["all"] - found["dead"], found["dead"])
 
-    def _append(self, frame: Any, batch: int, *, dead: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _append(self, frame: Any, batch: int, *, dead: bool) -> None: ...
 
 
 class DeltaSink(_TwoTables):

@@ -9,6 +9,7 @@ Everything that waits carries the life that it belongs to: a process that was ki
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -62,17 +63,17 @@ class Worker(Participant):
         """Partitions that are its own, worked on or about to be."""
         self.works_on: set[int] = set()
 
+    @abstractmethod
     def epoch(self) -> int:
         """What its commits show."""
-        raise NotImplementedError
 
-    def member_id(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def member_id(self) -> str: ...
 
     @property
+    @abstractmethod
     def content(self) -> bool:
         """It is a member, and no rebalance is under way for it."""
-        raise NotImplementedError
 
     # -- its life
 
@@ -85,9 +86,9 @@ class Worker(Participant):
         self.join()
         self.soon(self.point.commit_ms, self._commit_all, self.lives)
 
+    @abstractmethod
     def join(self) -> None:
         """Make the membership, and join."""
-        raise NotImplementedError
 
     def scatter(self) -> None:
         """Heartbeat at another moment of the interval than the others."""
@@ -238,5 +239,5 @@ class Worker(Participant):
         if then is not None and life == self.lives:
             then()
 
-    def commit_refused(self, error: int, epoch: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def commit_refused(self, error: int, epoch: int) -> None: ...
