@@ -33,7 +33,8 @@ from kohort.wire.schemas.init_producer_id import InitProducerIdRequest, InitProd
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TRANSACTION_TIMEOUT_MS = 10_000
-POLL_S = 0.02
+COMMIT_ATTEMPTS = 5
+"""Of a commit that the server fails to take or to refuse."""
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
@@ -159,6 +160,8 @@ class _Counter:
                 check(row.error_code, f"Produce {self._topic}-0", row.error_message)
 
     def commit(self) -> None:
+        """Where the end of a transaction meets the fencing of its producer, Apache Kafka 4.3 fails in a way that it did
+        not expect. Asked again, a moment later, it says which of the two it was."""
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=self._producer_id, producer_epoch=self._epoch, committed=True
         )
@@ -166,4 +169,11 @@ class _Counter:
         def ask(connection: Connection) -> None:
             check(connection.request(request, EndTxnResponse).error_code, f"transaction of {self._id}")
 
-        self._router.at_coordinator(self._id, ask, TRANSACTION)
+        for attempt in range(1, COMMIT_ATTEMPTS + 1):
+            try:
+                self._router.at_coordinator(self._id, ask, TRANSACTION)
+                return
+            except ServerError as error:
+                if error.code != ErrorCode.UNKNOWN_SERVER_ERROR or attempt == COMMIT_ATTEMPTS:
+                    raise
+            time.sleep(self._router.backoff(attempt))
