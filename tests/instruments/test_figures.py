@@ -134,7 +134,7 @@ def test_the_machine_is_looked_at() -> None:
     assert 0 <= Others().cores < 1_000
 
 
-def test_every_benchmark_runs_without_options() -> None:
+def test_no_benchmark_needs_options() -> None:
     names = sorted(path.stem for path in (DOCS.parent / "bench").glob("[a-z]*.py"))
     assert len(names) > 15
     for name in names:
