@@ -202,6 +202,24 @@ def test_topics_come_and_grow(servers: str, unique: str, protocol: str) -> None:
     asyncio.run(story())
 
 
+@BOTH
+def test_a_topic_that_is_not_there_yet_is_not_awaited_for_minutes(servers: str, unique: str, protocol: str) -> None:
+    async def story() -> None:
+        there, later = f"{unique}-there", f"{unique}-later"
+        await asyncio.to_thread(create, there)
+        member = Working(servers, unique, [there, later], **settings(protocol))
+        async with working(member):
+            await until(lambda: shares(member) == [2])
+            await asyncio.to_thread(create, later)
+            await until(lambda: shares(member) == [4])
+
+    def create(name: str) -> None:
+        with Cluster(servers) as cluster:
+            cluster.create_topic(name, 2)
+
+    asyncio.run(story())
+
+
 # -- giving up
 
 
@@ -474,7 +492,7 @@ def test_one_that_raises_later_does_too(servers: str, topic: str) -> None:
             return await super()._ask(question, *args)
 
     async def story() -> None:
-        member = Failing(servers, topic, group_protocol="classic")
+        member = Failing(servers, topic, group_protocol="classic", metadata_max_age_ms=100)
         async with member:
             member.subscribe(pattern=topic)
             await until(lambda: shares(member) == [6])

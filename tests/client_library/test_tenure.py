@@ -196,12 +196,38 @@ def test_a_leader_divides_and_looks_after_the_sizes() -> None:
     assert [row.member_id for row in world.asked.request.assignments] == ["me"]  # type: ignore[union-attr]
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
-    assert world.tenure.watched() == ("t",)
+    assert (world.tenure.watched(), world.tenure.lacks()) == (("t",), False)
     world.tenure.sized({"t": 2}, world.now)
     assert world.step() == Wait()
     world.tenure.sized({"t": 3}, world.now)
     world.take()
     assert world.step() == GiveUp(frozenset({T0, T1}))
+
+
+def test_a_leader_rejoins_once_for_a_topic_that_was_missing() -> None:
+    world = classic()
+    world.joined(1, leader="me")
+    step = world.step()
+    assert isinstance(step, Divide)
+    world.tenure.divided(step, {}, world.now)
+    world.take()
+    world.synced()
+    assert (world.tenure.watched(), world.tenure.lacks()) == (("t",), True)
+    world.tenure.sized({}, world.now)
+    assert (world.step(), world.tenure.lacks()) == (Wait(), True)
+    world.tenure.sized({"t": 2}, world.now)
+    world.take()
+    assert not world.tenure.lacks()
+    world.tenure.sized({"t": 2}, world.now)
+    assert world.step() == Wait()  # it is asked for once more
+    world.joined(2, leader="me")
+    step = world.step()
+    assert isinstance(step, Divide)
+    world.tenure.divided(step, {"t": 2}, world.now)
+    world.take()
+    world.synced(0, 1)
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.step() == Wait()
 
 
 # -- KIP-848

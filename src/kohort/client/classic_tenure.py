@@ -56,7 +56,7 @@ class ClassicTenure:
         self._again: str | None = None
         """Why to rejoin."""
         self._divided: dict[str, int] = {}
-        """The sizes by which this member has divided last, as long as it leads."""
+        """The sizes by which this member has divided last, or for which it rejoins; as long as it leads."""
         self._error: int | None = None
 
     # -- what is known
@@ -77,6 +77,9 @@ class ClassicTenure:
 
     def watched(self) -> tuple[str, ...]:
         return tuple(self._divided)
+
+    def lacks(self) -> bool:
+        return not all(self._divided.values())
 
     # -- what is heard
 
@@ -170,7 +173,9 @@ class ClassicTenure:
             self._rejoin("the subscription changed", now)
 
     def sized(self, counts: Mapping[str, int], now: Millis) -> None:
-        if any(counts.get(topic, 0) != count for topic, count in self._divided.items()):
+        seen = {topic: counts.get(topic, 0) for topic in self._divided}
+        if seen != self._divided:
+            self._divided = seen
             self._rejoin("topics have changed", now)
 
     def _rejoin(self, reason: str, now: Millis) -> None:

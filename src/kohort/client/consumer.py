@@ -551,14 +551,11 @@ class GroupConsumer:
 
     async def _watch(self) -> None:
         """Look after topics where the server does not, and after a new subscription."""
-        told = self._wanted
+        told, looked = self._wanted, clock_ms()
         while True:
-            try:
-                async with asyncio.timeout(self._options["metadata_max_age_ms"] / 1000):
-                    while self._wanted is told:
-                        await self._changed()
-            except TimeoutError:
-                pass
+            while self._wanted is told and (left := looked + self._topics_last_ms() - clock_ms()) > 0:
+                await self._changed(left)
+            looked = clock_ms()
             tenure, told = self._tenure, self._wanted
             if tenure is None or self._closed:
                 return
@@ -572,6 +569,11 @@ class GroupConsumer:
             except Exception as error:
                 self._gave_up(error)
                 return
+
+    def _topics_last_ms(self) -> int:
+        """For how long what is known of topics will do; a missing one may just be on its way to the broker asked."""
+        lacks = self._tenure is not None and self._tenure.lacks()
+        return self._options["retry_backoff_max_ms" if lacks else "metadata_max_age_ms"]
 
     # -- inside: what is heard
 

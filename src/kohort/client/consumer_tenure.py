@@ -50,6 +50,9 @@ class ConsumerTenure:
     def watched(self) -> tuple[str, ...]:
         return ()
 
+    def lacks(self) -> bool:
+        return False
+
     # -- what is heard
 
     def heard(self, news: Any, now: Millis) -> Partitions:

@@ -43,7 +43,8 @@ class ConsumerOptions(TypedDict, total=False):
     heartbeat_interval_ms: int
     """3,000, with the classic protocol."""
     metadata_max_age_ms: int
-    """300,000: how often to look for new topics and partitions where the server does not (the classic protocol)."""
+    """300,000: how often to look for new topics and partitions where the server does not (the classic protocol). For a
+    topic that is subscribed to by name and is not there, its group's leader looks every `retry_backoff_max_ms`."""
     request_timeout_ms: int
     api_timeout_ms: int
     connect_timeout_ms: int

@@ -111,6 +111,9 @@ class Tenure(Protocol):
     def watched(self) -> tuple[str, ...]:
         """The topics whose size matters to this member; empty where the server looks after that."""
 
+    def lacks(self) -> bool:
+        """Whether one of those was not there when it was looked at last."""
+
     def committer(self) -> Committer: ...
 
     def reader(self) -> GroupMember | None:
