@@ -1,10 +1,10 @@
 """Rows per second and core out of a topic through Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
 
-One kohort server, one topic for each size of records, and a Spark session (local[1]) for each source and sink. Rows are
-divided by the CPU seconds of JVM and Python together, JIT and garbage collection included, so the figure holds on a
-busy machine; half a second that a query costs without any rows is in it. The server's CPU is beside it. `noop` takes
-every column of every row and drops it; Parquet is Spark's default, snappy. Then the same without Spark: a range of a
-partition into Arrow batches, in one process.
+One kohort server, one topic for each size of records, and a Spark session (local[1]) for each source and sink, warmed
+up. Rows are divided by the CPU seconds of JVM and Python together, garbage collection and what is left of JIT included,
+so the figure holds on a busy machine; half a second that a query costs without any rows is in it. The server's CPU is
+beside it. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
+without Spark: a range of a partition into Arrow batches, in one process.
 Spark's own source comes from Maven Central where Maven is at hand: that of the installed version, else the nearest one
 that is there. Takes a quarter of an hour; `--rows`, `--runs`, `--sources`, `--sinks`, `--sizes` make it shorter.
 """
@@ -65,7 +65,7 @@ def main(words: Sequence[str] = ()) -> None:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench spark")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of 100 bytes; a quarter of them of 1 kB")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
     parser.add_argument("--sinks", nargs="*", choices=SINKS, default=SINKS)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
