@@ -31,7 +31,10 @@ def versions() -> dict[str, str]:
     import confluent_kafka
 
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    revision = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    try:
+        revision = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        revision = ""
     return {
         "kohort": f"{__version__}{f' ({revision})' if revision else ''}",
         "Python": platform.python_version(),

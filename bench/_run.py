@@ -26,6 +26,8 @@ ROUNDS, QUICK_ROUNDS = 3, 2
 SECONDS, QUICK_SECONDS = 1.2, 0.7
 RATES = {"rate", "half_rate", "mb_s", "records_s"}
 """More of them is better; of all else less."""
+HIGHEST = {*RATES, "load_share"}
+"""Of these the highest of the rounds is shown: of the load's share because it is a doubt."""
 
 Result = TypeVar("Result")
 Values = Mapping[str, float]
@@ -60,13 +62,14 @@ class Figures:
         return [name for name in TITLES if name in seen] + sorted(seen - set(TITLES))
 
     def best(self, row: str, server: str) -> Values | None:
-        """Of each value the best of all rounds; None when nothing was measured."""
+        """Of each value the best of all rounds, of a doubt the worst; None when nothing was measured."""
         rounds = [figure.values for figure in self.figures if (figure.row, figure.server) == (row, server)]
         if not rounds:
             return None
         names = dict.fromkeys(name for values in rounds for name in values)
         return {
-            name: (max if name in RATES else min)(values[name] for values in rounds if name in values) for name in names
+            name: (max if name in HIGHEST else min)(values[name] for values in rounds if name in values)
+            for name in names
         }
 
     @classmethod
@@ -85,6 +88,11 @@ class Table:
     title: str
     cell: Callable[[Values], str | None]
     """Of the best values; None where there are none of this table's."""
+
+
+LOAD_SHARE = Table(
+    "The load's share of its own core", lambda v: f"{v['load_share']:.0%}" if "load_share" in v else None
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bench._joined import classic_members, consumer_heartbeat, consumer_members,
 from bench._load import load, warm
 from bench._peers import LONG_SESSIONS, NO_DELAY, Server, Settings, floor
 from bench._process import receive
-from bench._run import Panel, Run, Subject, Table, Values, alone
+from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values, alone
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 SETTINGS = Settings(
@@ -164,7 +164,7 @@ TABLES = (
             else None
         ),
     ),
-    Table("The load's share of its own core", lambda v: f"{v['load_share']:.0%}" if "load_share" in v else None),
+    LOAD_SHARE,
 )
 PANELS = (
     Panel("CPU per classic heartbeat", "classic, 50 connections, depth 1", "cpu_us", "µs"),

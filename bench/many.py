@@ -14,7 +14,7 @@ from bench import _native
 from bench._joined import classic_members, coordinators_ready, heartbeat
 from bench._load import load, warm
 from bench._peers import NO_DELAY, Server, Settings
-from bench._run import Panel, Run, Subject, Table, Values, alone
+from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values, alone
 from bench.heartbeats import ERROR_AT
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
@@ -69,6 +69,7 @@ TABLES = (
         "Median and 99th percentile of the answers' times, ms",
         lambda v: f"{v['p50_us'] / 1e3:.2f}, {v['p99_us'] / 1e3:.2f}",
     ),
+    LOAD_SHARE,
 )
 PANELS: tuple[Panel, ...] = ()
 SUBJECT = Subject("many", measure, TABLES, PANELS)
