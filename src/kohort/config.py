@@ -288,6 +288,10 @@ class Config:
     without_effect: tuple[str, ...] = ()
     """Names of Kafka's settings that were given and that kohort accepts without doing anything."""
 
+    @property
+    def offsets_retention_ms(self) -> int:
+        return int(self.offsets_retention_minutes * 60_000)  # the simulator's are parts of a minute
+
 
 def property_name(attribute: str) -> str:
     """`log_retention_ms` → `log.retention.ms`."""

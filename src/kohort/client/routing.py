@@ -299,6 +299,7 @@ class Router:
         started = time.monotonic()
         limit_ms = self.timing.api if timeout_ms is None else timeout_ms
         attempts = 0
+        missing_since: float | None = None
         while True:
             attempts += 1
             try:
@@ -307,8 +308,14 @@ class Router:
                 if not error.retriable:
                     raise
                 pause = self.backoff(attempts)
-                waited_ms = (time.monotonic() - started + pause) * 1000
-                if waited_ms > self._patience_ms(error, limit_ms):
+                now = time.monotonic()
+                again = now + pause
+                if error.code not in MISSING_TOPIC:
+                    missing_since = None
+                elif missing_since is None:
+                    missing_since = now
+                hopeless = missing_since is not None and (again - missing_since) * 1000 > MISSING_TOPIC_PATIENCE_MS
+                if hopeless or (again - started) * 1000 > self._patience_ms(limit_ms):
                     raise error.because(f"gave up after {attempts} attempts") if attempts > 1 else error from None
             time.sleep(pause)
 
@@ -317,12 +324,8 @@ class Router:
         pause_ms = min(self.timing.backoff * 2 ** min(attempts - 1, 20), self.timing.backoff_max)
         return float(pause_ms * self._random.uniform(0.8, 1.2) / 1000)
 
-    def _patience_ms(self, error: KafkaError, limit_ms: int) -> int:
-        if error.code in MISSING_TOPIC:
-            return min(limit_ms, MISSING_TOPIC_PATIENCE_MS)
-        if not self._reached:
-            return min(limit_ms, self.timing.bootstrap)
-        return limit_ms
+    def _patience_ms(self, limit_ms: int) -> int:
+        return limit_ms if self._reached else min(limit_ms, self.timing.bootstrap)
 
 
 def parse_addresses(bootstrap_servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:

@@ -235,7 +235,7 @@ class Offsets:
 
     def expire(self, now: Millis) -> None:
         """Offsets past their retention go, and groups that are empty in every sense (X1-X6)."""
-        retention = self._config.offsets_retention_minutes * 60_000
+        retention = self._config.offsets_retention_ms
         for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
             group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})

@@ -519,7 +519,7 @@ class Checkers:
         if self._deleting or self._loading or self._moved:
             return
         state = broker.state
-        retention = self.config.offsets_retention_minutes * 60_000
+        retention = self.config.offsets_retention_ms
         for key, value in self.ledger.written:
             if value is not None or not isinstance(key, OffsetCommitKey):
                 continue

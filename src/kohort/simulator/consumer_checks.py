@@ -435,7 +435,7 @@ class ConsumerChecks:
         if key.topic in facts.before.topics & self.durable(key.group).topics:
             self._broken("subscribed topics do not expire", facts, f"{key}")
         committed = self.ledger.deleted[key.group, (key.topic, key.partition)]
-        if now - committed < self.config.offsets_retention_minutes * 60_000:
+        if now - committed < self.config.offsets_retention_ms:
             self._broken("offsets outlive their commit for the retention", facts, f"{key}")
 
     # -- descriptions
