@@ -27,6 +27,7 @@ from kohort.wire.batches import (
     decode_columns,
     decode_records,
     encode_batch,
+    join_batches,
     patch,
     read_header,
     set_log_append_time,
@@ -84,6 +85,27 @@ def test_round_trip(codec: int) -> None:
         assert (columns.headers is None) == (not any(record.headers for record in records))
 
     check()
+
+
+@PROPERTY
+@given(
+    parts=st.lists(st.tuples(RECORDS, st.integers(0, 70) | st.integers(0, 2**28)), min_size=1, max_size=5),
+    close=st.booleans(),
+    base_offset=st.integers(0, 2**60),
+)
+def test_joined_batches_are_what_one_batch_of_all_would_be(
+    parts: list[tuple[list[NewRecord], int]], close: bool, base_offset: int
+) -> None:
+    """Byte by byte, with gaps between their offsets; `close`: times as of a broker's own records."""
+    batches, everything, deltas, next_offset = [], [], [], base_offset
+    for number, (records, gap) in enumerate(parts):
+        if close:
+            records = [NewRecord(r.key, r.value, 1_700_000_000_000 + number, r.headers) for r in records]
+        batches.append(encode_batch(records, base_offset=next_offset))
+        everything += records
+        deltas += [next_offset - base_offset + index for index in range(len(records))]
+        next_offset += len(records) + gap
+    assert join_batches(batches) == encode_batch(everything, base_offset=base_offset, offsets=deltas)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -282,7 +304,7 @@ def test_hostile_header_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, 1, -1, 63, -64, 64, -65, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
+    "value", [0, 1, -1, 63, -64, 64, -65, 1023, 1024, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
 )
 def test_varints(value: int) -> None:
     data = varint(value)

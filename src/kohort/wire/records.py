@@ -191,13 +191,30 @@ def moved_records(data: bytes, position: int, later: int, further: int) -> list[
     if later == 0 == further:
         return [data[position:]]
     parts: list[bytes] = []
-    while position < len(data):
-        length, start = read_varint(data, position)
-        position = start + length
-        time, place = read_varint(data, start + 1)
-        offset, place = read_varint(data, place)
-        head = b"".join((data[start : start + 1], varint(time + later), varint(offset + further)))
-        parts += (varint(len(head) + position - place), head, data[place:position])
+    plain = b"\0" + varint(later)
+    end = len(data)
+    while position < end:
+        # A byte below 128 is a whole varint, an even one of 2 x its value.
+        first = data[position]
+        if first < 0x80 and not first & 1:
+            start = position + 1
+            position = start + (first >> 1)
+        else:
+            length, start = read_varint(data, position)
+            position = start + length
+        if data[start] == 0 == data[start + 1]:
+            head, place = plain, start + 2
+        else:
+            time, place = read_varint(data, start + 1)
+            head = data[start : start + 1] + varint(time + later)
+        first = data[place]
+        if first < 0x80 and not first & 1:
+            number = varint((first >> 1) + further)
+            place += 1
+        else:
+            offset, place = read_varint(data, place)
+            number = varint(offset + further)
+        parts += (varint(len(head) + len(number) + position - place), head, number, data[place:position])
     return parts
 
 
@@ -212,8 +229,8 @@ def _encode_headers(headers: Headers) -> bytes:
 
 def varint(value: int) -> bytes:
     """A zigzag varint of up to 64 bits."""
-    if -64 <= value < 64:
-        return _ONE_BYTE[value]
+    if -64 <= value < 1024:
+        return _SHORT[value]
     value = (value << 1) ^ (value >> 63)
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
@@ -242,7 +259,9 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 # Indexed by the value itself: -64 to -1 are found from the end.
-_ONE_BYTE = [bytes((2 * value,)) for value in range(64)] + [bytes((2 * -value - 1,)) for value in range(-64, 0)]
+_SHORT = [bytes((2 * value,)) for value in range(64)]
+_SHORT += [bytes((2 * value & 0x7F | 0x80, value >> 6)) for value in range(64, 1024)]
+_SHORT += [bytes((2 * -value - 1,)) for value in range(-64, 0)]
 
 _READ = """\
 name = data[pos]; pos += 1
