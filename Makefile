@@ -10,7 +10,9 @@ FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 SEQUENCES ?= 2000
 TEST_PROCESSES ?= 2
 CHECKED := src tests bench examples tools hatch_build.py
-COMPILED_TESTS := tests/wire tests/coordinator/test_scenarios.py tests/coordinator/test_properties.py tests/broker tests/server
+COMPILED_TESTS := tests/wire tests/coordinator tests/storage tests/broker tests/server tests/simulator/test_simulator.py
+# $(call needs,PROGRAM…): say which of these programs is missing, and stop.
+needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
 
 .PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel test-bench check format bench clean
@@ -48,43 +50,48 @@ fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=
 	$(BIN)/python tests/fuzz --kinds $(FUZZ_KINDS) $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
+	$(call needs,kcat)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
 test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
+	$(call needs,mvn java)
 	$(BIN)/python -m pytest -m "java and not peers and not matrix" tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
+	$(call needs,go)
 	$(BIN)/python -m pytest -m go tests/go
 
 peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes docs/clients.md (each needs Go, Node, kcat, or Maven and Java 17)
 	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
+	$(call needs,mvn java)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m peers tests/peers tests/client_library tests/clients tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
 compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout (needs a C compiler)
-	@command -v $${CC:-cc} >/dev/null || { echo "make compiled: there is no C compiler (cc, or CC=…)"; exit 1; }
+	$(call needs,$${CC:-cc})
 	$(BIN)/python tools/compiled.py
 
-test-compiled: compiled ## wire, coordinator, broker and server tests on the compiled modules (needs a C compiler)
+test-compiled: compiled ## wire, coordinator, storage, broker, server and simulator on the compiled modules (needs a C compiler)
 	$(BIN)/python -c 'from kohort import compiled; compiled.in_use or exit(f"not compiled: {compiled.why_pure}")'
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not kcat and not java and not go and not peers" tests/test_compiled.py $(COMPILED_TESTS)
 
-wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1
+wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1 (needs a C compiler)
+	$(if $(KOHORT_COMPILED),$(call needs,$${CC:-cc}))
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 test-bench: $(VENV)/.dev ## the instruments of `make bench` (needs gcc; Maven and Java 17, Go for the peers)
-	@command -v gcc >/dev/null || { echo "test-bench needs gcc"; exit 1; }
+	$(call needs,gcc)
 	$(BIN)/python -m pytest -m bench tests/instruments
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-bench: $(VENV)/.dev ## measure beside Apache Kafka, 20 minutes (ARGS=--quick: four); or `make bench NAME…`
+bench: $(VENV)/.dev ## measure beside Apache Kafka, half an hour (ARGS=--quick: four); or `make bench NAME…`
 	@$(if $(filter $(BENCHES),$(MAKECMDGOALS)),:,if command -v $${CC:-cc} >/dev/null; then $(MAKE) --no-print-directory compiled; fi)
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 

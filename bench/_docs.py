@@ -1,7 +1,7 @@
 """What was measured, into docs/: every round as JSON, tables and targets between marks in a page, a picture.
 
-What is between the marks is a function of the JSON, and of the page's tables of rebalances, which a benchmark of its own
-prints: a test renders it again and compares. So a figure there cannot be touched by hand.
+What is between the marks is a function of the JSON, and of the page's tables of rebalances, which a benchmark of its
+own prints: a test renders it again and compares. So a figure there cannot be touched by hand.
 """
 
 from __future__ import annotations

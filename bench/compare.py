@@ -8,7 +8,7 @@ marks in docs/performance.md, and docs/performance.svg, and leaves alone there w
 with real clients and the Spark source have benchmarks of their own (`rebalance`, `spark`), which are not run again
 here.
 
-Takes some twenty minutes; `--quick` four, with smaller sizes, which are no figures to keep.
+Takes some half an hour; `--quick` four, with smaller sizes, which are no figures to keep.
 """
 
 from __future__ import annotations

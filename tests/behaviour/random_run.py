@@ -76,6 +76,9 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
     by_kind = ", ".join(f"{name} {times}" for name, times in sorted(kinds.items()))
     say(f"random sequences: {number} ran, with the seeds {seeds[0]} to {seeds[-1]} ({by_kind})")
     say(f"random sequences: {compared} commands compared, {len(found)} findings")
+    if differing:
+        late = [seed for seed in differing if seed not in sure]
+        say(f"random sequences: {len(differing)} differed in haste; not again, played calmly twice: {late or 'none'}")
     say("known differences met: " + (", ".join(f"{name} {times}" for name, times in ended.most_common()) or "none"))
     unknown = sorted(ended.keys() - documented())
     return found + [f"{name} is not in docs/differences.md" for name in unknown]

@@ -23,6 +23,8 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import Phase
 from kohort.coordinator.stories import Steps, Story
 
+pytestmark = pytest.mark.pure
+
 
 def told_of(shard: Shard, step: Callable[[Event], None], event: Event) -> list[JournalEntry]:
     """The entries of a step, and of those that it leads to."""

@@ -553,6 +553,7 @@ def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any,
     assert all(member.uses == group.state_of(member.member_id).assigned.keys() for member in members)
 
 
+@pytest.mark.pure
 def test_a_heartbeat_that_changes_nothing_has_the_effects_of_any_other() -> None:
     """It takes a shorter way through the coordinator. Without that way every effect is the same."""
     short_ways = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_properties import CONFIG, World, action, play
@@ -15,6 +16,8 @@ from kohort.coordinator.rebalance_status import AWAITED_TO_JOIN, AWAITED_TO_SYNC
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import Phase
 from kohort.coordinator.stories import Story
+
+pytestmark = pytest.mark.pure
 
 REBALANCING = (Phase.PREPARING, Phase.COMPLETING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from shard_world import ShardWorld
 
 from kohort.config import Config
@@ -43,6 +44,7 @@ def test_a_classic_member_is_awaited_to_join_to_sync_and_to_give_up() -> None:
     assert {state for _, state, _, _ in states(world)} == {"member"}
 
 
+@pytest.mark.pure
 def test_conversions_are_told_in_the_story_of_the_rebalance_that_they_cause() -> None:
     journal = Journal(Config())
     world = mixed_world()
