@@ -43,7 +43,7 @@ def member(kohort: Kohort, bootstrap: str, unique: str) -> Iterator[GroupMember]
 def test_a_timeline(kohort: Kohort, member: GroupMember, unique: str) -> None:
     told = kohort("groups", "explain", unique).out
     lines = told.splitlines()
-    assert re.fullmatch(rf"{unique}: Stable, for \d+ m?s, 1 member, generation 1", lines[0])
+    assert re.fullmatch(rf"{unique}: Stable, for [\d.]+ m?s, 1 member, generation 1", lines[0])
     assert re.fullmatch(r"#1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  by-hand on 127.0.0.1 joined", lines[2])
     assert re.fullmatch(r"    stable after .*, generation 0 → 1, 1 member", lines[3])
     assert lines[4:6] == ["    of 2 partitions: 2 newly assigned", f"      by-hand  + {unique}[0-1]"]

@@ -384,10 +384,10 @@ def test_a_callback_that_awaits_for_ever(servers: str, unique: str) -> None:
 
 def test_heartbeats_go_on_while_a_callback_works(servers: str, unique: str) -> None:
     async def story() -> None:
-        async with Recording(servers, unique, session_timeout_ms=1_000, heartbeat_interval_ms=50) as alone:
+        async with Recording(servers, unique, session_timeout_ms=3_000, heartbeat_interval_ms=50) as alone:
 
             async def on_join_complete(*_: Any) -> None:
-                await asyncio.sleep(1.5)  # longer than the session
+                await asyncio.sleep(4)  # longer than the session
 
             alone.on_join_complete = on_join_complete  # type: ignore[method-assign]
             await alone.ensure_active_group()

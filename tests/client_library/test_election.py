@@ -96,20 +96,24 @@ def test_a_token_topic_is_not_needed_here(servers_of_kohort: str, unique: str) -
 
 def test_a_term_ends_with_its_lease(own_server: Any, unique: str) -> None:
     async def story() -> None:
+        begun = asyncio.Event()
         done: list[str] = []
 
         async def work() -> None:
+            begun.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 done.append("stopped")
 
         async with lead(
-            own_server.bootstrap_servers, unique, session_timeout_ms=500, heartbeat_interval_ms=100
+            own_server.bootstrap_servers, unique, session_timeout_ms=2_000, heartbeat_interval_ms=100
         ) as election:
             term = await elected(election)
+            running = asyncio.create_task(term.run(work()))
+            await begun.wait()
             await asyncio.to_thread(own_server.kill)
-            assert await term.run(work()) is False
+            assert await running is False
             assert done == ["stopped"]
             assert not term.valid
             assert election.term is None

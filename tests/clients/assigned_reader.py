@@ -56,7 +56,7 @@ class Reader(Coordinator):
 async def until_shared(topic: str, *running: Any) -> None:
     """Until each of them has something, and together they have all partitions, each once."""
     everything = [(topic, index) for index in range(PARTITIONS)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not all(member.mine for member in running) or everything != sorted(
             partition for member in running for partition in member.mine
         ):

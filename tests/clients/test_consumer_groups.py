@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from group import Group, Worker
 from produce import create_topic, produce
 
+from kohort.client.cluster import Cluster
 from kohort.coordinator.consumer_responses import state_name
 from kohort.coordinator.shard import partition_for
 from kohort.testing import KohortServer
@@ -77,6 +78,9 @@ def test_a_join_moves_only_what_it_must_and_a_killed_member_is_missed(
 
 def test_a_static_member_comes_back_to_its_partitions(server: KohortServer, bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
+    # Its place is kept until its session ends: longer than a client takes to start on a busy machine.
+    with Cluster(bootstrap) as cluster:
+        cluster.alter_group_configs(unique, {"consumer.session.timeout.ms": "30000"})
     with consumers(bootstrap, unique) as group:
         a = group.start("a", instance="instance-a")
         b = group.start("b", instance="instance-b")

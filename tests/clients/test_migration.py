@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from group import Group, Worker
 from produce import create_topic, produce
 
+from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
@@ -34,12 +35,16 @@ def server() -> Iterator[KohortServer]:
 class Rolled:
     """A group, and what was produced for it up to now."""
 
-    def __init__(self, bootstrap: str, name: str, *, cooperative: bool) -> None:
+    def __init__(
+        self, bootstrap: str, name: str, *, cooperative: bool, session_timeout_ms: int = 3_000
+    ) -> None:
         self.bootstrap = bootstrap
         self.name = name
         self.produced = 0
         create_topic(bootstrap, name, PARTITIONS)
-        self.group = Group("confluent", bootstrap, name, name, cooperative=cooperative, session_timeout_ms=3_000)
+        self.group = Group(
+            "confluent", bootstrap, name, name, cooperative=cooperative, session_timeout_ms=session_timeout_ms
+        )
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def more(self) -> None:
@@ -115,7 +120,10 @@ def test_a_group_is_rolled_over_to_the_consumer_protocol_and_back(
 def test_static_members_change_their_protocol_without_a_rebalance(
     server: KohortServer, bootstrap: str, unique: str
 ) -> None:
-    rolled = Rolled(bootstrap, unique, cooperative=False)
+    # A member's place is kept until its session ends: longer than a client takes to start on a busy machine.
+    with Cluster(bootstrap) as cluster:
+        cluster.alter_group_configs(unique, {"consumer.session.timeout.ms": "30000"})
+    rolled = Rolled(bootstrap, unique, cooperative=False, session_timeout_ms=20_000)
     with rolled.group as group:
         a, b = group.start("a", instance="i-a"), group.start("b", instance="i-b")
         rolled.settles(a, b)

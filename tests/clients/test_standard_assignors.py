@@ -40,6 +40,7 @@ def server(kohort_server: KohortServer) -> KohortServer:
 
 
 @pytest.mark.client
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("first", ["ours", "librdkafka"])
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
 def test_a_group_shared_with_librdkafka(servers: str, assignor: str, first: str) -> None:

@@ -64,7 +64,7 @@ public class ConsumerGroups {
       thread.join(30_000);
       check(!thread.isAlive(), "closed");
       if (failure != null) throw new AssertionError("member failed", failure);
-      check(closingMs < 2000, "close() took " + closingMs + " ms");
+      check(closingMs < 4000, "close() took " + closingMs + " ms");
       check(lost == 0, "partitions were lost");
     }
   }

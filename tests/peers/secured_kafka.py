@@ -1,7 +1,7 @@
 """Apache Kafka with listeners for every way of a client to prove who it is.
 
 SECURED: TLS, and any of the four SASL mechanisms. MUTUAL: TLS with a certificate of the client. BRIEF: SASL without
-TLS, one mechanism, and an authentication that lasts for two seconds. Beside them the plain one.
+TLS, one mechanism, and an authentication that lasts for six seconds. Beside them the plain one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CA = authority()
 BROKER = issue(CA, "127.0.0.1", "localhost")
 USER, PASSWORD = "alice", "hunter2-pa55!"
 MODULES = "org.apache.kafka.common.security"
-BRIEF_S = 2
+BRIEF_S = 6
 
 TRUSTING = {"ssl.truststore.certificates": CA.certificate_pem}
 BY_PASSWORD = {"sasl.username": USER, "sasl.password": PASSWORD}

@@ -179,7 +179,7 @@ def test_a_member_outlives_its_authentication(kafka: SecuredKafka) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 await member.ensure_active_group()
             generation, connection = member.generation, member._seat._member._connection
-            ended = asyncio.get_running_loop().time() + 2.5 * BRIEF_S
+            ended = asyncio.get_running_loop().time() + 1.5 * BRIEF_S
             while asyncio.get_running_loop().time() < ended:
                 assert member.generation_if_stable == generation
                 await asyncio.sleep(0.1)
@@ -192,7 +192,7 @@ def test_a_blocking_client_outlives_its_authentication(kafka: SecuredKafka) -> N
     with Cluster(kafka.brief, security=BRIEF) as cluster:
         [node_id] = cluster.nodes()
         connection = cluster.connection(node_id)
-        ended = time.monotonic() + 2.5 * BRIEF_S
+        ended = time.monotonic() + 1.5 * BRIEF_S
         while time.monotonic() < ended:
             cluster.topics()
         assert cluster.connection(node_id) is connection

@@ -34,11 +34,18 @@ class Plain(threading.Thread):
         self.rows: list[tuple[int, int]] = []
         self.held = 0
         self.stop = threading.Event()
+        self.failed: BaseException | None = None
         settings = {"bootstrap.servers": servers, "group.id": "g", "group.protocol": "consumer"}
         settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
         self._consumer = confluent_kafka.Consumer(settings)
 
     def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self.failed = error
+
+    def _work(self) -> None:
         self._consumer.subscribe(["t"])
         while not self.stop.is_set():
             message = self._consumer.poll(0.05)
@@ -49,9 +56,13 @@ class Plain(threading.Thread):
         self._consumer.close()
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
+def until(condition: Callable[[], Any], what: str, *watched: Plain) -> None:
+    """What one of `watched` failed with is raised here."""
+    deadline = time.monotonic() + 180
     while not condition():
+        for consumer in watched:
+            if consumer.failed is not None:
+                raise consumer.failed
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.05)
 
@@ -80,29 +91,30 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
     limits = {"group_consumer_min_session_timeout_ms": 100, "group_consumer_min_heartbeat_interval_ms": 100}
     with KohortServer(**limits) as server, Cluster(server.bootstrap_servers) as cluster:
         cluster.alter_group_configs(
-            "g", {"consumer.session.timeout.ms": "3000", "consumer.heartbeat.interval.ms": "500"}
+            "g", {"consumer.session.timeout.ms": "10000", "consumer.heartbeat.interval.ms": "500"}
         )
         cluster.create_topic("t", PARTITIONS)
         fill(100)
-        servers, own = server.bootstrap_servers, "kafka.session.timeout.ms=3000"
+        servers, own = server.bootstrap_servers, "kafka.session.timeout.ms=10000"
         script = str(Path(__file__).with_name("sharing_application.py"))
         command = [sys.executable, script, servers, str(b), own]
         with subprocess.Popen(command, start_new_session=True) as other:
             query, plain = start(spark, servers, a, own), Plain(servers)
             plain.start()
             try:
-                until(lambda: members() == [2, 2, 2] and plain.held == 2, "two partitions each")
+                until(lambda: members() == [2, 2, 2] and plain.held == 2, "two partitions each", plain)
                 fill(100)
-                until(lambda: committed() == total, "all is read, by the three of them")
+                until(lambda: committed() == total, "all is read, by the three of them", plain)
                 assert plain.rows
                 before = rows(spark, a) + rows(spark, b) + plain.rows
                 assert (len(set(before)), len(before)) == (total, total)  # a clean hand-over, twice: each row once
                 fill(100)
                 os.killpg(other.pid, signal.SIGKILL)
-                until(lambda: committed() == total, "the others go on where it was")
+                until(lambda: committed() == total, "the others go on where it was", plain)
                 assert members() == [3, 3]
                 plain.stop.set()
                 plain.join()
+                assert plain.failed is None, plain.failed
                 until(lambda: members() == [6], "the query has all")
                 query.stop()
                 until(has_left, "it has left")
