@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench._process import Address, call
@@ -22,6 +23,8 @@ BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a server that lives for a minute or two: it is ready with little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 START_S = 180.0
+
+WORKERS, PORTS_A_WORKER = 6, 2_000
 
 _handed_out: set[int] = set()
 _handing_out = threading.Lock()
@@ -156,17 +159,39 @@ def _cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Each once: servers that start beside each other take theirs seconds later."""
+    """Each once: servers that start beside each other take theirs seconds later.
+
+    They are below those that the system gives away by itself, which a connection could have by then, and each of
+    pytest's parallel workers has its own.
+    """
     ports: list[int] = []
-    with ExitStack() as stack, _handing_out:
-        while len(ports) < count:
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port not in _handed_out:
+    with _handing_out:
+        for port in _own_ports():
+            if len(ports) == count:
+                break
+            if port not in _handed_out and _is_free(port):
                 ports.append(port)
         _handed_out.update(ports)
+    assert len(ports) == count, "no port is free"
     return ports
+
+
+def _own_ports() -> Iterator[int]:
+    """Counted up from a place of this process, as there may be another run of the tests."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    end = int(given_away.read_text().split()[0]) if given_away.exists() else 32_768
+    first = max(10_000, min(20_000, end - WORKERS * PORTS_A_WORKER)) + worker * PORTS_A_WORKER
+    return (first + (37 * os.getpid() + n) % PORTS_A_WORKER for n in range(PORTS_A_WORKER))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _wait_until_it_answers(address: Address, log: Path) -> None:

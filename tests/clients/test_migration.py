@@ -35,9 +35,7 @@ def server() -> Iterator[KohortServer]:
 class Rolled:
     """A group, and what was produced for it up to now."""
 
-    def __init__(
-        self, bootstrap: str, name: str, *, cooperative: bool, session_timeout_ms: int = 3_000
-    ) -> None:
+    def __init__(self, bootstrap: str, name: str, *, cooperative: bool, session_timeout_ms: int = 3_000) -> None:
         self.bootstrap = bootstrap
         self.name = name
         self.produced = 0

@@ -7,7 +7,6 @@ other goes on with everything.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench._kafka import free_ports
 from matrix_stage import recorded_server
 
 from kohort.client.cluster import Cluster
@@ -88,8 +88,7 @@ class Worker:
 @contextmanager
 def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worker]:
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     settings = {
         "bootstrap.servers": server.bootstrap_servers,
         "group.id": GROUP,
