@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SMALL = 4096
 """Bytes of a batch that is gathered, at most: of a larger one it counts that it is written twice."""
 JOINABLE = 1_024
-"""Bytes of a batch that is joined with others, at most: it saves a row a batch, and costs by the record. A commit of ten
-partitions costs 4 µs less so where this is compiled, one of forty would cost 2 µs more."""
+"""Bytes of a batch that is joined with others, at most: it saves a row a batch, and costs by the record. A commit of
+ten partitions costs 4 µs less so where this is compiled, one of forty would cost 2 µs more."""
 JOINED = 65_536
 """Bytes of a joined batch, about."""
 
