@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -161,6 +162,18 @@ def test_padded_varints_are_read_as_kafka_reads_them() -> None:
     )
 
 
+@pytest.mark.parametrize("version", [4, 11, 12, 16])
+@pytest.mark.parametrize(
+    "pieces", [(), (b"",), (b"one",), (b"one", b"", b"two"), (b"a" * 70_000, b"b" * 9, b"c" * 200)]
+)
+def test_records_in_pieces_are_written_as_one(pieces: tuple[bytes, ...], version: int) -> None:
+    def written(records: Any) -> bytes:
+        partitions = tuple(PartitionData(partition_index=n, records=records) for n in range(2))
+        return encode(FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),)), version)
+
+    assert written(pieces) == written(b"".join(pieces))
+
+
 @pytest.mark.conformance("W7")
 def test_unknown_tagged_fields_are_skipped_and_known_ones_read() -> None:
     partition = PartitionData(partition_index=3, current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=5))
@@ -222,6 +235,17 @@ def test_nullable_structs() -> None:
             ),
             16,
             "responses[0].partitions[0].records is 'text', not bytes",
+        ),
+        (
+            FetchResponse(
+                responses=(
+                    FetchableTopicResponse(
+                        partitions=(PartitionData(records=(b"a", "text")),)  # type: ignore[arg-type]
+                    ),
+                )
+            ),
+            16,
+            "responses[0].partitions[0].records is (b'a', 'text'), not bytes",
         ),
     ],
 )

@@ -196,17 +196,17 @@ class Partition:
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int, *, whole_first: bool = True) -> bytes:
+    def read(self, offset: int, max_bytes: int, *, whole_first: bool = True) -> tuple[bytes, ...]:
         """Whole batches from the one that holds `offset` on, up to the high watermark.
 
         The first one even when it is larger than `max_bytes` (KIP-74), unless `whole_first` is False.
         """
         if not self.start_offset <= offset < self.high_watermark:
-            return b""
+            return ()
         batches = self._storage.read(self.log, offset, max_bytes)
         if not whole_first and batches and len(batches[0].data) > max_bytes:
-            return b""
-        return b"".join(batch.data for batch in batches)
+            return ()
+        return tuple([batch.data for batch in batches])
 
     def latest_record(self, search: Search | None = None) -> Located | None:
         """The first record with the largest timestamp (ListOffsets -3). Raises SearchedEnough."""

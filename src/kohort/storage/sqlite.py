@@ -75,6 +75,9 @@ FILE_NAME = "kohort.db"
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
 """What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
+READ_AT_ONCE = 16 * 1024
+"""Bytes of a batch that is read together with its row. A larger one is read when it is known that there is room for it:
+a consumer that asks for a megabyte of batches of nearly a megabyte would have each of them read twice."""
 GATHERED_BYTES = 256 * 1024
 """Of gathered batches; when there is more, they are moved into their logs: a few milliseconds of work."""
 
@@ -451,7 +454,7 @@ class SqliteStorage:
                 room -= row.size
                 if room < 0 and found:
                     return found
-                found.append(self._batch(row, data))
+                found.append(self._load(row) if data is None else self._batch(row, data))
                 if room <= 0:
                     return found
         for batch in self._gathered_since(log, offset):
@@ -532,8 +535,10 @@ class SqliteStorage:
             yield row
 
     def _walk_data(self, key: LogKey, offset: int) -> Iterator[tuple[BatchRow, Any]]:
-        """The same with the batches' bytes. Of no more than one batch is read in vain when the caller stops."""
-        joined = f"SELECT {COLUMNS}, data FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
+        """The same with the bytes of small batches, None for large ones. Of no more than one batch is read in vain when
+        the caller stops."""
+        data = f"CASE WHEN size <= {READ_AT_ONCE} THEN data END"
+        joined = f"SELECT {COLUMNS}, {data} FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
         return self._chain(key, offset, joined)
 
     def _chain(self, key: LogKey, offset: int, select: str) -> Iterator[tuple[BatchRow, Any]]:

@@ -95,14 +95,21 @@ class _EncoderWriter:
         compact = self.flexible and field.compact
         plus_one = " + 1" if compact else ""
         encode = ".encode()" if wire_type == "string" else ""
+        size = f"len({data})"
+        if wire_type == "records":
+            size = f"(sum(map(len, {data})) if type({data}) is tuple else len({data}))"
         if nullable:
             self.code.line(f"{data} = {value}")
             self.code.line(f"if {data} is None: {data} = b''; {length} = {0 if compact else -1}")
-            self.code.line(f"else: {data} = {data}{encode}; {length} = len({data}){plus_one}")
+            self.code.line(f"else: {data} = {data}{encode}; {length} = {size}{plus_one}")
         else:
-            self.code.line(f"{data} = {value}{encode}; {length} = len({data}){plus_one}")
+            self.code.line(f"{data} = {value}{encode}; {length} = {size}{plus_one}")
         self.length(length, compact, "h" if wire_type == "string" else "i")
-        self.code.line(f"{self.out}({data})")
+        if wire_type == "records":
+            piece = self.code.fresh("p")
+            self.code.line(f"for {piece} in {data} if type({data}) is tuple else ({data},): {self.out}({piece})")
+        else:
+            self.code.line(f"{self.out}({data})")
 
     def length(self, length: str, compact: bool, format: str) -> None:
         """Append a length or count (for compact ones: already plus 1) to the run, and end the run."""

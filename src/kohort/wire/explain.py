@@ -40,7 +40,9 @@ def _value(value: Any, wire_type: Any, version: int, flexible: bool, nullable: b
     if wire_type == "string":
         return _string(value, flexible)
     if wire_type in ("bytes", "records"):
-        return None if isinstance(value, (bytes, bytearray, memoryview)) else f"is {_shown(value)}, not bytes"
+        pieces = value if wire_type == "records" and isinstance(value, tuple) else (value,)
+        fits = all(isinstance(piece, (bytes, bytearray, memoryview)) for piece in pieces)
+        return None if fits else f"is {_shown(value)}, not bytes"
     if wire_type == "uuid":
         fits = isinstance(value, bytes) and len(value) == 16
         return None if fits else f"is {_shown(value)}, not a UUID of 16 bytes"

@@ -216,6 +216,31 @@ def write_blob(w: BytesWriter, out: list[bytes], value: Any, compact: bool) -> N
         out.append(data)
 
 
+def write_records(w: BytesWriter, out: list[bytes], value: Any, compact: bool) -> None:
+    """Bytes, or a tuple of bytes."""
+    if not isinstance(value, tuple):
+        write_blob(w, out, value, compact)
+        return
+    size: i64 = 0
+    for piece in value:
+        size += len(piece)
+    write_length(w, size, compact, True)
+    if size < LARGE:
+        for piece in value:
+            w.write(piece)
+    else:
+        out.append(w.getvalue())
+        w.truncate(0)
+        out.extend(value)
+
+
+def write_nullable_records(w: BytesWriter, out: list[bytes], value: Any, compact: bool) -> None:
+    if value is None:
+        write_length(w, -1, compact, True)
+    else:
+        write_records(w, out, value, compact)
+
+
 def write_nullable_blob(w: BytesWriter, out: list[bytes], value: Any, compact: bool) -> None:
     if value is None:
         write_length(w, -1, compact, True)

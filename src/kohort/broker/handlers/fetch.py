@@ -17,6 +17,8 @@ an answer holds only what an earlier turn made durable.
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from kohort.broker.fetch_waits import FetchWait
@@ -156,11 +158,11 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
     diverging = _diverging(partition, asked)
     if diverging is not None:
         reading.answer_now = True
-        return _data(reading, partition, asked, b"", diverging)
+        return _data(reading, partition, asked, (), diverging)
     if not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
         return _error(reading, asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
-        records = _records(reading, partition, asked)
+        batches = _records(reading, partition, asked)
     except DamagedBatch as error:
         # The others go on. A consumer gets past it by seeking, an operator by a backup or by deleting the records.
         what = (
@@ -169,7 +171,7 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         )
         reading.state.complain(Complaint("damaged data", what))
         return _error(reading, asked, ErrorCode.CORRUPT_MESSAGE)
-    return _data(reading, partition, asked, records, EpochEndOffset())
+    return _data(reading, partition, asked, batches, EpochEndOffset())
 
 
 def leader_error(asked_epoch: int, epoch: int, leader: int, broker_id: int) -> ErrorCode:
@@ -191,19 +193,24 @@ def _diverging(partition: Partition, asked: FetchPartition) -> EpochEndOffset | 
     return None
 
 
-def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> bytes:
+def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> tuple[bytes, ...]:
     limit = min(asked.partition_max_bytes, reading.left_bytes)
     whole_first = reading.size == 0
     if (limit <= 0 and not whole_first) or asked.fetch_offset >= partition.high_watermark:
-        return b""
-    data = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first)
-    reading.left_bytes = max(0, reading.left_bytes - len(data))
-    reading.size += len(data)
-    return data
+        return ()
+    batches = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first)
+    size = sum(map(len, batches))
+    reading.left_bytes = max(0, reading.left_bytes - size)
+    reading.size += size
+    return batches
 
 
 def _data(
-    reading: _Reading, partition: Partition, asked: FetchPartition, records: bytes, diverging: EpochEndOffset
+    reading: _Reading,
+    partition: Partition,
+    asked: FetchPartition,
+    batches: tuple[bytes, ...],
+    diverging: EpochEndOffset,
 ) -> PartitionData:
     return PartitionData(
         partition_index=asked.partition,
@@ -213,7 +220,7 @@ def _data(
         log_start_offset=partition.start_offset,
         diverging_epoch=diverging,
         aborted_transactions=() if reading.request.isolation_level == READ_COMMITTED else None,
-        records=records,
+        records=cast(bytes, batches),
     )
 
 
