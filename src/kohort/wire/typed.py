@@ -54,8 +54,8 @@ from kohort.wire.schema import schema_of
 from kohort.wire.typed_values import (
     bad_tag, chunks, read_blob, read_count, read_i8, read_nullable_blob, read_nullable_string, read_string, read_tag,
     read_tag_count, read_u16, read_u32, read_uuid, skip_tags, write_blob, write_bool, write_i8, write_length,
-    write_nullable_blob, write_nullable_records, write_nullable_string, write_records, write_string, write_tagged, write_u16, write_u32, write_uuid,
-    write_varint,
+    write_nullable_blob, write_nullable_records, write_nullable_string, write_records, write_string,
+    write_tagged, write_u16, write_u32, write_uuid, write_varint,
 )
 
 '''
