@@ -46,7 +46,7 @@ GROUPS = [
     {"name": "consumer-static", "strategy": "consumer", "static": True},
 ]
 """The strategy is an assignor of the classic protocol, or the consumer protocol (KIP-848)."""
-SESSION_MS = 9_000
+SESSION_MS = 6_000
 HEARTBEAT_MS = 300
 REBALANCE_MS = 8_000
 KEPT_SILENCE_S = 4.0
