@@ -36,10 +36,11 @@ def test_others_come_and_go_without_disturbing_the_leader(servers: str, unique: 
             async with lead(servers, unique) as second:
                 await until(lambda: second.leader_id == first.member_id != "")
                 assert second.term is None
-                assert first.generation.generation_id > term.token  # there was a rebalance
+                await until(lambda: first.generation.generation_id > term.token)  # there was a rebalance
                 assert first.term is term
             async with lead(servers, unique) as third:
                 await until(lambda: third.leader_id == first.member_id)
+                await until(lambda: first.generation.generation_id == third.generation.generation_id)
                 assert first.term is term
                 assert not term._over.is_set()
                 await first.close()
