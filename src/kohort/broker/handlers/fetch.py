@@ -220,7 +220,7 @@ def _data(
         log_start_offset=partition.start_offset,
         diverging_epoch=diverging,
         aborted_transactions=() if reading.request.isolation_level == READ_COMMITTED else None,
-        records=cast(bytes, batches),
+        records=cast(bytes, batches),  # the codec writes them one after the other
     )
 
 
