@@ -44,6 +44,7 @@ SESSION_TIMEOUT_MS = 6_000
 READING_S = 14.0
 """The workers read at a pace at which the two together would need half of this."""
 BATCHES = 4
+REMOVED_S = 5.0
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -77,7 +78,16 @@ def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
                     signal.signal(received, signal.SIG_IGN)
     finally:
         if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """A JVM that was interrupted while it started may still write there: again, until nothing is left."""
+    deadline = time.monotonic() + REMOVED_S
+    shutil.rmtree(directory, ignore_errors=True)
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _end(received: int, frame: FrameType | None) -> None:
