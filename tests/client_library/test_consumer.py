@@ -427,6 +427,11 @@ def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.Fixture
     """Only kohort looks whether the reader owns the partition; the library itself does on every cluster."""
     looks = request.node.callspec.params["servers"] == "kohort"
 
+    def described_epoch() -> int | None:
+        with Cluster(servers) as cluster:
+            [only] = cluster.describe_groups([topic])[topic].members
+            return only.epoch
+
     async def story() -> None:
         member = Working(servers, topic, [topic], group_protocol="consumer")
         async with working(member):
@@ -434,7 +439,7 @@ def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.Fixture
             [fetched] = await member.fetch({(topic, 0): 0}, max_wait_ms=0)
             assert fetched.fenced is looks
             assert member.reader is not None
-            assert member.reader.member_epoch == member.epoch
+            assert member.reader.member_epoch == member.epoch == await asyncio.to_thread(described_epoch)
             with pytest.raises(NotOwned, match=f"fetch: not this member's in group {topic}: {topic}-9"):
                 await member.fetch({(topic, 9): 0})
 

@@ -19,6 +19,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 6
 PATIENCE_S = 30.0
 PRODUCE = 0
+LEFT_FOR_A_WHILE = -2
 PAD = 60
 
 
@@ -188,7 +189,12 @@ def comes_back(protocol: str) -> Feature:
             group.wait_assigned([3, 3], a, b)
             had, of_a = list(b.assigned), len(a.assignments)
             # A consumer group refuses a second holder of an instance id while the first is there, so that one leaves.
-            b.close() if protocol == "consumer" else b.kill()
+            if protocol == "consumer":
+                b.close()
+                # It may not be told by what a gets: b may be back before a hears of anything.
+                until(lambda: away(stage, name) == ["instance-b"], "b is away and its place kept")
+            else:
+                b.kill()
             back = group.start("b", instance="instance-b")
             group.wait(lambda: back.assigned == had, "the same partitions again")
             fill(stage, name, 0, 60)
@@ -196,6 +202,12 @@ def comes_back(protocol: str) -> Feature:
             assert len(a.assignments) == of_a, f"a was disturbed: {a.assignments}"
 
     return feature
+
+
+def away(stage: Stage, group: str) -> list[str | None]:
+    """The static members of a consumer group that have left for a while, by instance id."""
+    members = stage.cluster.describe_groups([group])[group].members
+    return [member.group_instance_id for member in members if member.epoch == LEFT_FOR_A_WHILE]
 
 
 def matches(protocol: str) -> Feature:

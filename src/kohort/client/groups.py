@@ -75,7 +75,8 @@ class GroupMember:
     protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
     otherwise. Only members of consumer groups (KIP-848) have a `target`, the partitions that they are on the way to,
     and may have subscribed by a `pattern` besides; of those, `protocol` is "classic" for one that speaks the classic
-    protocol, "consumer" for the others, and "" where the server does not say.
+    protocol, "consumer" for the others, and "" where the server does not say. Their `epoch` is how far they have come,
+    -2 of a static member that is away and whose place is kept; None in classic groups.
     """
 
     member_id: str
@@ -90,6 +91,7 @@ class GroupMember:
     target: Mapping[str, tuple[int, ...]] | None = None
     pattern: str = ""
     protocol: str = ""
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
             _partitions(member.target_assignment),
             member.subscribed_topic_regex or "",
             MEMBER_PROTOCOLS.get(member.member_type, ""),
+            member.member_epoch,
         )
         for member in row.members
     )
