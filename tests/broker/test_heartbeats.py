@@ -98,7 +98,7 @@ class Teller:
                 self.storage.commit(turn.operations)
             for release in turn.releases:
                 closed = isinstance(release, Disconnect)
-                self.answers[release.connection] += b"<closed>" if closed else release.data  # type: ignore[union-attr]
+                self.answers[release.connection] += b"<closed>" if closed else release.whole  # type: ignore[union-attr]
             if not self.broker.busy:
                 return
             arrived = []

@@ -18,12 +18,13 @@ from wire_driver import (
 )
 
 from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.broker.turn import MovePartition
+from kohort.broker.turn import Frame, MovePartition, Send
 from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
+from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
-from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -295,6 +296,19 @@ def test_fetch_of_unknown_partitions_answers_at_once(client: Connection) -> None
     assert fetched(client, partition=9, max_wait_ms=10_000).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     response = client.ask(fetch_request("absent", max_wait_ms=10_000), 11)
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_large_batches_leave_as_they_were_read(wire: Wire, client: Connection) -> None:
+    for index in range(2):
+        produce(client, "t", str(index) * 50_000)
+    request = encode_request(fetch_request("t"), 12, 5, "client")[4:]
+    (release,) = wire.broker.step([Frame(client.id, request)], wire.now).releases
+    assert isinstance(release, Send)
+    assert len(release.data) < 100
+    assert [len(piece) > 50_000 for piece in release.rest] == [True, True, False]
+    assert int.from_bytes(release.data[:4], "big") == len(release.whole) - 4
+    response = decode(FetchResponse, 12, release.whole, 9)
+    assert [len(value or b"") for value in values_of(response)] == [50_000, 50_000]
 
 
 def test_fetch_limits_but_always_gets_on(client: Connection) -> None:

@@ -152,8 +152,9 @@ class Connection:
         if isinstance(release, Disconnect):
             self.disconnected = release.reason
             return
-        length = int.from_bytes(release.data[:4], "big")
-        frame = release.data[4:]
+        data = release.whole
+        length = int.from_bytes(data[:4], "big")
+        frame = data[4:]
         assert len(frame) == length
         correlation_id, response, version = self.awaited.pop(0)
         schema = schema_of(response)

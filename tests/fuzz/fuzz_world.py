@@ -212,7 +212,7 @@ class World:
                 self._received(client, release)
 
     def _received(self, client: Client, send: Send) -> None:
-        data = send.data
+        data = send.whole
         self.answers += 1
         self.answered_bytes += len(data)
         if client.gone:

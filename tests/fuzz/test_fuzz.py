@@ -104,9 +104,9 @@ def test_what_must_not_be_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     story = b"brokers 1\nopen 1 1\nframe 1 00120000000000010000\nturn"
     assert failure_of(story) is None
-    monkeypatch.setattr(broker, "encode_response", lambda *_, **__: b"\0\0\0\x04\0\0\0\x02")
+    monkeypatch.setattr(broker, "response_pieces", lambda *_, **__: [b"\0\0\0\x04\0\0\0\x02"])
     assert failure_of(story) == "Violation"
-    monkeypatch.setattr(broker, "encode_response", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(broker, "response_pieces", lambda *_, **__: 1 // 0)
     assert failure_of(story) == "ZeroDivisionError"
     monkeypatch.undo()
     monkeypatch.setattr(broker, "read_request_header", lambda _: [n * n for n in range(3_000_000)])

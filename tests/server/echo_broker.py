@@ -1,7 +1,7 @@
 """A broker of a few lines, for tests of the edge alone: what a frame says is what happens.
 
 anything else     answered with itself
-\\0\\1N           a "Fetch" (its API key is what the edge looks at): answered with N bytes
+\\0\\1N           a "Fetch" (its API key is what the edge looks at): answered with N bytes, in pieces
 park              parked; what follows on the connection waits behind it
 wake              answered with itself, and all parked requests are answered with "woken"
 write             answered with itself, after an operation was committed
@@ -35,6 +35,12 @@ from kohort.config import Config
 from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage
 
 BAD = "it said bad"
+PIECE = 70_000
+
+
+def fetched(size: int) -> bytes:
+    """What a Fetch is answered, of so many bytes, no two stretches alike."""
+    return b"".join(b"%08d" % n for n in range(size // 8 + 1))[:size]
 
 
 class EchoBroker:
@@ -108,7 +114,7 @@ class EchoBroker:
         elif data == b"bug":
             raise RuntimeError("this is the bug")
         elif data.startswith(b"\0\1"):
-            self._send(connection, bytes(int(data[2:])))
+            self._send_pieces(connection, fetched(int(data[2:])))
         elif data.startswith(b"in "):
             self.deadline = now + int(data[3:])
             self._send(connection, data)
@@ -130,3 +136,7 @@ class EchoBroker:
 
     def _send(self, connection: ConnectionId, data: bytes) -> None:
         self.releases.append(Send(connection, struct.pack(">i", len(data)) + data))
+
+    def _send_pieces(self, connection: ConnectionId, data: bytes) -> None:
+        pieces = tuple(data[at : at + PIECE] for at in range(0, len(data), PIECE))
+        self.releases.append(Send(connection, struct.pack(">i", len(data)), pieces))

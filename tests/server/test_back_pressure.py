@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from echo_broker import fetched
 from edges import Edge, SlowStorage, Wire, eventually
 
 MIB = 1 << 20
@@ -45,7 +46,7 @@ def test_a_slow_reader_is_not_read_and_builds_up_no_answers(edge_of: Callable[..
         [connection] = [c for c in edge.connections._open.values() if c.unread]
         assert connection.unsent < 6 * MIB
         for _ in range(200):
-            assert slow.pull() == bytes(MIB)
+            assert slow.pull() == fetched(MIB)
         assert good.ask(b"quick") == [b"quick"]
 
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from echo_broker import fetched
 from edges import Edge, eventually
 
 from kohort.broker.turn import Closed, Frame
@@ -38,7 +39,7 @@ def test_answers_keep_the_order_behind_a_parked_request(edge: Edge) -> None:
         assert wire.pull() == b"one"
         eventually(lambda: edge.broker.parked)
         assert other.ask(b"wake") == [b"wake"]
-        assert [wire.pull() for _ in range(4)] == [b"woken", b"two", bytes(100), b"three"]
+        assert [wire.pull() for _ in range(4)] == [b"woken", b"two", fetched(100), b"three"]
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1_000_001, 2**31 - 1])
@@ -98,7 +99,7 @@ def test_a_client_vanishes_while_its_request_is_parked(edge: Edge) -> None:
 def test_the_broker_closes_a_connection_after_what_it_sent(edge: Edge, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kohort"), edge.wire() as wire:
         wire.push(b"\0\x01300000", b"bad", b"never handled")
-        assert wire.pull() == bytes(300_000)
+        assert wire.pull() == fetched(300_000)
         assert wire.is_closed
     assert any('reason="it said bad"' in line for line in caplog.messages)
 

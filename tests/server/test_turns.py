@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, MoveGroup, Opened, Shutdown
@@ -54,7 +55,7 @@ def test_a_stop_waits_for_a_large_answer_to_be_read(edge: Edge) -> None:
         eventually(lambda: any(c.unsent for c in edge.connections._open.values()))
         stopping = threading.Thread(target=edge.stop)
         stopping.start()
-        assert wire.pull() == bytes(8_000_000)
+        assert wire.pull() == fetched(8_000_000)
         stopping.join(10)
         assert not stopping.is_alive()
 

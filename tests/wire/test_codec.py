@@ -12,7 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kio_oracle import kio_class, messages, pairs, pairs_in_kio
 
-from kohort.wire.codec import decode, decode_prefix, encode, encode_request, encode_response, supported_versions
+from kohort.wire.codec import (
+    APART,
+    decode,
+    decode_prefix,
+    encode,
+    encode_request,
+    encode_response,
+    response_pieces,
+    supported_versions,
+)
 from kohort.wire.decoders import compile_decoder, decoder_source
 from kohort.wire.encoders import compile_encoder, encoder_source
 from kohort.wire.errors import ProtocolError
@@ -172,6 +181,21 @@ def test_records_in_pieces_are_written_as_one(pieces: tuple[bytes, ...], version
         return encode(FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),)), version)
 
     assert written(pieces) == written(b"".join(pieces))
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_what_is_large_in_a_response_is_not_copied(version: int) -> None:
+    large = [bytes([n]) * size for n, size in enumerate((APART, APART - 1, 300_000))]
+    partitions = tuple(PartitionData(partition_index=n, records=records) for n, records in enumerate(large))
+    response = FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),))
+    pieces = response_pieces(response, version, 7, api_key=1)
+    assert b"".join(pieces) == encode_response(response, version, 7, api_key=1)
+    assert [len(piece) >= APART for piece in pieces[:4]] == [False, True, True, True]
+    assert pieces[1] is large[0]
+    assert pieces[3] is large[2]
+    assert response_pieces(FetchResponse(), version, 7, api_key=1) == [
+        encode_response(FetchResponse(), version, 7, api_key=1)
+    ]
 
 
 @pytest.mark.conformance("W7")

@@ -53,7 +53,7 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
-from kohort.wire.codec import decode_prefix, encode_response
+from kohort.wire.codec import decode_prefix, encode_response, response_pieces
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -357,8 +357,8 @@ class Broker:
     def _send(self, connection: Connection, context: RequestContext, response: Any) -> None:
         if connection.closing:
             return
-        data = encode_response(response, context.api_version, context.correlation_id, api_key=context.api_key)
-        self._releases.append(Send(connection.id, data))
+        pieces = response_pieces(response, context.api_version, context.correlation_id, api_key=context.api_key)
+        self._releases.append(Send(connection.id, pieces[0], tuple(pieces[1:])))
 
     def _disconnect(self, connection: Connection, reason: str) -> None:
         connection.closing = True

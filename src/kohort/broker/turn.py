@@ -74,6 +74,13 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     connection: ConnectionId
     data: bytes
+    """The frame, or how it begins."""
+    rest: tuple[bytes, ...] = ()
+    """How a large one goes on: records leave as they were read, without being copied into one."""
+
+    @property
+    def whole(self) -> bytes:
+        return b"".join((self.data, *self.rest))
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False):

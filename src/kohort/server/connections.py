@@ -109,9 +109,10 @@ class Connections:
             if isinstance(release, Send):
                 frames = outgoing.get(release.connection)
                 if frames is None:
-                    outgoing[release.connection] = [release.data]
+                    outgoing[release.connection] = [release.data, *release.rest]
                 else:
                     frames.append(release.data)
+                    frames.extend(release.rest)
         for connection_id, frames in outgoing.items():
             connection = self._open.get(connection_id)
             if connection is not None:

@@ -249,8 +249,9 @@ class Checkers:
         if not link.outstanding:
             raise Violation("one answer a request", f"{link.owner.name} gets an answer to nothing")
         asked = link.outstanding.popleft()
-        frame = release.data[4:]
-        if int.from_bytes(release.data[:4], "big") != len(frame):
+        data = release.whole
+        frame = data[4:]
+        if int.from_bytes(data[:4], "big") != len(frame):
             raise Violation("answers are whole frames", f"{len(frame)} bytes")
         cls = response_of(type(asked.request))
         schema = schema_of(cls)

@@ -204,7 +204,7 @@ class Process:
             link.release(asked, response)
         for release in turn.releases:
             if isinstance(release, Send):
-                self.world.note(release.data)
+                self.world.note(release.whole)
             elif (link_ := self.links.get(release.connection)) is not None:
                 self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
                 link_.disconnect()

@@ -34,6 +34,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "is_flexible",
+    "response_pieces",
     "supported_versions",
 ]
 
@@ -46,6 +47,9 @@ _decoders: dict[tuple[type, int], Decoder] = {}
 _RESPONSE_V0 = Struct(">ii")
 _RESPONSE_V1 = Struct(">iiB")
 _REQUEST_V1 = Struct(">ihhih")
+
+APART = 16_384
+"""Bytes. Below, copying costs less than one more buffer in a write."""
 
 _UNFIT = (error, TypeError, AttributeError, ValueError, OverflowError)
 
@@ -85,13 +89,34 @@ def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset:
 
 def encode_response(message: Any, version: int, correlation_id: int, *, api_key: int) -> bytes:
     """A whole response: length, response header, body. ApiVersions' header is always version 0 (KIP-511)."""
+    return _joined(_response_chunks(message, version, correlation_id, api_key), message, version)
+
+
+def response_pieces(message: Any, version: int, correlation_id: int, *, api_key: int) -> list[bytes]:
+    """The same in pieces that follow one another: chunks of APART bytes and more are left as they are."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for chunk in _response_chunks(message, version, correlation_id, api_key):
+        if len(chunk) < APART:
+            small.append(chunk)
+        else:
+            if small:
+                pieces.append(_joined(small, message, version))
+                small = []
+            pieces.append(chunk)
+    if small:
+        pieces.append(_joined(small, message, version))
+    return pieces
+
+
+def _response_chunks(message: Any, version: int, correlation_id: int, api_key: int) -> list[bytes]:
     chunks, flexible = _chunks(message, version)
     size = sum(map(len, chunks))
     if flexible and api_key != API_VERSIONS_KEY:
         header = _RESPONSE_V1.pack(size + 5, correlation_id, 0)
     else:
         header = _RESPONSE_V0.pack(size + 4, correlation_id)
-    return _joined((header, *chunks), message, version)
+    return [header, *chunks]
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:

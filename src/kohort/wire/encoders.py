@@ -1,8 +1,8 @@
 """Writes the encoder of a (message class, version): see `compiler.py` for how generated code looks.
 
-An encoder takes a message, and the version, which it knows itself, and returns the chunks of its bytes, which the
-caller joins once, so that a megabyte of records is copied once. It checks nothing on the way: what does not fit makes
-`struct`, `len` or `encode` fail, and `explain.py` finds the field afterwards.
+An encoder takes a message, and the version, which it knows itself, and returns the chunks of its bytes. The caller
+joins them once, or leaves apart what is large, so that a megabyte of records is not copied. It checks nothing on the
+way: what does not fit makes `struct`, `len` or `encode` fail, and `explain.py` finds the field afterwards.
 """
 
 from __future__ import annotations

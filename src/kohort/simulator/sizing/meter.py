@@ -91,11 +91,12 @@ class Meter:
         for release in releases:
             if not isinstance(release, Send):
                 continue
-            self._sent_bytes += len(release.data)
+            data = release.whole
+            self._sent_bytes += len(data)
             link = links.get(release.connection)
             if link is not None:
                 asked = link.outstanding.popleft()
-                found.append((link, asked, _decoded(asked, release.data)))
+                found.append((link, asked, _decoded(asked, data)))
         return found
 
     def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None:
