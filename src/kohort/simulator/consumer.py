@@ -143,8 +143,7 @@ class Consumer(Participant):
 
     def _give_up(self, action: Revoke) -> None:
         self.tell(f"is to give up {named(action.partitions)}")
-        slow = self.options.get("slow") and self.random.random() < 0.3
-        delay = self.random.randrange(2_000, 12_000) if slow else self.random.choice((0, 0, 20, 400))
+        delay = self.random.randrange(2_000, 12_000) if self.is_late(0.3) else self.random.choice((0, 0, 20, 400))
         places = [place for place in sorted(action.partitions) if place in self._positions]
         if places and self.random.random() < 0.7:
             self._commit(places)

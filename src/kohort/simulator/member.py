@@ -173,7 +173,7 @@ class Member(Participant):
 
     def _begin_to_assign(self, action: Assign) -> None:
         delay = self.random.choice((0, 0, 5, 300))
-        if self.options.get("slow") and self.random.random() < 0.3:
+        if self.is_late(0.3):
             delay = self.random.randrange(5_000, 9_500)
         if delay and self.random.random() < 0.3:
             self._commit({(NOBODYS, 0): 0}, action.generation_id)  # too early: nobody owns anything yet
@@ -197,8 +197,7 @@ class Member(Participant):
 
     def _let_go(self, action: LetGo) -> None:
         self._round += 1
-        slow = self.options.get("slow") and self.random.random() < 0.3
-        delay = self.random.randrange(2_000, 12_000) if slow else self.random.choice((0, 0, 20, 400))
+        delay = self.random.randrange(2_000, 12_000) if self.is_late(0.3) else self.random.choice((0, 0, 20, 400))
         if self._positions and self.random.random() < 0.7:
             self._commit(dict(self._positions))
         self.soon(delay, self._gone, self.membership, action.generation_id)

@@ -150,7 +150,7 @@ class Partaker(Participant):
         self.soon(self._takes(step), self._done, self.membership, step)
 
     def _takes(self, step: Step) -> Millis:
-        if self.options.get("slow") and self.random.random() < 0.2 and not self.world.healed:
+        if self.is_late(0.2):
             return self.random.randrange(1_000, 2 * self.options["session_ms"])
         return self.random.choice((0, 0, 1, 50))
 

@@ -115,6 +115,11 @@ class Participant(Actor, ABC):
 
     # -- time
 
+    def is_late(self, chance: float) -> bool:
+        """Whether a slow one takes too long this time. It does no more when the faults are over: some members that
+        miss their group's timeouts one after the other keep it from ever being stable, and rightly so."""
+        return bool(self.options.get("slow")) and self.random.random() < chance and not self.world.healed
+
     def plan_wake(self) -> None:
         deadline = self.membership.next_deadline()
         if deadline is not None and (self._wake_at is None or deadline < self._wake_at):
