@@ -155,9 +155,9 @@ class Partaker(Participant):
         return self.random.choice((0, 0, 1, 50))
 
     def _done(self, membership: Membership, step: Step) -> None:
-        self._busy = False
         if membership is not self.membership:
-            return
+            return  # of a former life, which says nothing of what this one is busy with
+        self._busy = False
         now = self.world.now
         match step:
             case Prepare():
