@@ -91,7 +91,7 @@ format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-bench: $(VENV)/.dev ## measure beside Apache Kafka, half an hour (ARGS=--quick: four); or `make bench NAME…`
+bench: $(VENV)/.dev ## measure beside Apache Kafka, over an hour (ARGS=--quick: ten minutes); or `make bench NAME…`
 	@$(if $(filter $(BENCHES),$(MAKECMDGOALS)),:,if command -v $${CC:-cc} >/dev/null; then $(MAKE) --no-print-directory compiled; fi)
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 

@@ -1,7 +1,7 @@
 """`python -m bench [NAME...]`: runs the benchmarks that are named, or `compare`; `--list` says which there are.
 
 `python -m bench NAME --option...` hands the options to one that takes some, `--help` among them. `--all` runs all of
-them one after another, which takes an hour.
+them one after another, which takes two hours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What was measured, into docs/: every round as JSON, tables and targets between marks in a page, a picture.
 
-What is between the marks is a function of the JSON, and of the page's tables of rebalances, which a benchmark of its
-own prints: a test renders it again and compares. So a figure there cannot be touched by hand.
+What is between the marks is a function of the JSON: a test renders it again and compares. So a figure there cannot be
+touched by hand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench import _targets
-from bench._peers import TITLES
 from bench._run import Figures, Panel, Subject, lines
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -65,7 +64,7 @@ def write(found: Sequence[Figures], subjects: Mapping[str, Subject], docs: Path 
 def rendered(page: str, kept: Mapping[str, Figures], subjects: Mapping[str, Subject]) -> str:
     """The page with what is between its marks made anew."""
     parts = {name: section(kept[name], subjects[name]) for name in subjects if name in kept}
-    parts["targets"] = _targets.table(kept, page)
+    parts["targets"] = _targets.table(kept)
     for name, lines_ in parts.items():
         pattern = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         assert pattern.search(page), f"no marks for {name} in {PAGE}"
@@ -84,7 +83,7 @@ def section(figures: Figures, subject: Subject) -> list[str]:
         + f"; fdatasync of 4 KiB {median:.2f} ms in the median, {late:.2f} ms the 99th percentile; other work kept "
         f"at most {busy:.2f} cores busy; the run took {figures.took_s / 60:.0f} minutes."
     )
-    return [*_filled(said), "", *lines(figures, subject.tables)[:-1]]
+    return [*_filled(said), "", *lines(figures, subject)[:-1]]
 
 
 def _filled(text: str, width: int = 120) -> list[str]:
@@ -104,13 +103,13 @@ def draw(kept: Mapping[str, Figures], subjects: Mapping[str, Subject], path: Pat
     import matplotlib.pyplot as plt
 
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kohort", "font.size": 8})
-    panels = [(kept[name], panel) for name, subject in subjects.items() if name in kept for panel in subject.panels]
+    panels = [(name, panel) for name, subject in subjects.items() if name in kept for panel in subject.panels]
     rows = -(-len(panels) // COLUMNS)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=(11, 1.55 * rows), squeeze=False)
     for axis in axes.flat:
         axis.set_visible(False)
-    for axis, (figures, panel) in zip(axes.flat, panels, strict=False):
-        _panel(axis, figures, panel)
+    for axis, (name, panel) in zip(axes.flat, panels, strict=False):
+        _panel(axis, kept[name], subjects[name], panel)
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
     plt.close(figure)
@@ -118,16 +117,16 @@ def draw(kept: Mapping[str, Figures], subjects: Mapping[str, Subject], path: Pat
     path.write_text("".join(line.rstrip() + "\n" for line in path.read_text().splitlines()))
 
 
-def _panel(axis: object, figures: Figures, panel: Panel) -> None:
+def _panel(axis: object, figures: Figures, subject: Subject, panel: Panel) -> None:
     values = {}
-    for name in figures.servers():
-        best = figures.best(panel.row, name)
-        if best is not None and panel.value in best and (panel.floor or name != "floor"):
-            values[name] = best[panel.value] * panel.scale
+    for name in subject.columns:
+        found = subject.shown(figures, panel.row, name)
+        if found is not None and panel.value in found and (panel.floor or name != "floor"):
+            values[name] = found[panel.value] * panel.scale
     names = list(reversed(values))
     axis.set_visible(bool(names))  # type: ignore[attr-defined]
     bars = axis.barh(  # type: ignore[attr-defined]
-        [TITLES.get(n, n) for n in names], [values[n] for n in names], color=[COLORS.get(n, "#888888") for n in names]
+        [subject.columns[n] for n in names], [values[n] for n in names], color=[COLORS.get(n, "#888888") for n in names]
     )
     axis.bar_label(bars, [f"{values[n]:,.3g}" if values[n] < 1e3 else f"{values[n]:,.0f}" for n in names], padding=2)  # type: ignore[attr-defined]
     axis.set_title(f"{panel.title}, {panel.unit}", loc="left", fontsize=8)  # type: ignore[attr-defined]

@@ -2,7 +2,8 @@
 
 A figure is one round of one row on one server. Rounds go over the servers in turn, so that what the machine does
 meanwhile falls on all of them. Shown is the best of the rounds: the least CPU and the shortest times, the highest
-rates. A round in which others kept the machine busy is done again, twice at most, and counts with how busy it was.
+rates; or where chance is part of what is measured, the median and the worst. A round in which others kept the machine
+busy is done again, twice at most, and counts with how busy it was.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,6 +30,8 @@ RATES = {"rate", "half_rate", "mb_s", "records_s"}
 """More of them is better; of all else less."""
 HIGHEST = {*RATES, "load_share"}
 """Of these the highest of the rounds is shown: of the load's share because it is a doubt."""
+
+WORST = "worst "
 
 Result = TypeVar("Result")
 Values = Mapping[str, float]
@@ -57,20 +61,31 @@ class Figures:
     def rows(self) -> list[str]:
         return list(dict.fromkeys(figure.row for figure in self.figures))
 
-    def servers(self) -> list[str]:
-        seen = {figure.server for figure in self.figures}
-        return [name for name in TITLES if name in seen] + sorted(seen - set(TITLES))
+    def servers(self) -> set[str]:
+        return {figure.server for figure in self.figures}
 
     def best(self, row: str, server: str) -> Values | None:
         """Of each value the best of all rounds, of a doubt the worst; None when nothing was measured."""
-        rounds = [figure.values for figure in self.figures if (figure.row, figure.server) == (row, server)]
+        return {
+            name: (max if name in HIGHEST else min)(found) for name, found in self._rounds(row, server).items()
+        } or None
+
+    def typical(self, row: str, server: str) -> Values | None:
+        """Of each value the median of all rounds, under its name, and the largest under WORST of it; their number."""
+        rounds = self._rounds(row, server)
         if not rounds:
             return None
-        names = dict.fromkeys(name for values in rounds for name in values)
-        return {
-            name: (max if name in HIGHEST else min)(values[name] for values in rounds if name in values)
-            for name in names
-        }
+        made = {name: statistics.median(found) for name, found in rounds.items()}
+        made |= {WORST + name: max(found) for name, found in rounds.items()}
+        return {**made, "rounds": max(map(len, rounds.values()))}
+
+    def _rounds(self, row: str, server: str) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for figure in self.figures:
+            if (figure.row, figure.server) == (row, server):
+                for name, value in figure.values.items():
+                    found.setdefault(name, []).append(value)
+        return found
 
     @classmethod
     def read(cls, kept: Mapping[str, object]) -> Figures:
@@ -87,7 +102,7 @@ class Table:
 
     title: str
     cell: Callable[[Values], str | None]
-    """Of the best values; None where there are none of this table's."""
+    """Of the values that the subject shows; None where there are none of this table's."""
 
 
 LOAD_SHARE = Table(
@@ -114,23 +129,32 @@ class Subject:
     measure: Callable[[Run], None]
     tables: Sequence[Table]
     panels: Sequence[Panel]
+    columns: Mapping[str, str] = field(default_factory=lambda: TITLES)
+    """What stands side by side, and its titles."""
+    shown: Callable[[Figures, str, str], Values | None] = Figures.best
+    """Of a row and a server, of all rounds."""
+    pinned: bool = True
+    """Servers on one core and the load on the other; otherwise all have the whole machine."""
 
 
 class Run:
-    def __init__(self, subject: str, *, quick: bool = False, only: Sequence[str] = ()) -> None:
+    def __init__(self, subject: str, *, quick: bool = False, only: Sequence[str] = (), rounds: int = 0) -> None:
+        """`rounds`: how many were asked for, 0 for as many as the subject thinks right."""
         self.quick = quick
         self.only = only
-        self.rounds = QUICK_ROUNDS if quick else ROUNDS
+        self.asked = rounds
+        self.rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
         self.seconds = QUICK_SECONDS if quick else SECONDS
         self.result = Figures(subject, machine(), versions())
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def beside(self, *, pinned: bool) -> Iterator[None]:
         """Around the measurements: the load's core, the disk's probe, the time."""
         began = time.monotonic()
         self.result.sync_ms = sync_probe()
         allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {_peers.LOAD_CORE})
+        if pinned:
+            os.sched_setaffinity(0, {_peers.LOAD_CORE})
         try:
             yield
         finally:
@@ -177,7 +201,8 @@ def options(words: Sequence[str], summary: str) -> argparse.Namespace:
     """Those that every subject takes."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=summary)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter ones, smaller sizes")
-    parser.add_argument("--only", default="", help=f"servers, with commas: {', '.join(TITLES)}")
+    parser.add_argument("--only", default="", help="what stands side by side, with commas: all by default")
+    parser.add_argument("--rounds", type=int, default=0, help="of each row, in place of what is usual")
     parser.add_argument("--json", default="", help="keep every round in this file")
     found = parser.parse_args(words)
     found.only = tuple(word for word in found.only.split(",") if word)
@@ -187,36 +212,37 @@ def options(words: Sequence[str], summary: str) -> argparse.Namespace:
 def alone(subject: Subject, words: Sequence[str]) -> None:
     """One subject by itself: `make bench NAME`."""
     chosen = options(words, subject.name)
-    found = taken(subject, quick=chosen.quick, only=chosen.only)
-    for line in lines(found, subject.tables):
+    found = taken(subject, quick=chosen.quick, only=chosen.only, rounds=chosen.rounds)
+    for line in lines(found, subject):
         print(line)
     if chosen.json:
         with open(chosen.json, "w") as file:
             json.dump([found.kept()], file, indent=1)
 
 
-def taken(subject: Subject, *, quick: bool, only: Sequence[str]) -> Figures:
-    run = Run(subject.name, quick=quick, only=only)
+def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0) -> Figures:
+    run = Run(subject.name, quick=quick, only=only, rounds=rounds)
     for name, why in _peers.missing().items():
         if not only or name in only:
             print(f"left out: {why}")
-    with run.beside():
+    with run.beside(pinned=subject.pinned):
         subject.measure(run)
     return run.result
 
 
-def lines(found: Figures, tables: Sequence[Table]) -> list[str]:
+def lines(found: Figures, subject: Subject) -> list[str]:
     """The tables, in Markdown."""
     made: list[str] = []
-    for table in tables:
+    servers = [name for name in subject.columns if name in found.servers()]
+    for table in subject.tables:
         cells = {
-            row: [table.cell(best) if (best := found.best(row, name)) else None for name in found.servers()]
+            row: [table.cell(values) if (values := subject.shown(found, row, name)) else None for name in servers]
             for row in found.rows()
         }
-        used = [n for n, _ in enumerate(found.servers()) if any(row[n] for row in cells.values())]
+        used = [n for n, _ in enumerate(servers) if any(row[n] for row in cells.values())]
         if not used:
             continue
-        titles = [TITLES.get(found.servers()[n], found.servers()[n]) for n in used]
+        titles = [subject.columns[servers[n]] for n in used]
         made += [table.title, "", f"| | {' | '.join(titles)} |", f"| --- |{' --: |' * len(used)}"]
         made += [f"| {row} | {' | '.join(line[n] or '' for n in used)} |" for row, line in cells.items() if any(line)]
         made.append("")

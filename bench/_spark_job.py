@@ -20,8 +20,6 @@ from typing import Any
 from bench._process import TICKS, cpu_seconds
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-WARM_UP = 4
-"""Runs before the measured ones: of three million rows the first takes a third more of the JVM's CPU, which is JIT."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,14 @@ class Job:
     source: str
     """kohort, kafka or librdkafka."""
     sink: str
-    """noop or parquet."""
+    """noop or Parquet."""
     servers: str
     server_pid: int
     topic: str
     rows: int
     runs: int
+    warm_up: int
+    """Runs before those."""
     jars: str = ""
 
 
@@ -53,7 +53,7 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = frame(spark, job).count()
         assert found == job.rows, f"{job.source} read {found} of {job.rows} rows"
-        for _ in range(WARM_UP):
+        for _ in range(job.warm_up):
             write(frame(spark, job), job, folder)
         for _ in range(job.runs):
             print(json.dumps(asdict(measure(spark, job, folder))), flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,14 +26,13 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Target:
     text: str
-    parts: Callable[[Kept, str], Iterator[Part]]
-    """Of what was measured, and of the page, which has the tables of the other benchmarks."""
+    parts: Callable[[Kept], Iterator[Part]]
 
 
-def table(kept: Kept, page: str) -> list[str]:
+def table(kept: Kept) -> list[str]:
     made = ["| target | measured | |", "| --- | --- | --- |"]
     for target in TARGETS:
-        parts = list(target.parts(kept, page))
+        parts = list(target.parts(kept))
         made.append(f"| {target.text} | {'<br>'.join(f'{p.of}: {p.shown}' for p in parts)} | {_verdict(parts)} |")
     return made
 
@@ -76,19 +74,19 @@ def _times(ratio: float) -> str:
 # -- the targets
 
 
-def _above_floor(kept: Kept, page: str) -> Iterator[Part]:
+def _above_floor(kept: Kept) -> Iterator[Part]:
     for of, ours, floor in _heartbeats(kept, 1, "floor"):
         ratio = ours["cpu_us"] / floor["cpu_us"]
         yield Part(of, _times(ratio), ratio <= 1.4)
 
 
-def _half_of_kafka(kept: Kept, page: str) -> Iterator[Part]:
+def _half_of_kafka(kept: Kept) -> Iterator[Part]:
     for of, ours, kafka in _heartbeats(kept, 1, "kafka"):
         ratio = ours["cpu_us"] / kafka["cpu_us"]
         yield Part(of, _times(ratio), ratio <= 0.5)
 
 
-def _pipelined(kept: Kept, page: str) -> Iterator[Part]:
+def _pipelined(kept: Kept) -> Iterator[Part]:
     for of, ours, _ in _heartbeats(kept, 16, ""):
         a_second = 1e6 / ours["cpu_us"]
         yield Part(of, f"{a_second:,.0f}", a_second >= 1_000_000)
@@ -99,7 +97,7 @@ def _pipelined(kept: Kept, page: str) -> Iterator[Part]:
             yield Part(f"{protocol}, 50, members in turn", f"{a_second:,.0f}", a_second >= 1_000_000)
 
 
-def _pure(kept: Kept, page: str) -> Iterator[Part]:
+def _pure(kept: Kept) -> Iterator[Part]:
     for depth in (1, 16):
         for protocol in PROTOCOLS:
             best = _best(kept, "heartbeats", f"{protocol}, 50 connections, depth {depth}", "pure")
@@ -108,7 +106,7 @@ def _pure(kept: Kept, page: str) -> Iterator[Part]:
                 yield Part(f"{protocol}, depth {depth}", f"{a_second:,.0f}", a_second >= 75_000)
 
 
-def _commits(kept: Kept, page: str) -> Iterator[Part]:
+def _commits(kept: Kept) -> Iterator[Part]:
     best = _kohort(kept, "commits", "1 partition a commit")
     if best:
         yield Part("1 partition each", f"{best['rate']:,.0f}", best["rate"] >= 25_000)
@@ -119,38 +117,43 @@ def _commits(kept: Kept, page: str) -> Iterator[Part]:
             yield Part(f"{row.removesuffix(' a commit')}, beside Kafka's", _times(ratio), ratio > 1)
 
 
-def _rebalances(kept: Kept, page: str) -> Iterator[Part]:
-    """Of the tables of rebalances with real clients: client, server, median and worst in ms."""
-    newcomers, _, killed = page.partition("A newcomer:")[2].partition("After the end of a killed member's session:")
-    for what, rows in (("newcomer", newcomers), ("killed", killed)):
-        found = re.findall(r"\| (\w+, \d+) \| (kohort, pushed|Apache Kafka) \| (\d+), ", rows)
-        medians = {(group, server): float(ms) for group, server, ms in found}
-        for group in dict.fromkeys(group for group, _ in medians):
-            if (group, "kohort, pushed") in medians and (group, "Apache Kafka") in medians:
-                ratio = medians[group, "Apache Kafka"] / medians[group, "kohort, pushed"]
-                yield Part(f"{what}, {group}", _times(ratio), ratio >= 10)
+def _rebalances(kept: Kept) -> Iterator[Part]:
+    """By the medians."""
+    figures = kept.get("rebalance")
+    for row in figures.rows() if figures else ():
+        ours, kafka = (figures.typical(row, name) for name in ("pushed", "kafka"))  # type: ignore[union-attr]
+        if ours and kafka:
+            ratio = kafka["settled_ms"] / ours["settled_ms"]
+            yield Part(row, _times(ratio), ratio >= 10)
 
 
-def _startup(kept: Kept, page: str) -> Iterator[Part]:
+def _startup(kept: Kept) -> Iterator[Part]:
     best = _kohort(kept, "startup", "empty")
     if best:
         yield Part("ready", f"{best['ready_ms']:.0f} ms", best["ready_ms"] <= 300)
         yield Part("memory", f"{best['idle_mb']:.0f} MB", best["idle_mb"] <= 60)
 
 
-def _many(kept: Kept, page: str) -> Iterator[Part]:
+def _many(kept: Kept) -> Iterator[Part]:
     for row in kept["many"].rows() if "many" in kept else ():
         best = _kohort(kept, "many", row)
         if best:
             yield Part("a core's share", f"{best['core_share']:.2f}", best["core_share"] <= 0.55)
 
 
-def _records(kept: Kept, page: str) -> Iterator[Part]:
+def _records(kept: Kept) -> Iterator[Part]:
     for row in kept["records"].rows() if "records" in kept else ():
         ours, kafka = _kohort(kept, "records", row), _best(kept, "records", row, "kafka")
         if ours and kafka:
             ratio = ours["cpu_ms_mb"] / kafka["cpu_ms_mb"]
             yield Part(row, _times(ratio), ratio <= 2)
+
+
+def _spark(kept: Kept) -> Iterator[Part]:
+    for sink, aim in (("noop", 2_000_000), ("Parquet", 650_000)):
+        found = kept["spark"].typical(f"100 bytes, {sink}", "kohort") if "spark" in kept else None
+        if found:
+            yield Part(f"100 bytes, {sink}", f"{found['rows_s_core']:,.0f}", found["rows_s_core"] >= aim)
 
 
 TARGETS = (
@@ -159,8 +162,9 @@ TARGETS = (
     Target("1,000,000 heartbeats a second pipelined, on one core", _pipelined),
     Target("pure Python: 75,000 heartbeats a second on one core", _pure),
     Target("25,000 synced offset commits a second from 50 clients, and more than Apache Kafka's unsynced", _commits),
-    Target("rebalances ten times as fast as with Apache Kafka's defaults (real clients, below)", _rebalances),
+    Target("rebalances ten times as fast as with Apache Kafka's defaults (real clients)", _rebalances),
     Target("ready in 300 ms and 60 MB", _startup),
     Target("100,000 members at a 3 s interval in about half a core (at most 0.55)", _many),
     Target("produce and fetch within 2 × of Apache Kafka's CPU for each MB", _records),
+    Target("into Spark 2,000,000 rows a second and core to noop, 650,000 to Parquet", _spark),
 )

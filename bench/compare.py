@@ -1,14 +1,13 @@
-"""All figures beside the peers', in one run: heartbeats, commits, records, joins, startup, many members.
+"""All figures beside the peers', in one run, one subject after the other.
 
     python -m bench compare [--subjects NAME,...] [--quick] [--only SERVER,...] [--json FILE] [--docs]
 
-Each subject is a benchmark by itself too (`python -m bench heartbeats`) and says there what it measures. Tables are
+Subjects are heartbeats, commits, records, joins, startup, many members, rebalances with real clients, and Spark's
+sources. Each is a benchmark by itself too (`python -m bench heartbeats`) and says there what it measures. Tables are
 printed; `--json` keeps every round; `--docs` writes docs/performance.json, the tables and the targets between their
-marks in docs/performance.md, and docs/performance.svg, and leaves alone there what was not measured now. Rebalances
-with real clients and the Spark source have benchmarks of their own (`rebalance`, `spark`), which are not run again
-here.
+marks in docs/performance.md, and docs/performance.svg, and leaves alone there what was not measured now.
 
-Takes some half an hour; `--quick` four, with smaller sizes, which are no figures to keep.
+Takes an hour and a quarter; `--quick` ten minutes, with smaller sizes, which are no figures to keep.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import _docs, commits, heartbeats, joins, many, records, startup
+from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup
 from bench._peers import TITLES
 from bench._run import Figures, lines, taken
 
@@ -30,6 +29,8 @@ SUBJECTS = {
         joins.SUBJECT,
         startup.SUBJECT,
         many.SUBJECT,
+        rebalance.SUBJECT,
+        spark.SUBJECT,
     )
 }
 
@@ -40,7 +41,7 @@ def main(words: Sequence[str] = ()) -> None:
     for name in options.subjects or SUBJECTS:
         print(f"-- {name}", flush=True)
         found.append(taken(SUBJECTS[name], quick=options.quick, only=options.only))
-        print("\n" + "\n".join(lines(found[-1], SUBJECTS[name].tables)), flush=True)
+        print("\n" + "\n".join(lines(found[-1], SUBJECTS[name])), flush=True)
         if options.json:
             Path(options.json).write_text(_docs.as_json(found))
         if options.docs:

@@ -17,20 +17,15 @@ any moment of the others' heartbeat interval.
 The session timeout is 15 s on all three servers, not 45, so that a run is short; all else is each server's default. A
 group's members are threads of one process, the newcomer has a process of its own, which has been a member of another
 group before: its code is loaded. Needs Maven and Java 17 for Java and Kafka; what is missing is left out and said.
-Takes a quarter of an hour; `--quick` three minutes. `--only librdkafka|java|pushed|plain|kafka|3|10|50`, more than one
-with commas; `--rounds N`; `--json FILE` keeps every sample.
+Takes twenty minutes; `--quick` three. `--only librdkafka|java|pushed|plain|kafka|3|10|50`, more than one with commas;
+`--rounds N`; `--json FILE` keeps every round.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,12 +33,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import bench._kafka as apache
+from bench import _peers
+from bench._machine import Others
 from bench._process import Address, call, serving
 from bench._rebalance_group import WAIT_S, Group, Host, Outcome
+from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values, alone
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -55,141 +53,75 @@ QUIET_S = 2.0
 PHASES = (
     ("librdkafka", 3, 3),
     ("java", 3, 3),
-    ("librdkafka", 10, 2),
-    ("java", 10, 2),
-    ("librdkafka", 50, 2),
-    ("java", 50, 2),
+    ("librdkafka", 10, 3),
+    ("java", 10, 3),
+    ("librdkafka", 50, 3),
+    ("java", 50, 4),
 )
 """Client, size, rounds."""
 ALONE = 50
 """Groups of this size run on one server after another: three times 50 consumers are too much for two cores."""
 PHASE_S = 200.0
 """No round begins when a phase has taken this long, on a server or on all."""
-QUICK_ROUNDS = 2
+QUICK_ROUNDS, QUICK_SIZE = 2, 10
 MEMBERS_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """So that one that starts costs the others less."""
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
 HOLD = "group.heartbeat.hold.enable="
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    client: str
-    size: int
-    server: str
-    what: str
-    """join or kill."""
-    outcome: Outcome
+CLIENTS, SIZES = {client for client, _, _ in PHASES}, {str(size) for _, size, _ in PHASES}
+JOINS, KILLS = "newcomer", "killed"
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
-    """What is at hand."""
-
-    class_path: str
-    """Kafka's jars; empty without Maven and Java."""
-    members: str
-    """The class path of the Java members."""
-
-
-def main(words: Sequence[str] = ()) -> None:
-    options = _options(words)
+def measure(run: Run) -> None:
+    only = set(run.only)
     with ExitStack() as stack:
-        tools = _tools(Path(stack.enter_context(tempfile.TemporaryDirectory())), options.only)
-        versions = _versions(tools)
-        print(versions, flush=True)
-        servers = _servers(stack, tools, options.only)
-        samples: list[Sample] = []
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        members = "" if only & CLIENTS and "java" not in only else _java_members(folder)
+        servers = _servers(stack, _chosen(run))
         for client, size, rounds in PHASES:
-            if not _wanted(options.only, client, size) or (client == "java" and not tools.members):
+            if not _wanted(only, client, size, quick=run.quick) or (client == "java" and not members):
                 continue
-            busy = _Busy()
             for some in [{name: servers[name]} for name in servers] if size >= ALONE else [servers]:
-                samples += _measure(client, size, some, tools, options.rounds or rounds)
-            _report(client, size, samples, busy.cores)
-    if options.json:
-        kept = {"versions": versions, "session_ms": SESSION_MS, "samples": [asdict(s) for s in samples]}
-        Path(options.json).write_text(json.dumps(kept, indent=1))
+                _phase(run, client, size, some, members, run.asked or (QUICK_ROUNDS if run.quick else rounds))
+    order = [f"{what}, {client}, {size}" for what in (JOINS, KILLS) for client, size, _ in PHASES]
+    run.result.figures.sort(key=lambda figure: order.index(figure.row))
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench rebalance")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--rounds", type=int, default=0)
-    parser.add_argument("--json", default="")
-    options = parser.parse_args(words)
-    options.only = {word for word in options.only.split(",") if word}
-    if options.quick:
-        options.rounds = options.rounds or QUICK_ROUNDS
-        options.only |= {"3", "10"} if not options.only & {"3", "10", "50"} else set()
-    return options
+def _wanted(only: set[str], client: str, size: int, *, quick: bool) -> bool:
+    if only & SIZES:
+        return str(size) in only and (not only & CLIENTS or client in only)
+    return (not only & CLIENTS or client in only) and (not quick or size <= QUICK_SIZE)
 
 
-def _wanted(only: set[str], client: str, size: int) -> bool:
-    return (not only & {"librdkafka", "java"} or client in only) and (not only & {"3", "10", "50"} or str(size) in only)
+def _chosen(run: Run) -> list[str]:
+    named = set(run.only) - CLIENTS - SIZES
+    chosen = [name for name in SERVERS if name not in _peers.missing() and (not named or name in named)]
+    run.result.versions["hot modules"] = "interpreted" if _peers.why_not_compiled() else "compiled"
+    run.result.versions.update(_peers.versions(set(chosen)))
+    return chosen
 
 
-def _tools(folder: Path, only: set[str]) -> Toolbox:
-    if not (shutil.which("mvn") and shutil.which("javac")):
-        print("Java's consumers and Apache Kafka are not measured: they need Maven and Java 17")
-        return Toolbox("", "")
-    class_path = apache.fetch_jars(folder / "lib")
-    if only & {"librdkafka", "java"} and "java" not in only:
-        return Toolbox(class_path, "")
-    return Toolbox(
-        class_path, apache.compile_java(apache.JAVA / "RebalanceMembers.java", class_path, folder / "classes")
-    )
-
-
-def _versions(tools: Toolbox) -> str:
-    import confluent_kafka
-
-    import kohort
-
-    revision = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
-    kafka = f", Apache Kafka and its Java client {apache.version(tools.class_path)}" if tools.class_path else ""
-    return (
-        f"kohort {kohort.__version__} ({revision or 'no revision'}), "
-        f"librdkafka {confluent_kafka.libversion()[0]}{kafka}, "
-        f"Python {platform.python_version()}, {os.cpu_count()} cores"
-    )
-
-
-class _Busy:
-    """How many cores of the machine work, this run's own work included."""
-
-    def __init__(self) -> None:
-        self._began = self._read()
-
-    @property
-    def cores(self) -> float:
-        (all_before, idle_before), (all_now, idle_now) = self._began, self._read()
-        share = 1 - (idle_now - idle_before) / max(1, all_now - all_before)
-        return share * (os.cpu_count() or 1)
-
-    @staticmethod
-    def _read() -> tuple[int, int]:
-        with open("/proc/stat") as file:
-            times = [int(word) for word in file.readline().split()[1:9]]
-        return sum(times), times[3] + times[4]
+def _java_members(folder: Path) -> str:
+    """The class path of Java's members; empty where it cannot be had."""
+    if "kafka" in _peers.missing() or not shutil.which("javac"):
+        print("Java's consumers are not measured: they need Maven and Java 17")
+        return ""
+    return apache.compile_java(apache.JAVA / "RebalanceMembers.java", _peers.kafka_jars(), folder / "classes")
 
 
 # -- the servers
 
 
-def _servers(stack: ExitStack, tools: Toolbox, only: set[str]) -> dict[str, Address]:
+def _servers(stack: ExitStack, chosen: Sequence[str]) -> dict[str, Address]:
     """Each with the topic and a stream of records."""
-    chosen = [name for name in SERVERS if not only & set(SERVERS) or name in only]
     found: dict[str, Address] = {}
     names = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
     session = dict.fromkeys(names, str(SESSION_MS))
     for name in chosen:
         if name == "kafka":
-            if tools.class_path:
-                _, found[name] = stack.enter_context(apache.kafka(tools.class_path, session))
+            _, found[name] = stack.enter_context(apache.kafka(_peers.kafka_jars(), session))
         else:
             settings = [f"{key}={value}" for key, value in session.items()]
             hold = HOLD + ("true" if name == "pushed" else "false")
@@ -216,21 +148,20 @@ def _stream(address: Address) -> subprocess.Popen[str]:
 # -- a group on a server
 
 
-def _measure(client: str, size: int, servers: dict[str, Address], tools: Toolbox, rounds: int) -> list[Sample]:
-    runs = [_Run(client, size, name, address, tools) for name, address in servers.items()]
-    if not runs:
-        return []
+def _phase(run: Run, client: str, size: int, servers: dict[str, Address], members: str, rounds: int) -> None:
+    groups = [_Story(run, client, size, name, address, members) for name, address in servers.items()]
+    if not groups:
+        return
     ends = time.monotonic() + PHASE_S
-    with ThreadPoolExecutor(len(runs)) as pool:
-        for _ in pool.map(lambda run: run.go(rounds, ends), runs):
+    with ThreadPoolExecutor(len(groups)) as pool:
+        for _ in pool.map(lambda group: group.go(rounds, ends), groups):
             pass
-    return [sample for run in runs for sample in run.samples]
 
 
-class _Run:
-    def __init__(self, client: str, size: int, server: str, address: Address, tools: Toolbox) -> None:
-        self.samples: list[Sample] = []
-        self._client, self._size, self._server, self._address, self._tools = client, size, server, address, tools
+class _Story:
+    def __init__(self, run: Run, client: str, size: int, server: str, address: Address, members: str) -> None:
+        self._run, self._members = run, members
+        self._client, self._size, self._server, self._address = client, size, server, address
         self._id = f"{client}-{size}"
         self._group = Group(PARTITIONS, PERIOD_S)
         self._random = random.Random(f"{self._id}-{server}")
@@ -260,7 +191,7 @@ class _Run:
     def _host(self) -> Host:
         where = [f"{self._address[0]}:{self._address[1]}", TOPIC]
         if self._client == "java":
-            java = ["java", *MEMBERS_JVM, apache.QUIET, "-cp", self._tools.members]
+            java = ["java", *MEMBERS_JVM, apache.QUIET, "-cp", self._members]
             command = [*java, "RebalanceMembers", *where]
         else:
             command = [sys.executable, "-m", "bench._rebalance_members", *where]
@@ -288,14 +219,14 @@ class _Run:
         return usual
 
     def _newcomer(self, host: Host, name: str) -> None:
-        usual, before = self._quiet(), self._group.owners()
+        others, usual, before = Others(), self._quiet(), self._group.owners()
         self._join(host, name)
         self._group.settle()
-        self._keep("join", self._group.outcome(self._group.subscribed[name], before, usual))
+        self._keep(JOINS, self._group.outcome(self._group.subscribed[name], before, usual), others)
 
     def _kill(self, host: Host, name: str, next_number: int) -> Host:
         """The next newcomer's process, which starts while the dead one's session runs."""
-        usual, before = self._quiet(), self._group.owners()
+        others, usual, before = Others(), self._quiet(), self._group.owners()
         host.kill()
         killed = time.monotonic()
         self._group.gone(name)
@@ -303,7 +234,7 @@ class _Run:
         time.sleep(max(0.0, killed + (SESSION_MS - INTERVAL_MS) / 1000 - 1 - time.monotonic()))
         began = self._session_end()
         self._group.settle()
-        self._keep("kill", self._group.outcome(began, before, usual, gone=name))
+        self._keep(KILLS, self._group.outcome(began, before, usual, gone=name), others)
         return successor
 
     def _session_end(self) -> int:
@@ -319,36 +250,32 @@ class _Run:
                 time.sleep(0.02)
         raise AssertionError("the killed member's session does not end")
 
-    def _keep(self, what: str, outcome: Outcome) -> None:
-        self.samples.append(Sample(self._client, self._size, self._server, what, outcome))
+    def _keep(self, what: str, outcome: Outcome, others: Others) -> None:
+        row = f"{what}, {self._client}, {self._size}"
+        self._run.add(Figure(row, self._server, asdict(outcome), round(others.cores, 2)))
 
 
-# -- what is told
+def _pair(values: Values, name: str, form: str) -> str:
+    return f"{values[name]:{form}}, {values[WORST + name]:{form}}"
 
 
-def _report(client: str, size: int, samples: list[Sample], busy: float) -> None:
-    print(f"\n{client}, {size} members, {PARTITIONS} partitions; {busy:.1f} cores were busy; median, worst of n")
-    print(
-        f"{'':20}{'join, ms':>15}{'pause, p·s':>14}{'moved':>6}{'others':>7}"
-        f"{'kill, ms':>16}{'pause, p·s':>14}{'moved':>6}{'others':>7}{'n':>4}"
-    )
-    for server, name in SERVERS.items():
-        mine = [s for s in samples if (s.client, s.size, s.server) == (client, size, server)]
-        if not mine:
-            continue
-        row = f"{name:20}"
-        for what in ("join", "kill"):
-            of = [s.outcome for s in mine if s.what == what]
-            row += f"{'':1}" + _pair([o.settled_ms for o in of], 7, ".0f") + _pair([o.pause_s for o in of], 7, ".1f")
-            row += f"{statistics.median([o.moved for o in of] or [0]):6.0f}"
-            row += f"{statistics.median([o.stayed_paused for o in of] or [0]):7.0f}"
-        print(f"{row}{len(of):4}", flush=True)
+TABLES = (
+    Table("Until every partition is read again, ms: median, worst", lambda v: _pair(v, "settled_ms", ",.0f")),
+    Table("Pauses of all partitions, partition-seconds: median, worst", lambda v: _pair(v, "pause_s", ".1f")),
+    Table(
+        "Partitions that changed hands; others that paused all the same; both medians. Rounds",
+        lambda v: f"{v['moved']:.0f}; {v['stayed_paused']:.0f}. {v['rounds']:.0f}",
+    ),
+)
+PANELS = (
+    Panel("A newcomer, 10 librdkafka consumers", f"{JOINS}, librdkafka, 10", "settled_ms", "ms"),
+    Panel("One of 10 Java consumers is killed", f"{KILLS}, java, 10", "settled_ms", "ms"),
+)
+SUBJECT = Subject("rebalance", measure, TABLES, PANELS, columns=SERVERS, shown=Figures.typical, pinned=False)
 
 
-def _pair(values: list[float], width: int, form: str) -> str:
-    if not values:
-        return f"{'-':>{width}}{'-':>{width}}"
-    return f"{statistics.median(values):{width}{form}}{max(values):{width}{form}}"
+def main(words: Sequence[str] = ()) -> None:
+    alone(SUBJECT, words)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ up. Rows are divided by the CPU seconds of JVM and Python together, garbage coll
 so the figure holds on a busy machine; half a second that a query costs without any rows is in it. The server's CPU is
 beside it. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
 without Spark: a range of a partition into Arrow batches, in one process.
-Spark's own source comes from Maven Central where Maven is at hand: that of the installed version, else the nearest one
-that is there. Takes a quarter of an hour; `--rows`, `--runs`, `--sources`, `--sinks`, `--sizes` make it shorter.
+Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is at hand: that of the installed
+version, else the nearest one that is there. Takes a quarter of an hour; `--quick` two minutes. `--only
+kohort|kafka|librdkafka|noop|Parquet|100|1000`, more than one with commas; `--rounds N`; `--json FILE`.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -21,55 +21,74 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from bench import _peers
+from bench._machine import Others
 from bench._process import memory_mb, serving
-from bench._spark_job import Job, Run
+from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values, alone
+from bench._spark_job import Job
+from bench._spark_job import Run as Ran
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord, encode_batch
 
 JAVA = Path(__file__).parent / "java" / "spark"
-SOURCES = ("kohort", "kafka", "librdkafka")
-NAMES = {"kohort": "kohort", "kafka": "Spark's own (JVM)", "librdkafka": "librdkafka → Arrow"}
-SINKS = ("noop", "parquet")
-SIZES = (100, 1000)
+SOURCES = {"kohort": "kohort", "kafka": "Spark's own (JVM)", "librdkafka": "librdkafka → Arrow"}
+SINKS = ("noop", "Parquet")
+WITHOUT = "no Spark"
+SIZES = (100, 1_000)
+ROWS, QUICK_ROWS = 3_000_000, 300_000
+"""Of 100 bytes; a quarter of them of 1 kB."""
+RUNS, QUICK_RUNS = 5, 2
+WARM_UP, QUICK_WARM_UP = 4, 1
+"""Runs before the measured ones: of three million rows the first takes a third more of the JVM's CPU, which is JIT."""
+RUNS_WITHOUT = 3
 PARTITIONS = 2
 BATCH_BYTES = 64 * 1024
 NEAREST = (("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
 """Versions of the source and of the token provider that it needs, if those of the installed Spark are not there."""
 
 
-def main(words: Sequence[str] = ()) -> None:
-    options = _options(words)
+def measure(run: Run) -> None:
+    if find_spec("pyspark") is None:
+        print("Spark is not measured: that needs the extra `spark`")
+        return
     with tempfile.TemporaryDirectory() as folder:
-        jars = _jars(Path(folder)) if "kafka" in options.sources else ""
-        for size in options.sizes:
-            rows = options.rows // (1 if size < 500 else 4)
+        sources = _chosen(run, SOURCES)
+        jars = _jars(run, Path(folder)) if "kafka" in sources else ""
+        if not jars:
+            sources = [source for source in sources if source != "kafka"]
+        run.result.versions |= _versions()
+        for size in map(int, _chosen(run, map(str, SIZES))):
             with serving() as (pid, (host, port), _):
                 servers = f"{host}:{port}"
-                rows = fill(servers, size, rows)
-                print(f"\n{rows:,} records of {size} bytes in {PARTITIONS} partitions, {options.runs} runs, median")
-                header = f"{'source':20} {'sink':8} {'rows/s/core':>12} {'rows/s':>10} {'JVM s':>7} {'Python s':>9}"
-                print(f"{header} {'server s':>9} {'worker MB':>10}")
-                for sink in options.sinks:
-                    for source in options.sources:
-                        if source != "kafka" or jars:
-                            job = Job(source, sink, servers, pid, "t", rows, options.runs, jars)
-                            _report(job, list(_runs(job)))
-                for way in ("kohort", "librdkafka"):
-                    if way in options.sources:
-                        _alone(way, servers, rows)
+                rows = fill(servers, size, (QUICK_ROWS if run.quick else ROWS) // (1 if size < 500 else 4))
+                for sink in _chosen(run, SINKS):
+                    for source in sources:
+                        runs = run.asked or (QUICK_RUNS if run.quick else RUNS)
+                        warm_up = QUICK_WARM_UP if run.quick else WARM_UP
+                        job = Job(source, sink, servers, pid, "t", rows, runs, warm_up, jars)
+                        _in_spark(run, job, f"{size:,} bytes, {sink}")
+                for source in (source for source in ("kohort", "librdkafka") if source in sources):
+                    _without(run, source, servers, rows // PARTITIONS, f"{size:,} bytes, {WITHOUT}")
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench spark")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of 100 bytes; a quarter of them of 1 kB")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
-    parser.add_argument("--sinks", nargs="*", choices=SINKS, default=SINKS)
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
-    return parser.parse_args(words)
+def _chosen(run: Run, kind: Iterable[str]) -> list[str]:
+    """Those of a kind that were asked for: all, where none was and no server of another benchmark."""
+    known = list(kind)
+    kinds = (list(SOURCES), list(SINKS), [str(size) for size in SIZES])
+    strange = set(run.only) - {word for each in kinds for word in each}
+    return [word for word in known if word in run.only or not (strange or set(run.only) & set(known))]
+
+
+def _versions() -> dict[str, str]:
+    import numba
+    import pyspark
+
+    modules = "interpreted" if _peers.why_not_compiled() else "compiled"
+    return {"hot modules": modules, "Spark": pyspark.__version__, "numba": numba.__version__}
 
 
 def fill(servers: str, size: int, rows: int) -> int:
@@ -84,31 +103,27 @@ def fill(servers: str, size: int, rows: int) -> int:
     return count * PARTITIONS * each
 
 
-def _runs(job: Job) -> Iterator[Run]:
+def _in_spark(run: Run, job: Job, row: str) -> None:
+    """Each run of a session is a round."""
+    others = Others()
     command = [sys.executable, "-m", "bench._spark_job", json.dumps(dataclasses.asdict(job))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1_800)
     if done.returncode:
-        print(f"{NAMES[job.source]:20} {job.sink:8} failed", flush=True)
+        print(f"{row}, {SOURCES[job.source]}: failed", flush=True)
         return
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            yield Run(**json.loads(line))
+    busy = round(others.cores, 2)
+    for ran in (Ran(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")):
+        values = {
+            "rows_s_core": job.rows / (ran.jvm + ran.python),
+            "rows_s": job.rows / ran.seconds,
+            "jvm_s": ran.jvm,
+            "python_s": ran.python,
+            "server_s": ran.server,
+        }
+        run.add(Figure(row, job.source, values | ({"worker_mb": ran.worker_mb} if ran.worker_mb else {}), busy))
 
 
-def _report(job: Job, runs: list[Run]) -> None:
-    if not runs:
-        return
-    typical = sorted(runs, key=lambda run: run.jvm + run.python)[len(runs) // 2]
-    worker = "" if job.source == "kafka" else f"{max(run.worker_mb for run in runs):.0f}"
-    print(
-        f"{NAMES[job.source]:20} {job.sink:8} {job.rows / (typical.jvm + typical.python):12,.0f} "
-        f"{job.rows / typical.seconds:10,.0f} {typical.jvm:7.2f} {typical.python:9.2f} {typical.server:9.2f} "
-        f"{worker:>10}",
-        flush=True,
-    )
-
-
-def _jars(folder: Path) -> str:
+def _jars(run: Run, folder: Path) -> str:
     """Spark's own source and what it needs, with commas between them; empty where it cannot be had."""
     import pyspark
 
@@ -121,7 +136,7 @@ def _jars(folder: Path) -> str:
         command += [f"-Dspark.version={version}", f"-Dtoken.version={tokens}", f"-DoutputDirectory={into}"]
         done = subprocess.run([*command, "dependency:copy-dependencies"], capture_output=True, text=True, timeout=500)
         if done.returncode == 0:
-            print(f"Spark {pyspark.__version__}, its own source {version} (token provider {tokens})")
+            run.result.versions["Spark's Kafka source"] = version
             return ",".join(str(jar) for jar in sorted(into.glob("*.jar")))
     print(f"Spark's own source is not measured: not to be had from Maven Central\n{done.stdout[-500:]}")
     return ""
@@ -130,21 +145,23 @@ def _jars(folder: Path) -> str:
 ALONE = "import sys; from bench.spark import read_alone; print(*read_alone(*sys.argv[1:]))"
 
 
-def _alone(way: str, servers: str, rows: int) -> None:
+def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
     """A way into Arrow without Spark, in a process of its own."""
-    took = []
-    for _ in range(3):
-        command = [sys.executable, "-c", ALONE, way, servers]
+    for _ in range(RUNS_WITHOUT):
+        others = Others()
+        command = [sys.executable, "-c", ALONE, source, servers]
         numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
         done = subprocess.run(command, env=numba, capture_output=True, text=True, check=True)
-        took.append([float(word) for word in done.stdout.split()])
-    found, seconds, cpu, before, peak = sorted(took, key=lambda one: one[2])[1]
-    assert found == rows // PARTITIONS, f"{way} read {found} rows"
-    print(
-        f"{NAMES[way]:20} {'no Spark':8} {found / cpu:12,.0f} {found / seconds:10,.0f} {'':7} {cpu:9.2f} {'':9} "
-        f"{peak:10.0f}  (of these {before:.0f} before the first record)",
-        flush=True,
-    )
+        found, seconds, cpu, before, peak = (float(word) for word in done.stdout.split())
+        assert found == rows, f"{source} read {found} of {rows} rows"
+        values = {
+            "rows_s_core": rows / cpu,
+            "rows_s": rows / seconds,
+            "python_s": cpu,
+            "worker_mb": peak,
+            "before_mb": before,
+        }
+        run.add(Figure(row, source, values, round(others.cores, 2)))
 
 
 def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]:
@@ -163,3 +180,26 @@ def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]
         rows = sum(batch.num_rows for batch in batches)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return rows, time.perf_counter() - began, time.process_time() - cpu, before, peak
+
+
+def _cpu(values: Values) -> str:
+    return "; ".join(f"{values[name]:.2f}" if name in values else "–" for name in ("jvm_s", "python_s", "server_s"))
+
+
+TABLES = (
+    Table("Rows a second and core; a second", lambda v: f"{v['rows_s_core']:,.0f}; {v['rows_s']:,.0f}"),
+    Table("CPU of the JVM; of Python; of the server, seconds", _cpu),
+    Table(
+        "Largest memory of a Python worker, MB",
+        lambda v: f"{v[WORST + 'worker_mb']:.0f}" if "worker_mb" in v else None,
+    ),
+)
+PANELS = tuple(
+    Panel(f"Into Spark, {sink}", f"100 bytes, {sink}", "rows_s_core", "million rows a second and core", 1e-6)
+    for sink in SINKS
+)
+SUBJECT = Subject("spark", measure, TABLES, PANELS, columns=SOURCES, shown=Figures.typical, pinned=False)
+
+
+def main(words: Sequence[str] = ()) -> None:
+    alone(SUBJECT, words)

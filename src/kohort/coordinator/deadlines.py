@@ -4,7 +4,7 @@ Moving a deadline into the future writes one number: its place in the heap stays
 up. So the heap costs one push a session timeout and member, and a heartbeat no look-up, where its deadline is at hand.
 
 A deadline that is cleared leaves its place behind as well. Where members come and go all the time, such places would
-outnumber the others, so the heap is cleared of them now and then.
+outnumber the others, so the heap is cleared of them now and then. Why a heap: docs/decisions/0011.
 """
 
 from __future__ import annotations
