@@ -120,7 +120,9 @@ def _in_spark(run: Run, job: Job, row: str) -> None:
             "python_s": ran.python,
             "server_s": ran.server,
         }
-        run.add(Figure(row, job.source, values | ({"worker_mb": ran.worker_mb} if ran.worker_mb else {}), busy))
+        if job.source != "kafka":  # which has no worker in Python
+            values["worker_mb"] = ran.worker_mb
+        run.add(Figure(row, job.source, values, busy))
 
 
 def _jars(run: Run, folder: Path) -> str:
