@@ -76,12 +76,13 @@ def rendered(page: str, kept: Mapping[str, Figures], subjects: Mapping[str, Subj
 def section(figures: Figures, subject: Subject) -> list[str]:
     machine, versions = figures.machine, figures.versions
     median, late = figures.sync_ms
-    busy = max((figure.others for figure in figures.figures), default=0.0)
+    known = [figure.others for figure in figures.figures if figure.others is not None]
+    busy = f"; other work kept at most {max(known):.2f} cores busy" if known else ""
     said = (
         f"{machine['date']}; {machine['CPU']}, {machine['cores']} cores, {machine['memory']}, {machine['kernel']}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f"; fdatasync of 4 KiB {median:.2f} ms in the median, {late:.2f} ms the 99th percentile; other work kept "
-        f"at most {busy:.2f} cores busy; the run took {figures.took_s / 60:.0f} minutes."
+        + f"; fdatasync of 4 KiB {median:.2f} ms in the median, {late:.2f} ms the 99th percentile{busy}; the run took "
+        f"{figures.took_s / 60:.0f} minutes."
     )
     return [*_filled(said), "", *lines(figures, subject)[:-1]]
 

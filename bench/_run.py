@@ -42,8 +42,8 @@ class Figure:
     row: str
     server: str
     values: Values
-    others: float
-    """Cores that others kept busy meanwhile."""
+    others: float | None
+    """Cores that others kept busy meanwhile; None where that cannot be told."""
 
 
 @dataclass(slots=True)
@@ -138,10 +138,19 @@ class Subject:
 
 
 class Run:
-    def __init__(self, subject: str, *, quick: bool = False, only: Sequence[str] = (), rounds: int = 0) -> None:
+    def __init__(
+        self,
+        subject: str,
+        *,
+        quick: bool = False,
+        only: Sequence[str] = (),
+        rounds: int = 0,
+        columns: Mapping[str, str] = TITLES,
+    ) -> None:
         """`rounds`: how many were asked for, 0 for as many as the subject thinks right."""
         self.quick = quick
         self.only = only
+        self.columns = columns
         self.asked = rounds
         self.rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
         self.seconds = QUICK_SECONDS if quick else SECONDS
@@ -179,13 +188,15 @@ class Run:
         """`work` once, or up to three times on a busy machine. `values` is given its result and the server's CPU
         from before until after it, connections included."""
         kept: Figure | None = None
+        least = 0.0
         for _ in range(TRIES):
             others, before = Others(), server.cpu_seconds()
             done = work()
-            figure = Figure(row, server.name, values(done, server.cpu_seconds() - before), round(others.cores, 2))
-            if kept is None or figure.others < kept.others:
-                kept = figure
-            if kept.others <= QUIET_CORES:
+            used = values(done, server.cpu_seconds() - before)
+            busy = round(others.cores, 2)
+            if kept is None or busy < least:
+                kept, least = Figure(row, server.name, used, busy), busy
+            if least <= QUIET_CORES:
                 break
         assert kept is not None
         self.add(kept)
@@ -194,7 +205,7 @@ class Run:
     def add(self, figure: Figure) -> None:
         self.result.figures.append(figure)
         shown = "  ".join(f"{name} {value:,.4g}" for name, value in figure.values.items())
-        print(f"  {figure.row:34} {TITLES.get(figure.server, figure.server):22} {shown}", flush=True)
+        print(f"  {figure.row:34} {self.columns[figure.server]:22} {shown}", flush=True)
 
 
 def options(words: Sequence[str], summary: str) -> argparse.Namespace:
@@ -221,7 +232,7 @@ def alone(subject: Subject, words: Sequence[str]) -> None:
 
 
 def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0) -> Figures:
-    run = Run(subject.name, quick=quick, only=only, rounds=rounds)
+    run = Run(subject.name, quick=quick, only=only, rounds=rounds, columns=subject.columns)
     for name, why in _peers.missing().items():
         if not only or name in only:
             print(f"left out: {why}")

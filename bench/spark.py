@@ -6,7 +6,7 @@ so the figure holds on a busy machine; half a second that a query costs without 
 beside it. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
 without Spark: a range of a partition into Arrow batches, in one process.
 Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is at hand: that of the installed
-version, else the nearest one that is there. Takes a quarter of an hour; `--quick` two minutes. `--only
+version, else the nearest one that is there. Takes 25 minutes; `--quick` two minutes. `--only
 kohort|kafka|librdkafka|noop|Parquet|100|1000`, more than one with commas; `--rounds N`; `--json FILE`.
 """
 
@@ -26,7 +26,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench import _peers
-from bench._machine import Others
 from bench._process import memory_mb, serving
 from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values, alone
 from bench._spark_job import Job
@@ -104,14 +103,12 @@ def fill(servers: str, size: int, rows: int) -> int:
 
 
 def _in_spark(run: Run, job: Job, row: str) -> None:
-    """Each run of a session is a round."""
-    others = Others()
+    """Each run of a session is a round. Spark's processes end unseen, so what others did cannot be told."""
     command = [sys.executable, "-m", "bench._spark_job", json.dumps(dataclasses.asdict(job))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1_800)
     if done.returncode:
         print(f"{row}, {SOURCES[job.source]}: failed", flush=True)
         return
-    busy = round(others.cores, 2)
     for ran in (Ran(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")):
         values = {
             "rows_s_core": job.rows / (ran.jvm + ran.python),
@@ -122,7 +119,7 @@ def _in_spark(run: Run, job: Job, row: str) -> None:
         }
         if job.source != "kafka":  # which has no worker in Python
             values["worker_mb"] = ran.worker_mb
-        run.add(Figure(row, job.source, values, busy))
+        run.add(Figure(row, job.source, values, None))
 
 
 def _jars(run: Run, folder: Path) -> str:
@@ -150,7 +147,6 @@ ALONE = "import sys; from bench.spark import read_alone; print(*read_alone(*sys.
 def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
     """A way into Arrow without Spark, in a process of its own."""
     for _ in range(RUNS_WITHOUT):
-        others = Others()
         command = [sys.executable, "-c", ALONE, source, servers]
         numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
         done = subprocess.run(command, env=numba, capture_output=True, text=True, check=True)
@@ -163,7 +159,7 @@ def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
             "worker_mb": peak,
             "before_mb": before,
         }
-        run.add(Figure(row, source, values, round(others.cores, 2)))
+        run.add(Figure(row, source, values, None))
 
 
 def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]:
