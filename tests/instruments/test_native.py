@@ -115,7 +115,8 @@ def test_heartbeats_of_members_that_joined() -> None:
         assert server.cpu_seconds() > 0
 
 
-def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", compare.SUBJECTS)
+def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Small sizes and short times: that it runs, not what comes out. Kafka and kfake where they can be had."""
     monkeypatch.setattr(_run, "QUIET_CORES", 99.0)
     monkeypatch.setattr(_run, "QUICK_SECONDS", 0.1)
@@ -138,12 +139,12 @@ def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.M
     monkeypatch.setattr(spark, "QUICK_ROWS", 6_000)
     monkeypatch.setattr(spark, "SINKS", ("noop",))
     monkeypatch.setattr(spark, "SIZES", (100,))
-    for name, subject in compare.SUBJECTS.items():
-        found = _run.taken(subject, quick=True, only=())
-        ours = next(server for server in ("pure", "pushed", "kohort") if server in subject.columns)
-        for peer in set(subject.columns) - {"compiled", "mock", "floor"}:
-            rows = [row for row in found.rows() if found.best(row, peer)]
-            if peer not in _peers.missing() and (name, peer) not in FEWER_ROWS:
-                assert len(rows) == len([row for row in found.rows() if found.best(row, ours)]), (name, peer, rows)
-        assert not [figure for figure in found.figures if "failed" in figure.values], name
-        assert _run.lines(found, subject), name
+    subject = compare.SUBJECTS[name]
+    found = _run.taken(subject, quick=True, only=())
+    ours = next(server for server in ("pure", "pushed", "kohort") if server in subject.columns)
+    for peer in set(subject.columns) - {"compiled", "mock", "floor"}:
+        rows = [row for row in found.rows() if found.best(row, peer)]
+        if peer not in _peers.missing() and (name, peer) not in FEWER_ROWS:
+            assert len(rows) == len([row for row in found.rows() if found.best(row, ours)]), (name, peer, rows)
+    assert not [figure for figure in found.figures if "failed" in figure.values], name
+    assert _run.lines(found, subject), name
