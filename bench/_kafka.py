@@ -93,10 +93,11 @@ class Node:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when it answers."""
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """Returns when it answers. `settings` are added to the node's own, until it is started again."""
         options = [*self._java_options, QUIET, "-cp", self._class_path]
-        command = ["java", *options, "kafka.Kafka", str(self._properties)]
+        added = [word for name, value in (settings or {}).items() for word in ("--override", f"{name}={value}")]
+        command = ["java", *options, "kafka.Kafka", str(self._properties), *added]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         try:

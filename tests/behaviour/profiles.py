@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FACTOR = 1 / 3
 """A second of a scenario, in seconds. Less, and what is to happen a second later would happen in the noise."""
@@ -58,6 +58,13 @@ EXPIRING = Profile(
 )
 """Kafka keeps offsets for a minute at least: here a retention of any length is one, by a factor of each scenario."""
 
+RESTARTS_FACTOR = 2 / 3
+"""It takes a moment after a start until it is known that the groups are there; their members' sessions begin before."""
+_OFTEN = {"offsets.retention.check.interval.ms": "900"}
+RESTARTED = Profile("restarted", _scaled(RESTARTS_FACTOR) | _OFTEN, RESTARTS_FACTOR)
+RESTARTED_PROMPT = replace(RESTARTED, name="restarted-prompt", settings=RESTARTED.settings | AT_ONCE, parked_s=0.25)
+"""What starts its servers again has them for itself meanwhile."""
+
 BY_CONFIG = {
     "group_initial_rebalance_delay_ms=0": PROMPT,
     "group_consumer_assignment_interval_ms=0": PROMPT,
@@ -82,4 +89,7 @@ def profile_of(commands: Sequence[str], retention_minutes: int | None = None) ->
     profiles = {BY_CONFIG[word].name: BY_CONFIG[word] for word in words}
     if len(profiles) > 1:
         raise KeyError(f"no servers for {words}")
-    return next(iter(profiles.values()), USUAL)
+    found = next(iter(profiles.values()), USUAL)
+    if not any(command.startswith("restart") for command in commands):
+        return found
+    return {USUAL: RESTARTED, PROMPT: RESTARTED_PROMPT}[found]

@@ -53,9 +53,13 @@ class Scenario:
         return self.own_topics is not None or any(command.startswith("topics ") for command in self.commands)
 
     @property
-    def of_no_name(self) -> bool:
-        """It uses the group of no name, of which there is one a server."""
-        return any(" ''" in command for command in self.commands)
+    def is_alone(self) -> bool:
+        """It starts the server again, or uses the group of no name, of which there is one a server."""
+        return any(command.startswith("restart") or " ''" in command for command in self.commands)
+
+    @property
+    def changes_settings(self) -> bool:
+        return any(command.startswith("restart ") for command in self.commands)
 
 
 @dataclass(frozen=True)

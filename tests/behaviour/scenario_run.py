@@ -6,11 +6,11 @@ busy machine is late. What differs then too is a finding, and so is a known diff
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from profiles import EXPIRING, Profile
@@ -39,7 +39,6 @@ class Outcome:
 
 
 _runs = count()
-_of_no_name = {server: threading.Lock() for server in SERVERS}
 
 
 def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say) -> Outcome:
@@ -118,8 +117,14 @@ def play(pair: Pair, server: str, scenario: Scenario, patience: Patience) -> lis
     prefix = f"{scenario.name}.{next(_runs)}."
     profile = scenario.profile
     patience = replace(patience, parked=max(patience.parked, profile.parked_s))
-    world = WireWorld(pair.addresses[server], prefix, scenario.hints, profile.factor, shared, patience)
-    with _of_no_name[server] if scenario.of_no_name else nullcontext():
-        if scenario.own_topics is not None:
-            world.prepare(**scenario.own_topics)
-        return world.play(scenario.commands)
+    with pair.alone[server] if scenario.is_alone else nullcontext():
+        restart = partial(pair.restart, server)
+        address, hints = pair.addresses[server], scenario.hints
+        world = WireWorld(address, prefix, hints, profile.factor, shared, patience, restart=restart)
+        try:
+            if scenario.own_topics is not None:
+                world.prepare(**scenario.own_topics)
+            return world.play(scenario.commands)
+        finally:
+            if scenario.changes_settings:
+                restart({})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
+from threading import Lock
 
 from bench import _kafka as apache
 from bench._process import serving
@@ -25,27 +27,68 @@ OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.dela
 OF_KAFKA = {"group.consumer.assignor.offload.enable": "false"}
 
 
+Start = Callable[[Mapping[str, str]], Address]
+"""Starts a server with these settings besides its own, after it was stopped where it runs; on what it has stored."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two running servers, and the topics that all runs share, on each."""
 
-    addresses: Mapping[str, Address]
+    starts: Mapping[str, Start]
+    addresses: dict[str, Address]
     shared: Mapping[str, Mapping[str, TopicSpec]]
+    alone: Mapping[str, Lock] = field(default_factory=lambda: {"kafka": Lock(), "kohort": Lock()})
+    """Of each server: who holds it is the only one to start it again, or to use the group of no name."""
+
+    def restart(self, server: str, settings: Mapping[str, str]) -> Address:
+        self.addresses[server] = address = self.starts[server](settings)
+        wait_for_the_coordinator(address)
+        return address
 
 
 @contextmanager
 def both(
     class_path: str, settings: Mapping[str, str], topics: Mapping[str, int], java_options: Sequence[str] = apache.BRIEF
 ) -> Iterator[Pair]:
-    with ExitStack() as stack:
-        wanted = USUAL | settings
-        _, kafka = stack.enter_context(apache.kafka(class_path, wanted | OF_KAFKA, java_options=java_options))
-        kohort_settings = [f"{name}={value}" for name, value in (wanted | OF_KOHORT).items()]
-        _, kohort, _ = stack.enter_context(serving(*kohort_settings))
-        addresses = {"kafka": kafka, "kohort": kohort}
-        for address in addresses.values():
-            wait_for_the_coordinator(address)
-        yield Pair(addresses, {name: created(address, topics) for name, address in addresses.items()})
+    wanted = USUAL | settings
+    with starting_kafka(class_path, wanted | OF_KAFKA, java_options) as kafka, starting_kohort(wanted) as kohort:
+        yield started({"kafka": kafka, "kohort": kohort}, topics)
+
+
+def started(starts: Mapping[str, Start], topics: Mapping[str, int]) -> Pair:
+    pair = Pair(starts, {}, {})
+    addresses = {name: pair.restart(name, {}) for name in starts}
+    return replace(pair, shared={name: created(address, topics) for name, address in addresses.items()})
+
+
+@contextmanager
+def starting_kafka(class_path: str, settings: Mapping[str, str], java_options: Sequence[str]) -> Iterator[Start]:
+    node = apache.Node(class_path, settings, java_options=java_options)
+
+    def start(added: Mapping[str, str]) -> Address:
+        node.stop()
+        node.start(added)
+        return node.address
+
+    try:
+        yield start
+        node.stop()
+    finally:
+        node.remove()
+
+
+@contextmanager
+def starting_kohort(settings: Mapping[str, str]) -> Iterator[Start]:
+    with TemporaryDirectory() as data, ExitStack() as running:
+
+        def start(added: Mapping[str, str]) -> Address:
+            running.close()
+            wanted = [f"{name}={value}" for name, value in {**settings, **OF_KOHORT, **added}.items()]
+            _, address, _ = running.enter_context(serving(*wanted, data=data))
+            return address
+
+        yield start
 
 
 def created(address: Address, topics: Mapping[str, int]) -> dict[str, TopicSpec]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import departures
@@ -18,14 +18,11 @@ import random_run
 import scenario_files as files
 import scenario_run
 from guide import Guide
-from profiles import USUAL
-from servers import OF_KOHORT, Pair, created
+from profiles import RESTARTED, USUAL
 from servers import USUAL as SETTINGS
+from servers import Pair, started, starting_kohort
 from test_scenarios import SCENARIOS
 from wire_world import Patience
-
-from kohort.config import parse_value
-from kohort.testing import KohortServer
 
 FOLDER = Path(__file__).parent
 RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
@@ -34,16 +31,8 @@ RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
 @contextmanager
 def two_of_kohort(**other: str) -> Iterator[Pair]:
     """In the places of Kafka and kohort; the first one has other settings besides."""
-    with ExitStack() as stack:
-        addresses = {}
-        for name, settings in (("kafka", other), ("kohort", {})):
-            wanted = {**SETTINGS, **OF_KOHORT, **settings}
-            typed = {key.replace(".", "_"): parse_value(key, value) for key, value in wanted.items()}
-            server = stack.enter_context(KohortServer(**typed))
-            host, _, port = server.bootstrap_servers.rpartition(":")
-            addresses[name] = (host, int(port))
-        topics = scenario_run.SHARED_TOPICS | requests.TOPICS
-        yield Pair(addresses, {name: created(address, topics) for name, address in addresses.items()})
+    with starting_kohort(SETTINGS | other) as first, starting_kohort(SETTINGS) as second:
+        yield started({"kafka": first, "kohort": second}, scenario_run.SHARED_TOPICS | requests.TOPICS)
 
 
 def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
@@ -136,6 +125,16 @@ def test_scenarios_say_over_the_wire_what_they_say_in_process() -> None:
                 answered += len(scenario.hints.answered[number])
             lines = [line for lines in transcript for line in lines if line[0] != " "]
             assert len([line for line in lines if not line.startswith(("fetched", "listed", "described"))]) == answered
+
+
+def test_a_scenario_starts_its_server_again_with_other_settings_and_leaves_it_as_it_was() -> None:
+    chosen = {scenario.name: scenario for scenario in files.scenarios() if scenario.profile is RESTARTED}
+    full = chosen["group_full_after_restart"]
+    with two_of_kohort(**RESTARTED.settings) as pair:
+        transcript = [line for lines in scenario_run.play(pair, "kafka", full, Patience()) for line in lines]
+        assert any("GROUP_MAX_SIZE_REACHED" in line for line in transcript), transcript
+        described = scenario_run.play(pair, "kafka", chosen["sync_leader"], Patience())[-1]
+        assert len([line for line in described if "member_id=" in line]) == 3, described
 
 
 def test_what_varies_has_the_errors_of_the_example() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,9 @@ class WireWorld(Commands):
         shared: Mapping[str, TopicSpec] | None = None,
         patience: Patience | None = None,
         exact: bool = True,
+        restart: Callable[[Mapping[str, str]], Address] | None = None,
     ) -> None:
+        """`restart` starts the server again, with these settings besides its own."""
         super().__init__()
         self.address = address
         self._prefix = prefix
@@ -122,6 +124,7 @@ class WireWorld(Commands):
         self._factor = factor
         self._patience = patience or Patience()
         self._exact = exact
+        self._restart = restart
         self._wires: dict[str, list[Wire]] = {}
         self._open: dict[int, tuple[Name, str, Wire]] = {}
         self._number = 0
@@ -158,10 +161,14 @@ class WireWorld(Commands):
             for command in commands:
                 transcript.append(self.step(command))
         finally:
-            for wires in self._wires.values():
-                for wire in wires:
-                    wire.close()
+            self._close()
         return transcript
+
+    def _close(self) -> None:
+        for wires in self._wires.values():
+            for wire in wires:
+                wire.close()
+        self._wires.clear()
 
     def step(self, command: str) -> list[str]:
         self._told, self._joined = [], []
@@ -393,6 +400,17 @@ class WireWorld(Commands):
 
     def do_resolved(self) -> None:
         self._pump(self._patience.late)
+
+    def do_restart(self, **settings: str) -> None:
+        """Parked requests are lost. It goes on when all groups are there again."""
+        assert self._restart is not None
+        self._close()
+        for who, _, _ in self._open.values():
+            who.parked = None
+        self._open.clear()
+        self.address = self._restart({name.replace("_", "."): value for name, value in settings.items()})
+        known = self._specs if self._shared else self.topics.present
+        self._wait_until_known({name: spec.partitions for name, spec in known.items()})
 
     def do_vanish(self, group: str, name: str) -> None:
         who = self._name(group, name)
