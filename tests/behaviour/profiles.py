@@ -58,12 +58,11 @@ EXPIRING = Profile(
 )
 """Kafka keeps offsets for a minute at least: here a retention of any length is one, by a factor of each scenario."""
 
-RESTARTS_FACTOR = 2 / 3
-"""It takes a moment after a start until it is known that the groups are there; their members' sessions begin before."""
 _OFTEN = {"offsets.retention.check.interval.ms": "900"}
-RESTARTED = Profile("restarted", _scaled(RESTARTS_FACTOR) | _OFTEN, RESTARTS_FACTOR)
+RESTARTED = Profile("restarted", _scaled(1) | _OFTEN, factor=1)
+"""What starts its servers again has them for itself meanwhile. Members' sessions begin with the start, and it takes a
+moment until it is known that the groups are there: time goes as fast as in process, or the moment would count more."""
 RESTARTED_PROMPT = replace(RESTARTED, name="restarted-prompt", settings=RESTARTED.settings | AT_ONCE, parked_s=0.25)
-"""What starts its servers again has them for itself meanwhile."""
 
 BY_CONFIG = {
     "group_initial_rebalance_delay_ms=0": PROMPT,
