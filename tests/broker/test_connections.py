@@ -171,6 +171,35 @@ def test_a_pipeline_in_one_step_is_answered_in_order(wire: Wire, client: Connect
     assert values_of(second) == [b"b"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
+    wire: Wire, client: Connection, together: bool
+) -> None:
+    create_topic(client, "t")
+    fetching = client.frame(fetch_request("t", max_wait_ms=60_000), 11)
+    asking = client.frame(FindCoordinatorRequest(key="g"), 2)
+    for frames in [(fetching, asking)] if together else [(fetching,), (asking,)]:
+        assert client.responses == []
+        wire.step(*frames)
+    fetched, coordinator = client.responses
+    assert values_of(fetched) == []
+    assert coordinator.node_id == 1
+
+
+def test_a_fetch_waits_on_when_another_fetch_is_behind_it(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t")
+    for offset in (0, 1):
+        client.send(fetch_request("t", offset=offset, max_wait_ms=500), 11)
+    wire.step(client.frame(MetadataRequest(topics=None), 9))
+    assert client.responses == []
+    other = wire.connect()
+    produce(other, "t", "a")
+    first, second, metadata = client.responses
+    assert values_of(first) == [b"a"]
+    assert values_of(second) == [], "the metadata is behind it"
+    assert metadata.brokers
+
+
 @pytest.mark.conformance("W8")
 def test_w8_acks_0_has_no_response_and_an_error_closes_the_connection(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")

@@ -149,6 +149,7 @@ APIS: dict[int, Api] = {
     )
 }
 
+FETCH = APIS[1]
 API_VERSIONS = APIS[18]
 OFFSET_COMMIT = APIS[8]
 LEAVE_GROUP = APIS[13]

@@ -7,7 +7,8 @@ the turn, every answer as a release, and the edge delivers releases only after t
 
 A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data)
 the next ones wait in the connection's backlog, so responses leave in the order of the requests, as Kafka's muted
-channels make them (W5). A heartbeat whose answer is held is answered as soon as another request comes behind it.
+channels make them (W5). A heartbeat whose answer is held is answered as soon as another request comes behind it, and so
+is a fetch that waits for data, unless that other request is a fetch.
 
 Bytes that make no sense end their connection with a reason. An exception out of `step` is a bug; it carries a note of
 what was being handled, and the process stops.
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, HEARTBEATS, LEAVE_GROUP, OFFSET_COMMIT, Api, advertised
+from kohort.broker.apis import API_VERSIONS, APIS, FETCH, HEARTBEATS, LEAVE_GROUP, OFFSET_COMMIT, Api, advertised
 from kohort.broker.commits import Commits
 from kohort.broker.connection import Connection
 from kohort.broker.fetch_waits import FetchWait
@@ -185,6 +186,8 @@ class Broker:
                 self._answer_held(connection)
                 if connection.parked is not None or connection.backlog:
                     connection.backlog.append(event.data)
+                    self._hurry_fetch(connection)
+                    self._settle()
                     return
                 answer = b"" if connection.commit is None else self._commits.answer(connection, event.data)
                 if answer:
@@ -318,6 +321,7 @@ class Broker:
                 self._park(connection, context, result.shard)
             case FetchWait():
                 self._park(connection, context, None)
+                self._hurry_fetch(connection)
             case CloseConnection():
                 self._disconnect(connection, result.reason)
             case None:
@@ -396,8 +400,20 @@ class Broker:
             self._answer_fetch(wait)
         self._settle()
 
-    def _answer_fetch(self, wait: FetchWait) -> None:
+    def _hurry_fetch(self, connection: Connection) -> None:
+        """A fetch waits only as long as nothing but another fetch is behind it. Clients look for their coordinator, and
+        for offsets, on the connection on which they fetch."""
+        parked = self._parked.get(connection.parked) if connection.parked is not None else None
+        if parked is None or parked.context.api_key != FETCH.key or not connection.backlog:
+            return
+        if int.from_bytes(connection.backlog[0][:2], "big") == FETCH.key:
+            return
+        wait = self._state.fetch_waits.take_waiting(parked.context.request_id)
+        if wait is not None:
+            self._answer_fetch(wait, at_once=True)
+
+    def _answer_fetch(self, wait: FetchWait, *, at_once: bool = False) -> None:
         """Answer a fetch with what there is now, or let it wait on."""
-        result = fetch.resume(self._state, wait, stopping=self._stopping)
+        result = fetch.resume(self._state, wait, at_once=at_once or self._stopping)
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)

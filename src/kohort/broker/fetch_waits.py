@@ -77,6 +77,10 @@ class FetchWaits:
         for log in logs:
             self.woken.update(self._by_log.get(log, {}))
 
+    def take_waiting(self, request_id: RequestId) -> FetchWait | None:
+        """Unless it is to be answered in the next turn, with more."""
+        return None if request_id in self.woken else self.remove(request_id)
+
     def take_woken(self) -> list[FetchWait]:
         taken = list(self.woken.values())
         for wait in taken:

@@ -72,7 +72,7 @@ def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) ->
     return resume(state, wait)
 
 
-def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> FetchResponse | FetchWait:
+def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> FetchResponse | FetchWait:
     """Answer a fetch, or park it (again) when there is too little for it and it may still wait."""
     request, context = wait.request, wait.context
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
@@ -91,7 +91,7 @@ def resume(state: BrokerState, wait: FetchWait, *, stopping: bool = False) -> Fe
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
     enough |= reading.size > 0 and state.fetch_left_bytes < limit
-    if not enough and not stopping and state.now < wait.deadline_ms:
+    if not enough and not at_once and state.now < wait.deadline_ms:
         _park(state, wait, min_bytes - reading.size)
         return wait
     state.fetch_left_bytes = max(0, state.fetch_left_bytes - reading.size)
