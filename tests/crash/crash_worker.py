@@ -78,11 +78,6 @@ class Member:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
-        # Nobody reads. And a Fetch that waits would hold up, by half a second, the answer on the same connection that
-        # says where the coordinator is. Commits that librdkafka repeats are queued for the coordinator's connection
-        # meanwhile; when it is found the connection is renewed, they fail, and so the coordinator counts as lost again:
-        # a circle that can outlast a session.
-        consumer.pause(partitions)
         new = [partition.partition for partition in partitions]
         self.assigned = sorted({*self.assigned, *new} if self._incremental else new)
         self.unread.update(new)
