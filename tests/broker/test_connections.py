@@ -186,6 +186,18 @@ def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
     assert coordinator.node_id == 1
 
 
+def test_nor_does_a_fetch_that_still_has_too_little_when_it_is_looked_at_again(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t")
+    wire.step(
+        client.frame(produce_request("t", batch("a")), 9),
+        client.frame(fetch_request("t", min_bytes=10_000, max_wait_ms=60_000), 11),
+        client.frame(MetadataRequest(topics=None), 9),
+    )
+    _, fetched, metadata = client.responses
+    assert values_of(fetched) == [b"a"]
+    assert metadata.brokers
+
+
 def test_a_fetch_waits_on_when_another_fetch_is_behind_it(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")
     for offset in (0, 1):

@@ -401,19 +401,22 @@ class Broker:
         self._settle()
 
     def _hurry_fetch(self, connection: Connection) -> None:
-        """A fetch waits only as long as nothing but another fetch is behind it. Clients look for their coordinator, and
-        for offsets, on the connection on which they fetch."""
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
-        if parked is None or parked.context.api_key != FETCH.key or not connection.backlog:
-            return
-        if int.from_bytes(connection.backlog[0][:2], "big") == FETCH.key:
+        if parked is None or parked.context.api_key != FETCH.key or not _has_other_behind(connection):
             return
         wait = self._state.fetch_waits.take_waiting(parked.context.request_id)
         if wait is not None:
-            self._answer_fetch(wait, at_once=True)
+            self._answer_fetch(wait)
 
-    def _answer_fetch(self, wait: FetchWait, *, at_once: bool = False) -> None:
+    def _answer_fetch(self, wait: FetchWait) -> None:
         """Answer a fetch with what there is now, or let it wait on."""
-        result = fetch.resume(self._state, wait, at_once=at_once or self._stopping)
+        connection = self._parked[wait.context.request_id].connection
+        result = fetch.resume(self._state, wait, at_once=self._stopping or _has_other_behind(connection))
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
+
+
+def _has_other_behind(connection: Connection) -> bool:
+    """Something other than a fetch waits behind a parked fetch. Clients look for their coordinator, and for offsets, on
+    the connection on which they fetch."""
+    return bool(connection.backlog) and int.from_bytes(connection.backlog[0][:2], "big") != FETCH.key
