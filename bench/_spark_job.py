@@ -62,7 +62,7 @@ def main(words: list[str]) -> None:
 
 def session(job: Job) -> Any:
     from bench._spark_source import Librdkafka
-    from kohort.spark.session import spark_session
+    from kohort.spark.runtime.session import spark_session
 
     config = {"spark.driver.memory": "2g"}
     if job.jars:

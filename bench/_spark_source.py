@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kohort.spark.read import BASE_SCHEMA
-from kohort.spark.source import SCHEMA
+from kohort.spark.source.data_source import SCHEMA
+from kohort.spark.source.read import BASE_SCHEMA
 
 AT_ONCE = 10_000
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench._crowd import Crowd, Member
 from bench._process import Address, call, cpu_seconds, memory_mb, serving
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.storage.sqlite import SqliteStorage
 from kohort.wire.batches import read_header
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

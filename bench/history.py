@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench._offsets_log import MINUTE, START, Log
-from kohort.spark.arrow import DECODER_VARIABLE
+from kohort.spark.arrow.columns import DECODER_VARIABLE
 
 PARTITIONS = 8
 
@@ -74,7 +74,7 @@ def made_up(partition: int, records: int) -> Log:
 
 def alone(dump: Path) -> None:
     """Decoding in memory, on one core, both ways."""
-    from kohort.spark.history.decode import decode
+    from kohort.spark.history.decoding.decode import decode
 
     table = pq.read_table(dump / "part-0.parquet", columns=["key", "value"]).combine_chunks()
     keys, values = table.column("key").chunk(0), table.column("value").chunk(0)
@@ -101,10 +101,10 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def through_spark(dump: Path, ends: Path, folder: Path, records: int, cores: int) -> None:
     from kohort.spark.history import history
-    from kohort.spark.history.dumps import Input, inputs, take
+    from kohort.spark.history.decoding.dumps import Input, inputs, take
     from kohort.spark.history.run import each
     from kohort.spark.history.store import Store
-    from kohort.spark.session import spark_session
+    from kohort.spark.runtime.session import spark_session
 
     session = spark_session("bench history", master=f"local[{cores}]")
     try:

@@ -19,10 +19,10 @@ from tests.spark import kafka_connector
 
 from bench._process import serving
 from kohort.client.cluster import Cluster
-from kohort.spark.session import spark_session
-from kohort.spark.sink import write
-from kohort.spark.sink_options import parse
-from kohort.spark.sink_rows import Columns
+from kohort.spark.runtime.session import spark_session
+from kohort.spark.sink.data_sink import write
+from kohort.spark.sink.options import parse
+from kohort.spark.sink.rows import Columns
 
 ROWS = 500_000
 BATCH = 10_000

@@ -165,8 +165,8 @@ def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
 def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]:
     """Reads one partition: rows, seconds, CPU seconds, and resident MB before and at most."""
     from bench._spark_source import read as read_messages
-    from kohort.spark.options import parse
-    from kohort.spark.read import Range, read_range
+    from kohort.spark.options.source import parse
+    from kohort.spark.source.read import Range, read_range
 
     options = parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
     with Cluster(servers) as cluster:

@@ -3,7 +3,7 @@
 It does not see what comes by `--py-files`. There, a job says so: `pyspark_kohort.register(spark)`.
 """
 
-from kohort.spark.session import register
-from kohort.spark.source import KohortDataSource as DefaultSource
+from kohort.spark.runtime.session import register
+from kohort.spark.source.data_source import KohortDataSource as DefaultSource
 
 __all__ = ["DefaultSource", "register"]

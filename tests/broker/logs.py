@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kohort.broker.partition import Appended, Partition
-from kohort.broker.topic_configs import TopicSettings, resolve
+from kohort.broker.logs.partition import Appended, Partition
+from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage

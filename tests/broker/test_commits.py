@@ -8,8 +8,8 @@ import pytest
 from test_groups import commit_request, committed, stable
 from wire_driver import Connection, Wire, create_topic
 
-from kohort.broker import commits
 from kohort.broker.messages import changed
+from kohort.broker.shortcuts import commits
 from kohort.broker.turn import Closed, Frame
 from kohort.storage.protocol import Append
 from kohort.wire.batches import decode_records, encode_batch, split_batches

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog, batch
 from msgspec.structs import replace
 
-from kohort.broker import compaction
-from kohort.broker.compaction import DELETE_HORIZON, Compaction, DirtyPart
+from kohort.broker.logs import compaction
+from kohort.broker.logs.compaction import DELETE_HORIZON, Compaction, DirtyPart
 from kohort.storage.protocol import Append, BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import NewRecord as New
 from kohort.wire.batches import Record, check_crc, decode_records, encode_batch, read_header

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from wire_driver import Connection, Wire, batch, create_topic, produce_request
 
-from kohort.broker.topic_configs import TOPIC_CONFIGS
-from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import SETTINGS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full

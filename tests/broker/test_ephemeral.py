@@ -10,8 +10,8 @@ from typing import Any
 
 from wire_driver import Wire, create_topic
 
-from kohort.broker.topics import OFFSETS_TOPIC
-from kohort.coordinator.state import Group
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
+from kohort.coordinator.classic.group import Group
 from kohort.wire.batches import read_header
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse

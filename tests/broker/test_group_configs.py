@@ -8,8 +8,8 @@ import pytest
 from wire_driver import Connection, Wire, create_topic
 
 from kohort.config import Config
-from kohort.coordinator.config_keys import BOOLEAN, INT, LONG, STRING
-from kohort.coordinator.group_settings import GROUP_CONFIGS, SettingsOfGroups
+from kohort.coordinator.settings.config_keys import BOOLEAN, INT, LONG, STRING
+from kohort.coordinator.settings.group_settings import GROUP_CONFIGS, SettingsOfGroups
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
 from kohort.wire.schemas import incremental_alter_configs as incremental

@@ -9,7 +9,7 @@ import pytest
 from test_groups import commit, commit_request, committed, heartbeat, join, join_request, stable
 from wire_driver import Connection, Wire, create_topic
 
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.records import offset_record
 from kohort.storage.memory import MemoryStorage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from wire_driver import Connection, Wire, create_topic, fetch_request
 
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.events import Event, TopicsDeleted
 from kohort.wire.errors import ErrorCode

@@ -21,13 +21,13 @@ from test_groups import commit_request, join_request, stable
 from wire_driver import START_MS, Wire, create_topic
 
 from kohort.broker.broker import Broker
-from kohort.broker.commits import IN_VAIN
-from kohort.broker.heartbeats import SHARING
+from kohort.broker.shortcuts.commits import IN_VAIN
+from kohort.broker.shortcuts.heartbeats import SHARING
 from kohort.broker.state import Endpoint
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, MoveGroup, Opened, Shutdown
 from kohort.config import Config
+from kohort.coordinator.classic.group import Group
 from kohort.coordinator.events import RequestId
-from kohort.coordinator.state import Group
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Append, Operation, Replace
 from kohort.wire.batches import decode_records

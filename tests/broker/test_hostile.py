@@ -9,8 +9,8 @@ import google_crc32c
 import pytest
 from wire_driver import START_MS, Connection, Wire, create_topic, produce, produce_request
 
-from kohort.broker import partition
 from kohort.broker import state as broker_state
+from kohort.broker.logs import partition
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
 from kohort.storage.sqlite import SqliteStorage

@@ -10,8 +10,8 @@ from test_groups import heartbeat, join, join_request, stable
 from wire_driver import Connection, Wire, create_topic, fetch_request, produce_request, values_of
 from wire_driver import batch as produced_batch
 
-from kohort.broker import explanations
-from kohort.broker.topics import JOURNAL_TOPIC
+from kohort.broker.journal import explanations
+from kohort.broker.topics.catalog import JOURNAL_TOPIC
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.events import Record
 from kohort.storage.protocol import Append, DamagedBatch, StorageError, StoredBatch

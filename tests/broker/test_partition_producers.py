@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from logs import NOW, OneLog, batch
 
-from kohort.broker.idempotence import MAX_SEQUENCE, REMEMBERED_PRODUCERS
-from kohort.broker.partition import Appended
+from kohort.broker.logs.idempotence import MAX_SEQUENCE, REMEMBERED_PRODUCERS
+from kohort.broker.logs.partition import Appended
 from kohort.wire.errors import ErrorCode
 
 DAY = 86_400_000

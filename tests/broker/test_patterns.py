@@ -9,7 +9,7 @@ from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.turn import TaskDone
 from kohort.coordinator.events import PatternsAsked
-from kohort.coordinator.patterns import resolved
+from kohort.coordinator.patterns.regex import resolved
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState

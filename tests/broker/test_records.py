@@ -17,7 +17,7 @@ from wire_driver import (
     values_of,
 )
 
-from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.broker.turn import Frame, MovePartition, Send
 from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
 from kohort.wire.codec import decode, encode_request

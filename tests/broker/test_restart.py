@@ -23,7 +23,7 @@ from wire_driver import (
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.broker.topics import JOURNAL_TOPIC, METADATA_LOG, OFFSETS_TOPIC
+from kohort.broker.topics.catalog import JOURNAL_TOPIC, METADATA_LOG, OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup, MovePartition
 from kohort.config import Config
 from kohort.coordinator.events import Record

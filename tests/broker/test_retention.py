@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from logs import NOW, OneLog, batch, settings
 
-from kohort.broker import retention
-from kohort.broker.retention import Retained, retained
+from kohort.broker.logs import retention
+from kohort.broker.logs.retention import Retained, retained
 from kohort.storage.protocol import BatchInfo
 
 HOUR = 3_600_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_driver import Connection, Wire, create_topic, fetch_request, produce, values_of
 
-from kohort.broker.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_partitions import (
     CreatePartitionsAssignment,

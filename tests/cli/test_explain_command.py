@@ -14,7 +14,7 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort
 
-from kohort.cli.timeline import (
+from kohort.cli.groups.timeline import (
     Line,
     Names,
     duration,

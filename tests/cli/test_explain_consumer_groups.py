@@ -10,7 +10,7 @@ import pytest
 from consumer_member import ConsumerMember
 from run_command import Kohort
 
-from kohort.cli.timeline import Names, status_lines, story_lines
+from kohort.cli.groups.timeline import Names, status_lines, story_lines
 from kohort.testing import KohortServer
 
 

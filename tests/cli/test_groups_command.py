@@ -9,9 +9,9 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort
 
+from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committed
-from kohort.client.holders import Holder
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import typer
 from rich.console import Console
 
-from kohort.cli.ingest_progress import Display, Progress, amount
-from kohort.cli.lake_options import compacted_line, pairs, parse_seconds, parse_size, parse_time
-from kohort.spark.compaction import Compacted
-from kohort.spark.ingest import IngestProgress
+from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
+from kohort.cli.pipelines.lake_options import compacted_line, pairs, parse_seconds, parse_size, parse_time
+from kohort.spark.lake.compaction import Compacted
+from kohort.spark.lake.ingest import IngestProgress
 
 BATCH = IngestProgress(7, 1_234_567, 890, 12, 34, 5_600_000, 61.04, 20_000.4)
 

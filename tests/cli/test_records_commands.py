@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from run_command import Kohort
 
-from kohort.client.partitioner import partition_for_key
+from kohort.client.records.partitioner import partition_for_key
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.client.connection import Connection
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kohort.client.connection import Connection
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,

@@ -11,9 +11,9 @@ from recording_coordinator import Recording
 from scripted_broker import CLOSE, SILENCE, ScriptedBroker
 
 from kohort.client import ServerError
-from kohort.client.async_connection import AsyncConnection
-from kohort.client.discovery import Discovery
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable, UnsupportedVersion
+from kohort.client.wire.async_connection import AsyncConnection
+from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.fetch import FetchRequest, FetchResponse

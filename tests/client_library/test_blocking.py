@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kohort.client import BlockingCoordinator, Closed, JoinedMember, Misuse, ServerError
+from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committer
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
 

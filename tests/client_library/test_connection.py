@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from scripted_broker import CLOSE, SILENCE, ScriptedBroker
 
-from kohort.client.connection import Connection
 from kohort.client.errors import BadAnswer, ConnectionFailed, TimedOut, UnsupportedVersion
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode_response
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.schemas.fetch import FetchRequest

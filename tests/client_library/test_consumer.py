@@ -23,9 +23,9 @@ from kohort.client import (
     Security,
     ServerError,
 )
+from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committer
-from kohort.client.tenure import Partitions
+from kohort.client.consumer.ownership import Partitions
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.consumer_membership import (
+from kohort.client.membership.classic import Ask, Ended, FindCoordinator
+from kohort.client.membership.consumer import (
     Added,
     Assured,
     ConsumerMembership,
@@ -20,7 +21,6 @@ from kohort.client.consumer_membership import (
     Subscription,
     Waits,
 )
-from kohort.client.membership import Ask, Ended, FindCoordinator
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -13,9 +13,9 @@ import pytest
 from working_consumer import until
 
 from kohort.client import ServerError
+from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committer
-from kohort.client.leaders import FetchedPartition
+from kohort.client.records.partition_leaders import FetchedPartition
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import (

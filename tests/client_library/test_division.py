@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.client.division import Worker, divide
-from kohort.client.holdings import Change, Holdings
+from kohort.client.coordination.held_items import Change, Holdings
+from kohort.client.coordination.item_assignment import Worker, divide
 
 NAMES = [f"w{n}" for n in range(6)]
 

@@ -11,9 +11,9 @@ import pytest
 from recording_coordinator import Recording, until
 
 from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead
+from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committer
-from kohort.client.membership import Phase
+from kohort.client.membership.classic import Phase
 from kohort.testing import KohortServer
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.holders import LONGEST_NAME, Holder, holder_of
+from kohort.client.admin.commit_metadata import LONGEST_NAME, Holder, holder_of
 
 MOST_BYTES = 4_096
 """What brokers take by default (offset.metadata.max.bytes)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.membership import (
+from kohort.client.membership.classic import (
     Ask,
     Assign,
     Assigned,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as oracle
 
-from kohort.client.partitioner import murmur2, partition_for_key
+from kohort.client.records.partitioner import murmur2, partition_for_key
 
 # Apache Kafka, UtilsTest.testMurmur2 (signed there).
 JAVA = {

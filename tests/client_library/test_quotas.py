@@ -11,7 +11,7 @@ from scripted_broker import ScriptedBroker, topic
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.client.leaders import FetchedPartition
+from kohort.client.records.partition_leaders import FetchedPartition
 from kohort.wire.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartitionResponse,

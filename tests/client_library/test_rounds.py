@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.membership import Ask, Ended, FindCoordinator, Lost, Membership, Settings
-from kohort.client.rounds import (
+from kohort.client.coordination.callback_order import (
     NO_GENERATION,
     Active,
     Complete,
@@ -19,6 +18,7 @@ from kohort.client.rounds import (
     Rounds,
     Wait,
 )
+from kohort.client.membership.classic import Ask, Ended, FindCoordinator, Lost, Membership, Settings
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.sync_group import SyncGroupResponse

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripted_broker import CLOSE, ScriptedBroker, topic
 
+from kohort.client.admin.explanations import NoJournal
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, KafkaError, ServerError, Unreachable
-from kohort.client.explanations import NoJournal
-from kohort.client.groups import Committed
-from kohort.client.routing import Router, Timing, parse_addresses
+from kohort.client.wire.routing import Router, Timing, parse_addresses
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.describe_groups import (
@@ -173,7 +173,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
 
 
 def test_a_missing_topic_gets_less_patience_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kohort.client.routing.MISSING_TOPIC_PATIENCE_MS", 50)
+    monkeypatch.setattr("kohort.client.wire.routing.MISSING_TOPIC_PATIENCE_MS", 50)
     with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: end_offset(1)}) as broker:
         broker.script[MetadataRequest] = broker.metadata()
         with (

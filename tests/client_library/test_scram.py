@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.scram import MAX_ITERATIONS, Distrusted, conversation
+from kohort.client.security.scram import MAX_ITERATIONS, Distrusted, conversation
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 CHALLENGE = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

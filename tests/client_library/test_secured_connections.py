@@ -21,11 +21,11 @@ from sasl_broker import SaslBroker
 from scripted_broker import CLOSE, SILENCE, ScriptedBroker, server_context
 
 from kohort.client import AuthenticationFailed, Security
-from kohort.client.async_connection import AsyncConnection
 from kohort.client.cluster import Cluster
-from kohort.client.connection import Connection
-from kohort.client.discovery import Discovery
 from kohort.client.errors import BadAnswer, ConnectionFailed, TimedOut
+from kohort.client.wire.async_connection import AsyncConnection
+from kohort.client.wire.blocking_connection import Connection
+from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -11,7 +11,8 @@ from own_certificates import authority, issue, written
 from sasl_broker import SaslBroker
 from scripted_broker import ScriptedBroker, server_context, topic
 
-from kohort.client import Security, security_properties  # the module
+from kohort.client import Security
+from kohort.client.security import properties as security_properties
 from kohort.wire.schemas.metadata import MetadataRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ import pytest
 from own_certificates import PASSWORD, authority, issue, written
 
 from kohort.client import Security
-from kohort.client.bearer_tokens import Oidc, Provided, TokenFile, Unsecured
-from kohort.client.jaas import parse_jaas, read_properties
-from kohort.client.sasl import OAuthBearer, Plain, Scram
-from kohort.client.security import security_properties
+from kohort.client.security.bearer_tokens import Oidc, Provided, TokenFile, Unsecured
+from kohort.client.security.jaas import parse_jaas, read_properties
+from kohort.client.security.sasl import OAuthBearer, Plain, Scram
+from kohort.client.security.security import security_properties
 
 CA = authority()
 OWN = issue(CA, "localhost", name="alice")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scripted_broker import ScriptedBroker
 
+from kohort.client.coordination.token_topic import COMMIT_ATTEMPTS, _Counter
 from kohort.client.errors import ServerError
-from kohort.client.routing import Router, Timing
-from kohort.client.token_topic import COMMIT_ATTEMPTS, _Counter
+from kohort.client.wire.routing import Router, Timing
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.end_txn import EndTxnRequest, EndTxnResponse
 from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -12,7 +12,7 @@ from group import Group, Worker
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
-from kohort.coordinator.consumer_responses import state_name
+from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.shard import partition_for
 from kohort.testing import KohortServer
 

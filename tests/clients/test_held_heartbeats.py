@@ -15,8 +15,8 @@ from produce import create_topic, produce
 
 from kohort.broker.handlers import groups
 from kohort.broker.state import InShard
-from kohort.coordinator.running import Heard
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.soft_state import Heard
 from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 

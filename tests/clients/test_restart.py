@@ -19,7 +19,7 @@ from group import CLIENTS, Group
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
-from kohort.client.connection import Connection
+from kohort.client.wire.blocking_connection import Connection
 from kohort.coordinator.events import Record
 from kohort.coordinator.records import parse
 from kohort.wire.batches import decode_records, split_batches

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.consumer_responses import state_name
-from kohort.coordinator.consumer_state import ConsumerGroup
-from kohort.coordinator.reconciliation import MemberState, Reconciliation, TopicPartition
-from kohort.coordinator.stored_assignment import by_topic, member_state, target_partitions
+from kohort.coordinator.consumer.assignment_records import by_topic, member_state, target_partitions
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition
+from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.topics import Topics, topics_of
 from kohort.wire.schemas.consumer_group_describe import DescribedAssignment, DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import (

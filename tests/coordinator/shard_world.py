@@ -47,6 +47,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.uniform import UniformAssignor
+from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import (
     STEPS,
     AnswerHeld,
@@ -71,11 +72,10 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
-from kohort.coordinator.group_settings import HOLD
-from kohort.coordinator.patterns import resolved
+from kohort.coordinator.patterns.regex import resolved
 from kohort.coordinator.records import parse
+from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import HardState
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import decode, encode
 from kohort.wire.embedded import assignment_in

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Record
 from kohort.coordinator.records import (
     consumer_group_record,
@@ -23,7 +24,6 @@ from kohort.coordinator.records import (
     target_epoch_record,
     target_record,
 )
-from kohort.coordinator.state import HardState
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.group_records import (
     ClassicMemberMetadata,

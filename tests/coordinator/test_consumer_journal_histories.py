@@ -15,13 +15,13 @@ from shard_world import ShardWorld
 from test_consumer_properties import CONFIG, GROUPS, World, action, play
 from test_scenarios import SCENARIOS, parse
 
-from kohort.coordinator.consumer_responses import state_name, stories_of
+from kohort.coordinator.classic.group import Phase
+from kohort.coordinator.consumer.responses import state_name, stories_of
 from kohort.coordinator.events import Effects, Event, JournalEntry
-from kohort.coordinator.journal import Journal
-from kohort.coordinator.ownership import partitions_of
+from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.journal.partition_moves import partitions_of
+from kohort.coordinator.journal.story import Steps, Story
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import Phase
-from kohort.coordinator.stories import Steps, Story
 
 pytestmark = pytest.mark.pure
 

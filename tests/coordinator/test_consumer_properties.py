@@ -25,9 +25,11 @@ from hypothesis import strategies as st
 from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
-from kohort.coordinator.consumer_group import ConsumerGroups
-from kohort.coordinator.consumer_responses import state_name
-from kohort.coordinator.consumer_state import ConsumerGroup
+from kohort.coordinator.classic.group import HardState
+from kohort.coordinator.consumer.assignment_records import by_topic
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.heartbeat import ConsumerGroups
+from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -49,10 +51,8 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
-from kohort.coordinator.patterns import resolved
+from kohort.coordinator.patterns.regex import resolved
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import HardState
-from kohort.coordinator.stored_assignment import by_topic
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (

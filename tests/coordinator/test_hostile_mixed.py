@@ -10,9 +10,9 @@ import pytest
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Client, DeadlineReached, GroupRequested, Loaded, Record, RequestId, TopicsChanged
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import HardState
 from kohort.coordinator.topics import topics_of
 from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeResponse

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry, MemberStory, What
-from kohort.coordinator.journal import MAX_HAPPENINGS, Journal
-from kohort.coordinator.stories import LONGEST_TEXT, Story
+from kohort.coordinator.journal.journal import MAX_HAPPENINGS, Journal
+from kohort.coordinator.journal.story import LONGEST_TEXT, Story
 from kohort.wire.codec import encode
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,

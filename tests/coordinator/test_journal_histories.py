@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_properties import CONFIG, World, action, play
 
+from kohort.coordinator.classic.group import Phase
+from kohort.coordinator.classic.status import AWAITED_TO_JOIN, AWAITED_TO_SYNC, ID_GIVEN_OUT
 from kohort.coordinator.events import Event, Loaded
-from kohort.coordinator.journal import Journal
-from kohort.coordinator.rebalance_status import AWAITED_TO_JOIN, AWAITED_TO_SYNC, ID_GIVEN_OUT
+from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.journal.story import Story
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import Phase
-from kohort.coordinator.stories import Story
 
 pytestmark = pytest.mark.pure
 

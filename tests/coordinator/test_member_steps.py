@@ -6,9 +6,9 @@ import msgspec
 
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry, MemberStory
-from kohort.coordinator.journal import Journal
-from kohort.coordinator.member_steps import MAX_MEMBERS, MAX_PEERS
-from kohort.coordinator.stories import Story
+from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.journal.reconciliation_steps import MAX_MEMBERS, MAX_PEERS
+from kohort.coordinator.journal.story import Story
 from kohort.wire.codec import encode
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,

@@ -6,7 +6,7 @@ import pytest
 from shard_world import ShardWorld
 
 from kohort.config import Config
-from kohort.coordinator.journal import Journal
+from kohort.coordinator.journal.journal import Journal
 
 
 def mixed_world(*commands: str) -> ShardWorld:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator.events import Found, PatternsAsked
-from kohort.coordinator.patterns import WORK, matching, problem_of, resolved
+from kohort.coordinator.patterns.regex import WORK, matching, problem_of, resolved
 
 LONGEST = 2_048
 

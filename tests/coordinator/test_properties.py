@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
+from kohort.coordinator.classic.group import HardState, Phase
+from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.events import (
     AnswerHeld,
     Client,
@@ -30,8 +32,6 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import HardState, Phase
-from kohort.coordinator.stored_group import value_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.group_records import GenerationKey

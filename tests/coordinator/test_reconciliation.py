@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from kohort.coordinator.reconciliation import FREE, MemberState, Reconciliation, TopicPartition, reconcile
+from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, TopicPartition, reconcile
 
 TOPICS = {"A": b"a" * 16, "B": b"b" * 16}
 STABLE, UNREVOKED, UNRELEASED = Reconciliation

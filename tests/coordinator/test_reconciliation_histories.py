@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kohort.coordinator.reconciliation import FREE, MemberState, Reconciliation, TopicPartition, reconcile
+from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, TopicPartition, reconcile
 
 TOPICS = (b"a" * 16, b"b" * 16)
 PARTITIONS: tuple[TopicPartition, ...] = tuple((topic, number) for topic in TOPICS for number in range(3))

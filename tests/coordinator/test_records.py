@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Record
 from kohort.coordinator.records import generation_record, group_record, offset_record, parse
-from kohort.coordinator.state import HardState
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.group_records import (
     GenerationKey,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
-from kohort.coordinator.patterns import resolved
-from kohort.coordinator.resolutions import MOST_UNUSED, NAMES_A_TASK, Resolutions
+from kohort.coordinator.patterns.pattern_matches import MOST_UNUSED, NAMES_A_TASK, Resolutions
+from kohort.coordinator.patterns.regex import resolved
 from kohort.coordinator.topics import Topics, topics_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.coordinator.reconciliation import FREE, MemberState, Reconciliation, reconcile
+from kohort.coordinator.consumer.assignment_records import current_value, member_state, target_partitions, target_value
+from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, reconcile
 from kohort.coordinator.records import current_record, parse, target_record
-from kohort.coordinator.stored_assignment import current_value, member_state, target_partitions, target_value
 from kohort.wire.schemas.group_records import ConsumerGroupCurrentMemberAssignmentValue, CurrentTopicPartitions
 
 A, B = b"a" * 16, b"b" * 16

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kohort.client.connection import Connection
 from kohort.client.errors import KafkaError
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity

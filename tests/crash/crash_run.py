@@ -33,9 +33,9 @@ from crash_clients import PARTITIONS, GroupView, Workers, acks_of, wait_until
 from crash_probes import FENCED_OFFSET, Churn, Identity, Zombies
 from crash_server import CrashServer
 
+from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.client.groups import GroupDescription
 
 TOPIC = "load"
 GROUPS = [

@@ -20,8 +20,8 @@ from fuzz_grammar import Mark, Pen
 from fuzz_mutations import Mutations
 from google_crc32c import value as crc32c
 
-from kohort.broker.topic_configs import resolve
-from kohort.broker.validation import InvalidAppend, validate
+from kohort.broker.logs.validation import InvalidAppend, validate
+from kohort.broker.topics.topic_configs import resolve
 from kohort.config import Config
 from kohort.wire import compression
 from kohort.wire.batches import (

@@ -14,9 +14,9 @@ from fuzz_batches import drawn_batch
 from fuzz_grammar import Words, draw
 from fuzz_mutations import Mutations
 
-from kohort.broker.topic_configs import TOPIC_CONFIGS
+from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import GROUP_PROTOCOLS
-from kohort.coordinator.group_settings import GROUP_CONFIGS
+from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
 from kohort.wire.layout import fields_of, is_flexible, smallest_size
 from kohort.wire.schema import NO_UUID, Field
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -1,6 +1,6 @@
 """Plants a bug and looks whether it is caught. Runs in a process of its own, because a planted module stays planted.
 
-    echo '{"changes": [["coordinator/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"], "seeds": 150}' |
+    echo '{"changes": [["coordinator/classic/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"], "seeds": 150}' |
         python catcher.py
 
 A change replaces a text that stands exactly once in a module of kohort; the modules on disk are not touched. What may

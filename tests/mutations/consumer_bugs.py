@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from planting import Bug
 
-GROUP, TARGETS = "coordinator/consumer_group.py", "coordinator/consumer_targets.py"
-HOLDS, RUNNING = "coordinator/consumer_holds.py", "coordinator/consumer_running.py"
-STEP, CHECKS, FENCING = "coordinator/reconciliation.py", "coordinator/consumer_checks.py", "coordinator/fencing.py"
-CLIENT = "client/consumer_membership.py"
+GROUP, TARGETS = "coordinator/consumer/heartbeat.py", "coordinator/consumer/target.py"
+HOLDS, RUNNING = "coordinator/consumer/held_heartbeats.py", "coordinator/consumer/soft_state.py"
+STEP, CHECKS, FENCING = (
+    "coordinator/consumer/reconciliation.py",
+    "coordinator/consumer/checks.py",
+    "coordinator/offsets/ownership_fence.py",
+)
+CLIENT = "client/membership/consumer.py"
 SIMULATOR = "simulator of consumer"
 MEMBER_TEST = "tests/client_library/test_consumer_membership.py::"
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from planting import Bug
 
-MEMBER, ROUNDS = "client/membership.py", "client/rounds.py"
-ELECTION, DIVISION, HOLDINGS = "client/election.py", "client/division.py", "client/holdings.py"
+MEMBER, ROUNDS = "client/membership/classic.py", "client/coordination/callback_order.py"
+ELECTION, DIVISION, HOLDINGS = (
+    "client/coordination/election.py",
+    "client/coordination/item_assignment.py",
+    "client/coordination/held_items.py",
+)
 DIVISION_TEST = "tests/client_library/test_division.py::"
 STICKY = "client/assignors/sticky.py"
-CLASSIC, CONSUMER, SHARING = "client/classic_tenure.py", "client/consumer_tenure.py", "spark/sharing.py"
+CLASSIC, CONSUMER, SHARING = (
+    "client/consumer/classic_ownership.py",
+    "client/consumer/consumer_ownership.py",
+    "spark/source/member/sharing.py",
+)
 TENURE_TEST, BOOKS_TEST = "tests/client_library/test_tenure.py::", "tests/spark/test_sharing_books.py::"
 MEMBER_TEST, ROUNDS_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_rounds.py::"
 STICKY_TEST = "tests/client_library/test_assignors.py::"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from planting import Bug
 
-CONVERSION, MEMBER, MIXED = "coordinator/conversion.py", "coordinator/classic_member.py", "coordinator/mixed_group.py"
-GROUP = "coordinator/consumer_group.py"
+CONVERSION, MEMBER, MIXED = (
+    "coordinator/migration/upgrade.py",
+    "coordinator/migration/classic_side.py",
+    "coordinator/migration/classic_requests.py",
+)
+GROUP = "coordinator/consumer/heartbeat.py"
 
 MIXED_BUGS = (
     Bug(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from planting import Bug
 
-SCRAM, TLS, EXCHANGE = "client/scram.py", "client/tls.py", "client/exchange.py"
-BLOCKING, ASYNCIO, ROUTING = "client/connection.py", "client/async_connection.py", "client/routing.py"
+SCRAM, TLS, EXCHANGE = "client/security/scram.py", "client/security/tls.py", "client/wire/exchange.py"
+BLOCKING, ASYNCIO, ROUTING = (
+    "client/wire/blocking_connection.py",
+    "client/wire/async_connection.py",
+    "client/wire/routing.py",
+)
 SCRAM_TEST = "tests/client_library/test_scram.py::"
 WIRE_TEST = "tests/client_library/test_secured_connections.py::"
 PROPERTIES_TEST = "tests/client_library/test_security_properties.py::"

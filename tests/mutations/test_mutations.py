@@ -14,13 +14,21 @@ from mixed_bugs import MIXED_BUGS
 from planting import Bug, run
 from security_bugs import SECURITY_BUGS
 
-REBALANCE, GROUP, RUNNING = "coordinator/rebalance.py", "coordinator/classic_group.py", "coordinator/running.py"
-OFFSETS, CHECKS, DEADLINES = "coordinator/offsets.py", "coordinator/checks.py", "coordinator/deadlines.py"
+REBALANCE, GROUP, RUNNING = (
+    "coordinator/classic/rebalance.py",
+    "coordinator/classic/requests.py",
+    "coordinator/soft_state.py",
+)
+OFFSETS, CHECKS, DEADLINES = (
+    "coordinator/offsets/offsets.py",
+    "coordinator/classic/checks.py",
+    "coordinator/deadlines.py",
+)
 SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
-FENCING, FETCH = "coordinator/fencing.py", "broker/handlers/fetch.py"
-PATTERNS, RESOLUTIONS = "coordinator/consumer_patterns.py", "coordinator/resolutions.py"
-TARGETS, HANDOVER = "coordinator/consumer_targets.py", "coordinator/handover.py"
-SETTINGS, STATE, START = "coordinator/group_settings.py", "broker/state.py", "broker/start.py"
+FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetch.py"
+PATTERNS, RESOLUTIONS = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
+TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
+SETTINGS, STATE, START = "coordinator/settings/group_settings.py", "broker/state.py", "broker/start.py"
 
 
 BUGS = (
@@ -363,7 +371,7 @@ BUGS = (
         "a pattern matches within a name",
         (
             (
-                "coordinator/patterns.py",
+                "coordinator/patterns/regex.py",
                 "if compiled.fullmatch(name) is not None",
                 "if compiled.search(name) is not None",
             ),
@@ -414,7 +422,7 @@ BUGS = (
         "a member that changes its pattern loses what it has before the new one is known",
         (
             (
-                "coordinator/consumer_group.py",
+                "coordinator/consumer/heartbeat.py",
                 "subscribed=None if group.is_pending(member_id) else _Subscribed(",
                 "subscribed=_Subscribed(",
             ),
@@ -430,7 +438,7 @@ BUGS = (
         "topics that a pattern matches do not count as subscribed",
         (
             (
-                "coordinator/consumer_state.py",
+                "coordinator/consumer/group.py",
                 "        return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]\n",
                 "        return []\n",
             ),

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from bench import _kafka as apache
 from peer_stage import Address
 
-from kohort.client.connection import Connection
+from kohort.client.wire.blocking_connection import Connection
 from kohort.config import parse_value
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode

@@ -18,7 +18,7 @@ from typing import Any
 import peer_wire
 from peer_print import counted, printed
 
-from kohort.client.connection import Connection
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.spark.history import history
 from kohort.spark.history.store import Store
-from kohort.spark.session import spark_session
+from kohort.spark.runtime.session import spark_session
 
 pytestmark = [pytest.mark.peers, pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from bench import _kafka
 
-from kohort.client import leaders
 from kohort.client.cluster import Cluster
-from kohort.client.records import next_position
-from kohort.spark.options import parse
-from kohort.spark.read import Range, read_range
+from kohort.client.records import partition_leaders as leaders
+from kohort.client.records.records import next_position
+from kohort.spark.options.source import parse
+from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]

@@ -12,7 +12,7 @@ from bench import _kafka as apache
 
 from kohort.client import GroupToken, KafkaError, LastingToken, lead
 from kohort.client.cluster import Cluster
-from kohort.client.token_topic import Overtaken
+from kohort.client.coordination.token_topic import Overtaken
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 

@@ -11,7 +11,7 @@ import pytest
 from kohort.simulator.sizing import BadPoint, Grid, Point, grid_in, grid_of
 from kohort.simulator.sizing.board import Board, needed_moves
 from kohort.simulator.sizing.point import normal, point_of
-from kohort.simulator.world import World
+from kohort.simulator.world.world import World
 
 
 def test_what_a_protocol_does_not_have_makes_no_point_of_its_own() -> None:

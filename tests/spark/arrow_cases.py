@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kohort.spark.arrow import Columns, Filler
+from kohort.spark.arrow.columns import Columns, Filler
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, NewRecord, Record, encode_batch, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError

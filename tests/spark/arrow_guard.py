@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from arrow_cases import damaged, filled, reference
 
-from kohort.spark import arrow, arrow_compiled
+from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow import compiled as arrow_compiled
 from kohort.wire.batches import CorruptBatch
 
 PAGE = mmap.PAGESIZE

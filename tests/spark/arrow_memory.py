@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.client.cluster import Cluster
-from kohort.client.leaders import FetchedPartition
-from kohort.spark import arrow
-from kohort.spark.options import parse
-from kohort.spark.read import Range, read_range
+from kohort.client.records.partition_leaders import FetchedPartition
+from kohort.spark.arrow import columns as arrow
+from kohort.spark.options.source import parse
+from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord, encode_batch, patch, read_header
 from kohort.wire.errors import ErrorCode
 

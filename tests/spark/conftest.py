@@ -17,7 +17,7 @@ from kohort.testing import KohortServer
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from kohort.spark.session import spark_session
+    from kohort.spark.runtime.session import spark_session
 
     settings = {"spark.sql.shuffle.partitions": "2"}
     if any(item.get_closest_marker("java") for item in request.session.items):

@@ -1,4 +1,5 @@
-"""Local files with the calls of `kohort.spark.places.Place`, without Spark; they can crash at the n-th change."""
+"""Local files with the calls of `kohort.spark.lake.file_systems.Place`, without Spark; they can crash at the n-th
+change."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kohort.spark.places import Found, PlaceError
+from kohort.spark.lake.file_systems import Found, PlaceError
 
 
 class Crash(BaseException):

@@ -20,8 +20,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from kohort.spark.member_reader import KohortMemberReader
-from kohort.spark.options import for_stream
+from kohort.spark.options.source import for_stream
+from kohort.spark.source.member.reader import KohortMemberReader
 
 Row = tuple[str, int, int]
 """Topic, partition, offset."""

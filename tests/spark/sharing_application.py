@@ -18,7 +18,7 @@ def start(spark: Any, servers: str, directory: Path, *settings: str, trigger: di
 
 
 if __name__ == "__main__":
-    from kohort.spark.session import spark_session
+    from kohort.spark.runtime.session import spark_session
 
     session = spark_session("sharing", master="local[1]")
     start(session, sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]).awaitTermination()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-from kohort.spark.java import find_java
+from kohort.spark.runtime.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PACKAGES = SPARK_HOME.parent

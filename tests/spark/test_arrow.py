@@ -14,10 +14,10 @@ from arrow_cases import damaged, expected, filled, opened, reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.spark import arrow
-from kohort.spark.arrow import DECODER_VARIABLE, Filler, decoder, filler, timestamps
-from kohort.spark.arrow_compiled import CompiledFiller
-from kohort.spark.arrow_plain import PlainFiller
+from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow.columns import DECODER_VARIABLE, Filler, decoder, filler, timestamps
+from kohort.spark.arrow.compiled import CompiledFiller
+from kohort.spark.arrow.plain import PlainFiller
 from kohort.wire.batches import CorruptBatch, NewRecord, decode_records, encode_batch, read_header, set_log_append_time
 
 both = pytest.mark.parametrize("filler_class", [CompiledFiller, PlainFiller])
@@ -133,9 +133,9 @@ def test_corrupt_says_what_and_where(filler_class: FillerClass) -> None:
 def test_pandas_is_not_imported_for_it() -> None:
     program = (
         "import sys\n"
-        "from kohort.spark.arrow import filler\n"
-        "from kohort.spark.options import parse\n"
-        "from kohort.spark.read import Range, _Shape\n"
+        "from kohort.spark.arrow.columns import filler\n"
+        "from kohort.spark.options.source import parse\n"
+        "from kohort.spark.source.read import Range, _Shape\n"
         "from kohort.wire.batches import HEADER_SIZE, NewRecord, encode_batch, read_header\n"
         "batch = encode_batch([NewRecord(b'k', None, 1)] * 3)\n"
         "for size in (1, 10**6):\n"
@@ -181,12 +181,12 @@ def test_without_numba_it_goes_on_and_says_so_once(
 ) -> None:
     class Missing:
         def find_spec(self, name: str, *_: object) -> None:
-            if name == "kohort.spark.arrow_compiled":
+            if name == "kohort.spark.arrow.compiled":
                 raise failure
 
     monkeypatch.delenv(DECODER_VARIABLE, raising=False)
-    monkeypatch.delitem(sys.modules, "kohort.spark.arrow_compiled")
-    monkeypatch.delattr("kohort.spark.arrow_compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "kohort.spark.arrow.compiled")
+    monkeypatch.delattr("kohort.spark.arrow.compiled", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     monkeypatch.setattr(arrow, "_said", False)
     assert decoder() == f"python ({why})"
@@ -216,7 +216,7 @@ def test_many_may_compile_at_once(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     """As in an executor whose every directory is read-only."""
     program = (
-        "from kohort.spark.compiled import compiled\n"
+        "from kohort.spark.runtime.compiled import compiled\n"
         "from numba import int64\n"
         "def twice(x): return 2 * x\n"
         "twice.__code__ = twice.__code__.replace(co_filename='/nowhere/at/all.py')\n"

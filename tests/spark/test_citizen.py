@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kohort.client.admin.commit_metadata import Holder, holder_of
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committed
-from kohort.client.holders import Holder, holder_of
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

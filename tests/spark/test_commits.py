@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from kohort.client.admin.commit_metadata import Holder, holder_of
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import TimedOut
-from kohort.client.groups import Committed
-from kohort.client.holders import Holder, holder_of
-from kohort.spark import commits as commits_module
-from kohort.spark.checkpoint import ArrowDirectory, arrow_address, open_checkpoint
-from kohort.spark.checkpoint_files import finished, is_finished, last_finished, query_id
-from kohort.spark.commits import Commits
-from kohort.spark.identity import Tidings, tell
-from kohort.spark.options import parse
+from kohort.spark.options.source import parse
+from kohort.spark.source import commits as commits_module
+from kohort.spark.source.checkpoint import ArrowDirectory, arrow_address, open_checkpoint
+from kohort.spark.source.checkpoint_files import finished, is_finished, last_finished, query_id
+from kohort.spark.source.commits import Commits
+from kohort.spark.source.identity import Tidings, tell
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

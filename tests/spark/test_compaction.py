@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from local_place import Crash, Fate, LocalPlace
 
-from kohort.spark import swap
-from kohort.spark.compaction import Compacted, compact_table, plan, recover
-from kohort.spark.lake import LakeError, data_files
-from kohort.spark.locks import STALE_S, Lease
-from kohort.spark.places import Found, PlaceError
+from kohort.spark.lake import file_swap as swap
+from kohort.spark.lake.compaction import Compacted, compact_table, plan, recover
+from kohort.spark.lake.file_systems import Found, PlaceError
+from kohort.spark.lake.lake import LakeError, data_files
+from kohort.spark.lake.locks import STALE_S, Lease
 
 KB = 1000
 DAY = "topic=t/date=1"

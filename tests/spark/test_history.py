@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 import pytest
 from bench._offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
-from kohort.client.holders import Holder
+from kohort.client.admin.commit_metadata import Holder
 from kohort.coordinator import records
-from kohort.spark.history.analysis import TABLES, Context, analyse
-from kohort.spark.history.decode import decode
+from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends
-from kohort.spark.history.findings import Finding, count, duration, findings_table
-from kohort.spark.history.incidents import DAY
+from kohort.spark.history.report.findings import Finding, count, duration, findings_table
+from kohort.spark.history.report.incidents import DAY
+from kohort.spark.history.tables.analysis import TABLES, Context, analyse
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
 
 Told = tuple[dict[str, pa.Table], list[Finding]]

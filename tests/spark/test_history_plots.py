@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kohort.spark.history import plots
-from kohort.spark.page import Page
+from kohort.spark.history.report import plots
+from kohort.spark.reports.page import Page
 
 SINCE, UNTIL = 1_760_000_000_000, 1_760_000_001_000
 

@@ -14,14 +14,16 @@ from bench._offsets_log import MINUTE, START, Log
 from confluent_kafka import Consumer
 from typer.testing import CliRunner, Result
 
-from kohort.cli import pipeline, pipeline_history
+from kohort.cli.pipelines import app as pipeline
+from kohort.cli.pipelines import history as pipeline_history
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
-from kohort.client.groups import Committed
 from kohort.client.metadata import Topic
-from kohort.spark.history import dumps, history
+from kohort.spark.history import history
 from kohort.spark.history import run as run_module
 from kohort.spark.history.cluster import OFFSETS_TOPIC
-from kohort.spark.history.dumps import DumpError, inputs, take
+from kohort.spark.history.decoding import dumps
+from kohort.spark.history.decoding.dumps import DumpError, inputs, take
 from kohort.spark.history.run import HistoryFailed
 from kohort.spark.history.store import Store, by_partition, read_records
 from kohort.testing import KohortServer

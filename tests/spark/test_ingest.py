@@ -10,10 +10,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from kohort.client.cluster import Cluster
-from kohort.spark.checkpoint import LocalDirectory
-from kohort.spark.checkpoint_files import query_id
-from kohort.spark.ingest import IngestFailed, Json, ingest
-from kohort.spark.locks import lock_file
+from kohort.spark.lake.ingest import IngestFailed, Json, ingest
+from kohort.spark.lake.locks import lock_file
+from kohort.spark.source.checkpoint import LocalDirectory
+from kohort.spark.source.checkpoint_files import query_id
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from kohort.client.cluster import Cluster
-from kohort.spark.ingest import Json, ingest
+from kohort.spark.lake.ingest import Json, ingest
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -25,8 +25,8 @@ DAY_MS = 86_400_000
 SCRIPT = """
 import os, signal, sys
 from kohort.spark import lake, tables
-from kohort.spark.ingest import Json, ingest
-from kohort.spark.session import spark_session
+from kohort.spark.lake.ingest import Json, ingest
+from kohort.spark.runtime.session import spark_session
 
 place, servers, output = sys.argv[1:]
 places = {"between the writes": (tables.ParquetSink, "_save", 1), "between the renames": (lake, "_move", 3)}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from local_place import LocalPlace
 
-from kohort.spark.checkpoint_files import finished, last_finished, last_planned, query_id
-from kohort.spark.ingest_settings import Kept, SettingsDiffer, load, save
-from kohort.spark.shape import JsonSettings
+from kohort.spark.lake.ingest_settings import Kept, SettingsDiffer, load, save
+from kohort.spark.lake.row_shape import JsonSettings
+from kohort.spark.source.checkpoint_files import finished, last_finished, last_planned, query_id
 
 FIRST = JsonSettings({"type": "struct", "fields": []})
 SECOND = JsonSettings({"type": "struct", "fields": []}, "permissive", keep_rest=False)

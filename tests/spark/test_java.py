@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.spark import java
-from kohort.spark.java import VECTOR_MODULE, JavaMissing, find_java
+from kohort.spark.runtime import java
+from kohort.spark.runtime.java import VECTOR_MODULE, JavaMissing, find_java
 
 
 @pytest.fixture(autouse=True)

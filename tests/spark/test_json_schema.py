@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.spark.json_schema import MOST_FIELDS, column_names, describe, extended, infer, nullable, renamed
+from kohort.spark.lake.json_schema import MOST_FIELDS, column_names, describe, extended, infer, nullable, renamed
 
 
 def inferred(*values: object) -> str:

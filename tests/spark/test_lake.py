@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from local_place import Crash, Fate, LocalPlace
 
-from kohort.spark.lake import HIDDEN, Lake, LakeError, data_files
-from kohort.spark.locks import Ownership
-from kohort.spark.places import PlaceError
-from kohort.spark.tables import refuse_among_rows
+from kohort.spark.lake.file_systems import PlaceError
+from kohort.spark.lake.lake import HIDDEN, Lake, LakeError, data_files
+from kohort.spark.lake.locks import Ownership
+from kohort.spark.lake.tables import refuse_among_rows
 
 BATCHES = 3
 ROWS, DEAD = 4, 2

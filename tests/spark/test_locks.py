@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_place import Fate, LocalPlace
 
-from kohort.spark.locks import STALE_S, Lease, Ownership, Taken, leased, lock_file
+from kohort.spark.lake.locks import STALE_S, Lease, Ownership, Taken, leased, lock_file
 
 
 def age(file: Path, seconds: float = STALE_S + 1) -> None:

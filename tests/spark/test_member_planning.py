@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 from made_logs import Logs
 
+from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.groups import Committed
+from kohort.client.consumer.options import wanted
 from kohort.client.errors import KafkaError, NotOwned
-from kohort.client.groups import Committed
-from kohort.client.holders import Holder
-from kohort.client.leaders import FetchedPartition, GroupMember
 from kohort.client.metadata import TopicPartition
-from kohort.client.subscriber import wanted
-from kohort.spark import member_reader, plan
-from kohort.spark.member_reader import KohortMemberReader, SparkMember, anywhere
-from kohort.spark.options import OptionError, Options, parse
-from kohort.spark.plan import BATCH, DataLoss, Planner
-from kohort.spark.sharing import Member, Sharing
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
+from kohort.spark.options.source import OptionError, Options, parse
+from kohort.spark.source import plan
+from kohort.spark.source.member import reader as member_reader
+from kohort.spark.source.member.reader import KohortMemberReader, SparkMember, anywhere
+from kohort.spark.source.member.sharing import Member, Sharing
+from kohort.spark.source.plan import BATCH, DataLoss, Planner
 from kohort.wire.errors import ErrorCode
 
 P, Q = ("t", 0), ("t", 1)

@@ -18,9 +18,9 @@ import pytest
 from micro_batches import Query, rows, unfinished
 
 from kohort.client.cluster import Cluster
-from kohort.spark.options import OptionError, for_stream
-from kohort.spark.plan import BATCH, START
-from kohort.spark.source import KohortStreamReader
+from kohort.spark.options.source import OptionError, for_stream
+from kohort.spark.source.data_source import KohortStreamReader
+from kohort.spark.source.plan import BATCH, START
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 from kohort.wire.schemas.consumer_group_heartbeat import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.client.sasl import Plain
-from kohort.spark.option_names import OWN, REFUSED, SPARK
-from kohort.spark.options import ByTimestamp, OptionError, for_batch, for_stream, parse
+from kohort.client.security.sasl import Plain
+from kohort.spark.options.names import OWN, REFUSED, SPARK
+from kohort.spark.options.source import ByTimestamp, OptionError, for_batch, for_stream, parse
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b"}
 

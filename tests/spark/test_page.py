@@ -6,7 +6,7 @@ import re
 import xml.dom.minidom
 from pathlib import Path
 
-from kohort.spark.page import BAD, INK, SERIES, Html, Number, Page, drawing, new_figure
+from kohort.spark.reports.page import BAD, INK, SERIES, Html, Number, Page, drawing, new_figure
 
 
 def plot() -> object:

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli import pipeline, pipeline_compact, pipeline_ingest
+from kohort.cli.pipelines import app as pipeline
+from kohort.cli.pipelines import compact as pipeline_compact
+from kohort.cli.pipelines import ingest as pipeline_ingest
 from kohort.client.cluster import Cluster
-from kohort.spark import compaction
+from kohort.spark.lake import compaction
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

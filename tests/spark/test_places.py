@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kohort.spark.locks import Lease, Ownership, Taken
-from kohort.spark.places import Place
+from kohort.spark.lake.file_systems import Place
+from kohort.spark.lake.locks import Lease, Ownership, Taken
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -24,7 +24,7 @@ def test_a_file_is_made_once(spark: Any, tmp_path: Path, monkeypatch: pytest.Mon
     if way == "rename":
         monkeypatch.setattr(os, "link", no_links)
     if way == "upload":
-        monkeypatch.setattr("kohort.spark.places.RENAMES_ARE_COPIES", ("file",))
+        monkeypatch.setattr("kohort.spark.lake.file_systems.RENAMES_ARE_COPIES", ("file",))
     file = Place(spark, tmp_path / "below" / "file.json")
     assert file.modified_ms() is None
     assert file.write_new("one")

@@ -10,10 +10,11 @@ import pytest
 from made_logs import Logs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
-from kohort.spark import commits, plan, source
-from kohort.spark.options import OptionError, for_batch, parse
-from kohort.spark.plan import START, DataLoss, Planner
-from kohort.spark.source import KohortReader, KohortStreamReader
+from kohort.spark.options.source import OptionError, for_batch, parse
+from kohort.spark.source import commits, plan
+from kohort.spark.source import data_source as source
+from kohort.spark.source.data_source import KohortReader, KohortStreamReader
+from kohort.spark.source.plan import START, DataLoss, Planner
 
 ALL = ReadAllAvailable()
 

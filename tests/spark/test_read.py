@@ -12,11 +12,12 @@ from google_crc32c import value as crc32c
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.client.leaders import FetchedPartition
-from kohort.spark import arrow, read
-from kohort.spark.options import parse
-from kohort.spark.plan import DataLoss
-from kohort.spark.read import Range, read_range
+from kohort.client.records.partition_leaders import FetchedPartition
+from kohort.spark.arrow import columns as arrow
+from kohort.spark.options.source import parse
+from kohort.spark.source import read
+from kohort.spark.source.plan import DataLoss
+from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 

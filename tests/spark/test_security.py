@@ -10,7 +10,7 @@ from own_certificates import PASSWORD, authority, issue, written
 from tls_front import TlsFront
 
 from kohort.client.cluster import Cluster
-from kohort.spark.ingest import ingest
+from kohort.spark.lake.ingest import ingest
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

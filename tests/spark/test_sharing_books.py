@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.groups import Committed
-from kohort.client.holders import Holder
-from kohort.spark.plan import BATCH, START
-from kohort.spark.sharing import Member, Sharing, is_ours, member_of, ranges_of, where_to_begin
+from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.groups import Committed
+from kohort.spark.source.member.sharing import Member, Sharing, is_ours, member_of, ranges_of, where_to_begin
+from kohort.spark.source.plan import BATCH, START
 
 P, Q = ("t", 0), ("t", 1)
 ME = Member("m-1", 3, "consumer")

@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli import pipeline, pipeline_simulate
+from kohort.cli.pipelines import app as pipeline
+from kohort.cli.pipelines import simulate as pipeline_simulate
 from kohort.simulator.sizing import DidNotForm, Grid, Point, run
 from kohort.simulator.sizing.advice import Ask, advise, points_of
 from kohort.simulator.sizing.point import FIELDS, normal
 from kohort.simulator.sizing.summary import Cost, costs
-from kohort.spark import simulate as simulate_module
-from kohort.spark.simulate import MEASURES, Progress, Stopped, row_of, schema, simulate
-from kohort.spark.simulate_report import page
+from kohort.spark.reports import simulation as simulate_module
+from kohort.spark.reports.simulation import MEASURES, Progress, Stopped, row_of, schema, simulate
+from kohort.spark.reports.simulation_report import page
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

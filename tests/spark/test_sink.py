@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 
 from kohort.client.cluster import Cluster
-from kohort.client.partitioner import partition_for_key
-from kohort.spark.sink import DeliveryFailed, _Sender, write
-from kohort.spark.sink_options import SinkOptions, parse
-from kohort.spark.sink_rows import Columns
+from kohort.client.records.partitioner import partition_for_key
+from kohort.spark.sink.data_sink import DeliveryFailed, _Sender, write
+from kohort.spark.sink.options import SinkOptions, parse
+from kohort.spark.sink.rows import Columns
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.options import OptionError
-from kohort.spark.sink_options import parse
-from kohort.spark.sink_rows import RowError, SchemaError, check, records
+from kohort.spark.options.source import OptionError
+from kohort.spark.sink.options import parse
+from kohort.spark.sink.rows import RowError, SchemaError, check, records
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
 

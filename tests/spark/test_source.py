@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kohort.client.cluster import Cluster
-from kohort.spark.ingest import IngestFailed, ingest
+from kohort.spark.lake.ingest import IngestFailed, ingest
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 

@@ -11,10 +11,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.spark import commits, source
-from kohort.spark.options import OptionError, for_batch, parse
-from kohort.spark.plan import START, DataLoss
-from kohort.spark.source import KohortReader, KohortStreamReader
+from kohort.spark.options.source import OptionError, for_batch, parse
+from kohort.spark.source import commits
+from kohort.spark.source import data_source as source
+from kohort.spark.source.data_source import KohortReader, KohortStreamReader
+from kohort.spark.source.plan import START, DataLoss
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kohort import config
-from kohort.coordinator.group_settings import GROUP_CONFIGS
+from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
 
 ROOT = Path(__file__).parents[2]
 

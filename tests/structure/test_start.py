@@ -21,15 +21,15 @@ NOT_AT_THE_START = {
     "kohort.cli.commands", "kohort.client", "kohort.spark", "kohort.simulator", "pyspark", "pyarrow", "numpy",
     "importlib.metadata", "email", "zipfile",  # for plug-ins, where there are some (kohort.server.assignor_plugins)
     "tomllib",  # for a file of settings in TOML
-    "re2",  # for groups that subscribe with patterns (kohort.coordinator.patterns)
-    "difflib",  # for what nobody knows (kohort.config, kohort.coordinator.config_keys)
+    "re2",  # for groups that subscribe with patterns (kohort.coordinator.patterns.regex)
+    "difflib",  # for what nobody knows (kohort.config, kohort.coordinator.settings.config_keys)
 }  # fmt: skip
 
 DATACLASSES = {
     *HOT,  # compiled, their fields are reached without Python
     "kohort.config",  # fields that say what they are
     "kohort.coordinator.assignors.spec",  # what plug-ins see
-    "kohort.broker.validation",  # an exception
+    "kohort.broker.logs.validation",  # an exception
     "kohort.storage.sqlite_format",
 }
 """Where they may be. Each costs a start half a millisecond; a msgspec struct costs a tenth of it."""

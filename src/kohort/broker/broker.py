@@ -24,12 +24,11 @@ from typing import Any, assert_never
 
 from kohort.broker import moves
 from kohort.broker.apis import API_VERSIONS, APIS, FETCH, HEARTBEATS, LEAVE_GROUP, OFFSET_COMMIT, Api, advertised
-from kohort.broker.commits import Commits
 from kohort.broker.connection import Connection
-from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers import fetch
-from kohort.broker.heartbeats import Heartbeats
-from kohort.broker.journal_topic import write_journal
+from kohort.broker.journal.topic import write_journal
+from kohort.broker.shortcuts.commits import Commits
+from kohort.broker.shortcuts.heartbeats import Heartbeats
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
 from kohort.broker.turn import (
@@ -49,6 +48,7 @@ from kohort.broker.turn import (
     Turn,
 )
 from kohort.broker.upkeep import Upkeep
+from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.config import Config, property_name
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor

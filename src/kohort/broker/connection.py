@@ -9,8 +9,8 @@ from kohort.broker.turn import ConnectionId
 from kohort.coordinator.events import Client, RequestId
 
 if TYPE_CHECKING:
-    from kohort.broker.commits import Kept
-    from kohort.broker.heartbeats import Beat
+    from kohort.broker.shortcuts.commits import Kept
+    from kohort.broker.shortcuts.heartbeats import Beat
 
 
 class Connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 

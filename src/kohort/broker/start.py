@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from kohort.broker.journal_topic import create_journal_topic, read_journal
+from kohort.broker.journal.topic import create_journal_topic, read_journal
 from kohort.broker.moves import led_by
 from kohort.broker.state import BrokerState
-from kohort.broker.topics import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
+from kohort.broker.topics.catalog import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
 from kohort.coordinator.events import GroupConfigsChanged, Loaded, Record
 from kohort.coordinator.shard import Shard
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError

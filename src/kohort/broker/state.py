@@ -21,11 +21,9 @@ from typing import Any
 
 import msgspec
 
-from kohort.broker.fetch_waits import FetchWait, FetchWaits
-from kohort.broker.partition import Appended, Partition
-from kohort.broker.shard_deadlines import ShardDeadlines
-from kohort.broker.topic_configs import resolve
-from kohort.broker.topics import (
+from kohort.broker.logs.partition import Appended, Partition
+from kohort.broker.logs.validation import Room
+from kohort.broker.topics.catalog import (
     METADATA_LOG,
     OFFSETS_TOPIC,
     Catalog,
@@ -35,12 +33,14 @@ from kohort.broker.topics import (
     topic_deleted_record,
     topic_record,
 )
+from kohort.broker.topics.topic_configs import resolve
 from kohort.broker.turn import Complaint, ConnectionId, HandedOut, Millis
-from kohort.broker.validation import Room
+from kohort.broker.waits.fetch_waits import FetchWait, FetchWaits
+from kohort.broker.waits.shard_deadlines import ShardDeadlines
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
-from kohort.coordinator.checks import LONGEST_NAME
+from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.events import (
     AssignmentAsked,
     Client,
@@ -53,9 +53,9 @@ from kohort.coordinator.events import (
     TopicsChanged,
     TopicsDeleted,
 )
-from kohort.coordinator.group_settings import HOLD
-from kohort.coordinator.journal import Journal
-from kohort.coordinator.repeated_commit import RepeatedCommit
+from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage

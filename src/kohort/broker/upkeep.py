@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from kohort.broker import retention
-from kohort.broker.compaction import Compaction, DirtyPart
-from kohort.broker.partition import Partition
+from kohort.broker.logs import retention
+from kohort.broker.logs.compaction import Compaction, DirtyPart
+from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Complaint, Millis
 from kohort.coordinator.events import ExpireOffsets

@@ -19,10 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "topics": ("kohort.cli.topics", "Create, list, describe and delete topics."),
-    "groups": ("kohort.cli.groups", "List, describe, explain, configure and hold consumer groups."),
+    "groups": ("kohort.cli.groups.app", "List, describe, explain, configure and hold consumer groups."),
     "produce": ("kohort.cli.produce", "Write records to a topic."),
     "consume": ("kohort.cli.consume", "Read records of a topic."),
-    "pipeline": ("kohort.cli.pipeline", "Run data pipelines on Spark."),
+    "pipeline": ("kohort.cli.pipelines.app", "Run data pipelines on Spark."),
     "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
 }
 """Name: the module that holds its typer app, and its line in the list of commands."""

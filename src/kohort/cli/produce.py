@@ -31,7 +31,7 @@ from kohort.cli.connect import (
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.client.partitioner import partition_for_key
+from kohort.client.records.partitioner import partition_for_key
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.compression import NAMES
 from kohort.wire.errors import ErrorCode

@@ -19,8 +19,8 @@ from kohort.cli.connect import (
     fail,
 )
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
-from kohort.client.configs import ConfigEntry
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
 from kohort.wire.errors import ErrorCode

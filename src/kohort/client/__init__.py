@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.client.blocking import BlockingCoordinator
-    from kohort.client.consumer import GroupConsumer
-    from kohort.client.consumer_blocking import BlockingGroupConsumer
-    from kohort.client.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
-    from kohort.client.election import Election, Term, lead
+    from kohort.client.consumer.blocking import BlockingGroupConsumer
+    from kohort.client.consumer.consumer import GroupConsumer
+    from kohort.client.coordination.blocking import BlockingCoordinator
+    from kohort.client.coordination.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
+    from kohort.client.coordination.election import Election, Term, lead
+    from kohort.client.coordination.sharding import Shard, Sharding, shards
+    from kohort.client.coordination.tokens import GroupToken, LastingToken, Token
     from kohort.client.errors import AuthenticationFailed, Closed, KafkaError, Misuse, NotOwned, ServerError
-    from kohort.client.security import Security
-    from kohort.client.sharding import Shard, Sharding, shards
-    from kohort.client.tokens import GroupToken, LastingToken, Token
+    from kohort.client.security.security import Security
 
 __all__ = [
     "NO_GENERATION",
@@ -47,17 +47,17 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("AuthenticationFailed", "Closed", "KafkaError", "Misuse", "NotOwned", "ServerError"), "errors"),
-    **dict.fromkeys(("Election", "Term", "lead"), "election"),
-    **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "tokens"),
-    **dict.fromkeys(("Shard", "Sharding", "shards"), "sharding"),
-    "BlockingCoordinator": "blocking",
-    "BlockingGroupConsumer": "consumer_blocking",
-    "GroupConsumer": "consumer",
-    "Security": "security",
+    **dict.fromkeys(("Election", "Term", "lead"), "coordination.election"),
+    **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "coordination.tokens"),
+    **dict.fromkeys(("Shard", "Sharding", "shards"), "coordination.sharding"),
+    "BlockingCoordinator": "coordination.blocking",
+    "BlockingGroupConsumer": "consumer.blocking",
+    "GroupConsumer": "consumer.consumer",
+    "Security": "security.security",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"kohort.client.{_HOMES.get(name, 'coordinator')}"), name)
+    return getattr(import_module(f"kohort.client.{_HOMES.get(name, 'coordination.coordinator')}"), name)

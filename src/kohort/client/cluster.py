@@ -14,16 +14,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from kohort.client import configs, explanations, groups, leaders, token_topic, topics
-from kohort.client.configs import ConfigEntry, ResourceType
-from kohort.client.connection import Connection
+from kohort.client.admin import configs, explanations, groups, topics
+from kohort.client.admin.configs import ConfigEntry, ResourceType
+from kohort.client.admin.explanations import GroupExplanation
+from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup
+from kohort.client.coordination import token_topic
 from kohort.client.errors import error_code
-from kohort.client.explanations import GroupExplanation
-from kohort.client.groups import Committed, Committer, GroupDescription, ListedGroup
-from kohort.client.leaders import EARLIEST, LATEST, MAX_TIMESTAMP, FetchedPartition, Fetching, FetchLimits, GroupMember
 from kohort.client.metadata import Node, Topic, TopicPartition
-from kohort.client.routing import Router, Timing
-from kohort.client.security import Security
+from kohort.client.records import partition_leaders as leaders
+from kohort.client.records.partition_leaders import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    FetchedPartition,
+    Fetching,
+    FetchLimits,
+    GroupMember,
+)
+from kohort.client.security.security import Security
+from kohort.client.wire.blocking_connection import Connection
+from kohort.client.wire.routing import Router, Timing
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 
@@ -191,7 +201,7 @@ class Cluster:
         isolation: Isolation = "read_uncommitted",
         as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
-        """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
+        """Fetch record batches from a position of each partition; `kohort.client.records.records` reads them.
 
         Returns within `max_wait_ms` or so when there is nothing to read. `max_bytes` bounds the answer of one broker
         and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition

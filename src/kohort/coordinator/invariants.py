@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.classic_member import is_classic, protocols_of
-from kohort.coordinator.consumer_state import ConsumerGroup
-from kohort.coordinator.protocols import candidates
-from kohort.coordinator.reconciliation import Reconciliation, TopicPartition
-from kohort.coordinator.running import Running
-from kohort.coordinator.state import Group, HardState, Member, Phase, size_of
+from kohort.coordinator.classic.group import Group, HardState, Member, Phase, size_of
+from kohort.coordinator.classic.protocol_vote import candidates
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPartition
+from kohort.coordinator.migration.classic_side import is_classic, protocols_of
+from kohort.coordinator.soft_state import Running
 
 
 def check(running: Running, hard: HardState, *, serving: bool) -> None:

@@ -16,10 +16,13 @@ from typing import Any
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.checks import founds
-from kohort.coordinator.classic_group import ClassicGroups
-from kohort.coordinator.consumer_group import ConsumerGroups
-from kohort.coordinator.consumer_responses import described, state_name
+from kohort.coordinator.classic.checks import founds
+from kohort.coordinator.classic.group import Group, HardState, Phase
+from kohort.coordinator.classic.requests import ClassicGroups
+from kohort.coordinator.classic.responses import refusal
+from kohort.coordinator.classic.status import RebalanceStatus, status_of
+from kohort.coordinator.consumer.heartbeat import ConsumerGroups
+from kohort.coordinator.consumer.responses import described, state_name
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -39,16 +42,13 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
-from kohort.coordinator.fencing import Fence, every, fetch_fence
-from kohort.coordinator.group_settings import SettingsOfGroups
 from kohort.coordinator.invariants import check
-from kohort.coordinator.mixed_group import MixedGroups
-from kohort.coordinator.offsets import Offsets
-from kohort.coordinator.rebalance_status import RebalanceStatus, status_of
-from kohort.coordinator.repeated_commit import RepeatedCommit
-from kohort.coordinator.responses import refusal
-from kohort.coordinator.running import Heard, Running
-from kohort.coordinator.state import Group, HardState, Phase
+from kohort.coordinator.migration.classic_requests import MixedGroups
+from kohort.coordinator.offsets.offsets import Offsets
+from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
+from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.settings.group_settings import SettingsOfGroups
+from kohort.coordinator.soft_state import Heard, Running
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

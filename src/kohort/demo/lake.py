@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.demo.flights import SQL_SCHEMA
-from kohort.spark.session import spark_session
+from kohort.spark.runtime.session import spark_session
 
 START_S = 30.0
 STOP_S = 15.0

@@ -20,7 +20,7 @@ from types import FrameType
 from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
 
-from kohort.cli.groups import describe
+from kohort.cli.groups.app import describe
 from kohort.cli.output import Column, number, print_table
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -31,8 +31,8 @@ from kohort.demo.screen import Bars, Screen
 from kohort.demo.server_process import ServerFailed, ServerProcess
 from kohort.demo.worker import Options
 from kohort.demo.workers import Workers
-from kohort.spark.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
-from kohort.spark.java import JavaMissing
+from kohort.spark.lake.ingest import IngestFailed, IngestProgress, IngestSummary, ingest
+from kohort.spark.runtime.java import JavaMissing
 
 TOPIC = "flights"
 PARTITIONS = 6

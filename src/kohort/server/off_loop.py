@@ -24,7 +24,7 @@ from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.check import Result, assigned, checked
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis, PatternsAsked, PatternsResolved
-from kohort.coordinator.patterns import resolved
+from kohort.coordinator.patterns.regex import resolved
 from kohort.server.assignor_worker import Answer, Question, read_frame, write_frame
 
 T = TypeVar("T")

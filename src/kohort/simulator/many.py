@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from kohort.simulator.simulate import run
-from kohort.simulator.world import Millis
+from kohort.simulator.world.world import Millis
 
 CHUNK = 20
 """Seeds that a process runs before it reports."""

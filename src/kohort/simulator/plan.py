@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
-from kohort.simulator.world import Millis
+from kohort.simulator.world.world import Millis
 
 TOPICS = {"flights": 4, "orders": 2}
 """Topics that are there from the start, with their partitions."""

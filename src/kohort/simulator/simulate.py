@@ -11,21 +11,21 @@ from typing import Any
 from kohort.broker.broker import Broker
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
-from kohort.simulator.candidate import Candidate
-from kohort.simulator.checkers import running
-from kohort.simulator.consumer import Consumer
-from kohort.simulator.holders import Holders
-from kohort.simulator.impostor import Impostor
-from kohort.simulator.member import Member, Owners
-from kohort.simulator.operator import Operator
-from kohort.simulator.partaker import Partaker
-from kohort.simulator.participant import Participant
+from kohort.simulator.actors.candidate import Candidate
+from kohort.simulator.actors.consumer import Consumer
+from kohort.simulator.actors.impostor import Impostor
+from kohort.simulator.actors.library_user import Partaker
+from kohort.simulator.actors.member import Member, Owners
+from kohort.simulator.actors.operator import Operator
+from kohort.simulator.actors.participant import Participant
+from kohort.simulator.actors.reader import Reader
+from kohort.simulator.actors.sharer import ITEMS, Sharer
+from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm
+from kohort.simulator.checks.holders import Holders
+from kohort.simulator.checks.onlooker import running
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
-from kohort.simulator.process import Process
-from kohort.simulator.reader import Reader
-from kohort.simulator.sharer import ITEMS, Sharer
-from kohort.simulator.workload import Admin, Committer, Liar, Paced, Producer, Storm
-from kohort.simulator.world import Millis, Violation, World
+from kohort.simulator.world.process import Process
+from kohort.simulator.world.world import Millis, Violation, World
 
 STABLE_WITHIN_MS = 90_000
 """Of the healing: sessions, two rebalance timeouts and the join timeout of new members, with room."""

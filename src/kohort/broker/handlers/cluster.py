@@ -6,7 +6,7 @@ import re
 
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.coordinator.checks import not_too_often
+from kohort.coordinator.classic.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
     LASTING_GENERATIONS,

@@ -11,7 +11,7 @@ from typing import Any
 
 from kohort.broker.handlers.config_resources import BROKER, Refused, Resource, check_broker, resource_of
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.coordinator.config_keys import LIST, InvalidConfig, value_text
+from kohort.coordinator.settings.config_keys import LIST, InvalidConfig, value_text
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as alter_schema
 from kohort.wire.schemas import incremental_alter_configs as incremental_schema

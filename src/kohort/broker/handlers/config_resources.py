@@ -11,13 +11,13 @@ import msgspec
 
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState
-from kohort.broker.topic_configs import TOPIC_CONFIGS, parse
-from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
+from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
+from kohort.broker.topics.topic_configs import TOPIC_CONFIGS, parse
 from kohort.config import SETTINGS
-from kohort.coordinator import group_settings
-from kohort.coordinator.checks import LONGEST_NAME
-from kohort.coordinator.config_keys import ConfigKey, InvalidConfig, value_text
-from kohort.coordinator.group_settings import GROUP_CONFIGS
+from kohort.coordinator.classic.checks import LONGEST_NAME
+from kohort.coordinator.settings import group_settings
+from kohort.coordinator.settings.config_keys import ConfigKey, InvalidConfig, value_text
+from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_configs import DescribeConfigsSynonym
 

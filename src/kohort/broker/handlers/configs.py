@@ -17,10 +17,10 @@ from kohort.broker.handlers.config_resources import (
     synonyms,
 )
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topic_configs import TOPIC_CONFIGS
+from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import INT_MAX, SETTINGS
-from kohort.coordinator.checks import not_too_often
-from kohort.coordinator.config_keys import BOOLEAN, DOUBLE, INT, LONG, STRING, value_text
+from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.settings.config_keys import BOOLEAN, DOUBLE, INT, LONG, STRING, value_text
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopicConfigs
 from kohort.wire.schemas.describe_configs import (

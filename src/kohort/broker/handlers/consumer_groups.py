@@ -9,7 +9,7 @@ from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.coordinator.checks import not_too_often
+from kohort.coordinator.classic.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

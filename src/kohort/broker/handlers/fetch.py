@@ -21,14 +21,14 @@ from typing import cast
 
 import msgspec
 
-from kohort.broker.fetch_waits import FetchWait
 from kohort.broker.handlers.leaders import CurrentLeaders
-from kohort.broker.partition import Partition
+from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topics import Topic
+from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
-from kohort.coordinator.checks import LONGEST_NAME
-from kohort.coordinator.fencing import Fence, every
+from kohort.broker.waits.fetch_waits import FetchWait
+from kohort.coordinator.classic.checks import LONGEST_NAME
+from kohort.coordinator.offsets.ownership_fence import Fence, every
 from kohort.storage.protocol import DamagedBatch, LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kohort.broker.explanations import Explaining
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, InShard, RequestContext
-from kohort.coordinator.checks import not_too_often
+from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topics import INTERNAL_TOPICS, Topic, check_topic_name
+from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.describe_topic_partitions import (

@@ -12,9 +12,9 @@ from typing import Any
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topics import Topic
-from kohort.coordinator.checks import not_too_often
-from kohort.coordinator.offsets import MEMBER_EPOCHS, TOPIC_IDS
+from kohort.broker.topics.catalog import Topic
+from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.offsets.offsets import MEMBER_EPOCHS, TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,

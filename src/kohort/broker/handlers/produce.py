@@ -7,10 +7,10 @@ can notice (W8). acks=1 and acks=all are answered when the turn is durable, like
 from __future__ import annotations
 
 from kohort.broker.handlers.leaders import CurrentLeaders
+from kohort.broker.logs.validation import Room
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState, CloseConnection, RequestContext
-from kohort.broker.topics import Topic
-from kohort.broker.validation import Room
+from kohort.broker.topics.catalog import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.produce import (
     BatchIndexAndErrorMessage,

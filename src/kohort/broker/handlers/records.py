@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from kohort.broker.handlers.fetch import leader_error
-from kohort.broker.partition import Partition, Search, SearchedEnough
+from kohort.broker.logs.partition import Partition, Search, SearchedEnough
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topics import Topic
+from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
 from kohort.storage.protocol import DamagedBatch
 from kohort.wire.errors import ErrorCode

@@ -10,9 +10,9 @@ import msgspec
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState, RequestContext
-from kohort.broker.topic_configs import parse
-from kohort.broker.topics import OWN_TOPICS, Topic, check_topic_name
-from kohort.coordinator.config_keys import InvalidConfig
+from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
+from kohort.broker.topics.topic_configs import parse
+from kohort.coordinator.settings.config_keys import InvalidConfig
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.create_partitions import (

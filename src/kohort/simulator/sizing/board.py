@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kohort.simulator.world import Millis, World
+from kohort.simulator.world.world import Millis, World
 
 NEVER: Millis = -1
 

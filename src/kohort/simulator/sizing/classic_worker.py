@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kohort.client.assignors import ASSIGNORS, Assignor, assignments, subscription_bytes
 from kohort.client.assignors.spec import NO_GENERATION_ID, Claim
-from kohort.client.membership import (
+from kohort.client.membership.classic import (
     Ask,
     Assign,
     Assigned,
@@ -22,11 +22,11 @@ from kohort.client.membership import (
     Protocol,
     Settings,
 )
-from kohort.simulator.member import NEWEST
+from kohort.simulator.actors.member import NEWEST
 from kohort.simulator.sizing.clients import PacedMembership
 from kohort.simulator.sizing.point import COOPERATIVE
 from kohort.simulator.sizing.worker import Worker
-from kohort.simulator.world import Millis
+from kohort.simulator.world.world import Millis
 from kohort.wire.embedded import assignment_in
 
 

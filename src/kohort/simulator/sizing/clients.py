@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from kohort.client.membership import Membership, Millis, Phase, Settings
+from kohort.client.membership.classic import Membership, Millis, Phase, Settings
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kohort.client.consumer_membership import (
+from kohort.client.membership.classic import Ask, Ended, FindCoordinator
+from kohort.client.membership.consumer import (
     Added,
     ConsumerMembership,
     ConsumerSettings,
@@ -14,7 +15,6 @@ from kohort.client.consumer_membership import (
     Revoke,
     Subscription,
 )
-from kohort.client.membership import Ask, Ended, FindCoordinator
 from kohort.simulator.sizing.worker import Worker
 
 HEARTBEAT_VERSION = 1

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.broker.topics import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send
-from kohort.simulator.checkers import response_of
-from kohort.simulator.network import Asked, Link
+from kohort.simulator.checks.onlooker import response_of
+from kohort.simulator.world.network import Asked, Link
 from kohort.storage.protocol import Append, Operation
 from kohort.wire.codec import decode
 from kohort.wire.framing import read_response_header

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kohort.simulator.sizing.point import Point
 from kohort.simulator.sizing.worker import Worker
-from kohort.simulator.world import Millis, World
+from kohort.simulator.world.world import Millis, World
 
 JITTER_MS = 300
 HOLD_FOR_MS = 3_600_000

@@ -17,14 +17,12 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
-from kohort.client.consumer_membership import ConsumerMembership
+from kohort.client.membership.consumer import ConsumerMembership
 from kohort.config import Config
-from kohort.coordinator.group_settings import HOLD_UNTIL
-from kohort.simulator.actor import Actor
-from kohort.simulator.network import Link
-from kohort.simulator.operator import DELETE, GROUP, SET
+from kohort.coordinator.settings.group_settings import HOLD_UNTIL
+from kohort.simulator.actors.actor import Actor
+from kohort.simulator.actors.operator import DELETE, GROUP, SET
 from kohort.simulator.plan import Faults, Plan
-from kohort.simulator.process import Process
 from kohort.simulator.sizing.board import Board, Tally
 from kohort.simulator.sizing.classic_worker import ClassicWorker
 from kohort.simulator.sizing.consumer_worker import ConsumerWorker
@@ -33,7 +31,9 @@ from kohort.simulator.sizing.patterns import SCRIPTS, Script, misfortunes
 from kohort.simulator.sizing.point import CONSUMER, Point, normal
 from kohort.simulator.sizing.topics import Topics
 from kohort.simulator.sizing.worker import Worker
-from kohort.simulator.world import START_MS, Millis, World
+from kohort.simulator.world.network import Link
+from kohort.simulator.world.process import Process
+from kohort.simulator.world.world import START_MS, Millis, World
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from kohort.simulator.participant import Participant
+from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
-from kohort.simulator.process import Process
 from kohort.simulator.sizing.board import Board
 from kohort.simulator.sizing.clients import CLIENTS
 from kohort.simulator.sizing.point import Point
 from kohort.simulator.sizing.topics import Topics
-from kohort.simulator.world import Millis, World
+from kohort.simulator.world.process import Process
+from kohort.simulator.world.world import Millis, World
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -8,7 +8,7 @@ import numpy as np
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
-from kohort.spark.history.columns import Numbers
+from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.ends import Ends, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"

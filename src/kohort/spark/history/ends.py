@@ -13,10 +13,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.history.columns import Numbers
-from kohort.spark.history.commits import Places, dense, encoded, instants, milliseconds
-from kohort.spark.history.kernels import NOTHING
-from kohort.spark.history.spans import codes
+from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.history.decoding.kernels import NOTHING
+from kohort.spark.history.tables.commits import Places, dense, encoded, instants, milliseconds
+from kohort.spark.history.tables.spans import codes
 
 TopicPartition = tuple[str, int]
 COLUMNS = ("topic", "partition", "at", "end")

@@ -32,17 +32,17 @@ import pyarrow.parquet as pq
 
 from kohort.client.cluster import Cluster
 from kohort.spark.history import cluster as live
-from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.cluster import OFFSETS_TOPIC
-from kohort.spark.history.columns import Numbers
-from kohort.spark.history.commits import milliseconds
-from kohort.spark.history.dumps import DumpError, Taken, inputs, take, topic_names
+from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.history.decoding.dumps import DumpError, Taken, inputs, take, topic_names
 from kohort.spark.history.ends import Ends
-from kohort.spark.history.findings import Finding, findings_table
-from kohort.spark.history.incidents import Limits
+from kohort.spark.history.report.findings import Finding, findings_table
+from kohort.spark.history.report.incidents import Limits
 from kohort.spark.history.store import Store, by_partition, filesystem, read_records
-from kohort.spark.options import security_of
-from kohort.spark.session import register, timestamps_in_micros
+from kohort.spark.history.tables.analysis import TABLES, Context, analyse
+from kohort.spark.history.tables.commits import milliseconds
+from kohort.spark.options.source import security_of
+from kohort.spark.runtime.session import register, timestamps_in_micros
 
 INTERVALS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600)
 MOST_INTERVALS = 120
@@ -158,7 +158,7 @@ def history(
         seconds=time.monotonic() - began,
     )
     on_progress("writing the report")
-    from kohort.spark.history.report import report  # matplotlib: for this alone
+    from kohort.spark.history.report.page import report  # matplotlib: for this alone
 
     store.write_text("report.html", report(store, summary, title or bootstrap_servers or ", ".join(files)))
     return summary

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kohort.spark.history.decode import SCHEMA
-from kohort.spark.read import converted_schema
+from kohort.spark.history.decoding.decode import SCHEMA
+from kohort.spark.source.read import converted_schema
 
 ROWS = converted_schema(SCHEMA)
 """A log record as it is kept."""

@@ -1,0 +1,57 @@
+"""Why a group is as it is, for those who ask: its stories and the state of its rebalance, added to its description."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kohort.broker.messages import changed
+from kohort.broker.state import BrokerState
+from kohort.broker.turn import Millis
+from kohort.coordinator.classic.status import RebalanceStatus
+from kohort.coordinator.journal.story import Story
+from kohort.wire.schemas.describe_groups import DescribedGroup
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Of what explains, in one answer: older stories are left out, and the groups named last."""
+
+
+class Explanation(msgspec.Struct, omit_defaults=True):
+    now_ms: Millis
+    """By the server's clock, as all other instants."""
+    loaded_ms: Millis | None = None
+    """When the group's coordinator loaded it; None when it was founded since the server's start, or unknown."""
+    rebalance: Story | None = None
+    """The story of the running rebalance."""
+    status: RebalanceStatus | None = None
+    """None for a group that is not there."""
+
+
+class Explaining:
+    """The explanations of one answer. A request can name any number of groups, so their size is bounded together."""
+
+    def __init__(self, state: BrokerState, last: int) -> None:
+        self._state = state
+        self._last = last
+        self._room = MAX_BYTES
+
+    def explained(self, shard: int, group: DescribedGroup) -> DescribedGroup:
+        """The group with its explanation; as it is when there is no room left."""
+        if self._room <= 0:
+            return group
+        state, journal = self._state, self._state.journal
+        explanation = msgspec.json.encode(
+            Explanation(
+                now_ms=state.now,
+                loaded_ms=journal.loaded_ms(group.group_id),
+                rebalance=journal.running(group.group_id),
+                status=state.shards[shard].rebalance_status(group.group_id, state.now),
+            )
+        )
+        self._room -= len(explanation)
+        stories: list[bytes] = []
+        for story in reversed(journal.stories(group.group_id, self._last)):
+            if len(story) > self._room:
+                break
+            self._room -= len(story)
+            stories.append(story)
+        return changed(group, explanation=explanation, stories=tuple(reversed(stories)))

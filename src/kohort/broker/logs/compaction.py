@@ -1,0 +1,268 @@
+"""Compaction: of each key only the newest record stays (cleanup.policy with `compact`). After Kafka's LogCleaner.
+
+A pass has two halves, both done in steps of bounded size, one a turn, so that no client waits long. First the dirty
+part of the log (what was appended since the last pass) is read, and the offset of the newest record of each key noted.
+Then the log is gone through from its start, and the batches that hold a record which is not its key's newest are
+replaced. Offsets, order, codec, and the offsets and sequence numbers that a batch covers stay as they were.
+
+The last batch is never touched, nor what is younger than min.compaction.lag.ms. How far a log is clean is not stored:
+after a restart the first pass takes all of it for dirty, which costs reading it once and changes what needs changing.
+
+Tombstones stay until everybody who read an older value has had delete.retention.ms to see them. The clock starts when
+the older values are gone: the pass that meets a tombstone for the first time writes the instant when it may go into
+the batch, where Kafka has it too (attribute bit 6; the base timestamp then is that instant, KIP-534). Since a pass
+goes upwards, older values of that key are durable gone by then, and a later pass drops the tombstone; one that finds
+nothing else to do, if nothing was appended meanwhile.
+
+A batch that loses all its records goes, unless it is the last one of a producer that may come back: then it stays
+without records, so that a restart still knows the producer's sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from struct import pack_into
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from kohort.broker.logs.partition import Partition, readable_records
+from kohort.broker.logs.validation import NO_TIMESTAMP
+from kohort.broker.messages import changed
+from kohort.config import LONG_MAX
+from kohort.storage.protocol import BatchInfo, LogKey, Replace, Storage, StoredBatch
+from kohort.wire.batches import (
+    COMPRESSION_MASK,
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_END,
+    BatchHeader,
+    Record,
+    read_header,
+)
+from kohort.wire.compression import compress
+from kohort.wire.records import NewRecord, encode_record
+
+DELETE_HORIZON = 0b100_0000
+STEP_BYTES = 4 * 1024 * 1024
+"""Bytes of batches that a step reads; at the rate of decoding, some tens of milliseconds."""
+MAX_KEY_BYTES = 64 * 1024 * 1024
+"""Memory for the keys of a pass. When they are more, the pass ends before them and the next one goes on."""
+_KEY_OVERHEAD = 120
+BATCHES_A_LOOK = 5_000
+"""How many batches are counted at a time; some ten milliseconds."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What decides, besides the keys."""
+
+    now: int
+    delete_retention_ms: int
+    is_last_of_producer: Callable[[StoredBatch], bool]
+    """Whether a batch must stay, if empty, because it is the last one of a producer that may come back."""
+
+
+class Compaction:
+    """One pass over a partition's log. `step` until `done`; then `clean_to` is the next pass's `first_dirty`."""
+
+    def __init__(self, partition: Partition, storage: Storage, first_dirty: int, end: int) -> None:
+        self._partition = partition
+        self._storage = storage
+        self._newest: dict[bytes, int] = {}
+        self._key_bytes = 0
+        self._reading = max(first_dirty, partition.start_offset)
+        self._replacing = partition.start_offset
+        self.clean_to = end
+        self.done = False
+        self.tombstones_go_ms: int | None = None
+        """When all tombstones that the pass leaves may go; None if it leaves none."""
+
+    def step(self, now: int, producer_expiration_ms: int, max_bytes: int = STEP_BYTES) -> tuple[Replace, ...]:
+        """The next piece of work. Commit what it returns before the next step."""
+        info = self._storage.log_info(self._partition.log)
+        if info is None or info.start_offset != self._partition.start_offset:
+            return ()  # A trim is under way in this turn: the batches to replace may be gone at its end.
+        if self._reading < self.clean_to:
+            self._read_keys(max_bytes)
+            return ()
+        batches = self._next(max(self._replacing, info.start_offset), max_bytes)
+        if not batches:
+            self.done = True
+            return ()
+        self._replacing = batches[-1].last_offset + 1
+        rules = Rules(
+            now, self._partition.settings.delete_retention_ms, self._last_of_live_producer(now - producer_expiration_ms)
+        )
+        replaced = replacements(self._partition.log, batches, self._newest, rules)
+        self._note_tombstones(batches, now)
+        for replace in replaced:
+            self._note_tombstones(replace.batches, now)
+        return replaced
+
+    def _note_tombstones(self, batches: Sequence[StoredBatch], now: int) -> None:
+        for batch in batches:
+            header = read_header(batch.data)
+            if header.attributes & DELETE_HORIZON and header.base_timestamp > now:
+                self.tombstones_go_ms = max(self.tombstones_go_ms or 0, header.base_timestamp)
+
+    def _next(self, offset: int, max_bytes: int) -> list[StoredBatch]:
+        found = self._storage.read(self._partition.log, offset, max_bytes)
+        return list(takewhile(lambda batch: batch.last_offset < self.clean_to, found))
+
+    def _read_keys(self, max_bytes: int) -> None:
+        batches = self._next(max(self._reading, self._partition.start_offset), max_bytes)
+        if not batches:
+            self._reading = self.clean_to
+        for batch in batches:
+            if self._key_bytes > MAX_KEY_BYTES:
+                self.clean_to = self._reading
+                return
+            self._reading = batch.last_offset + 1
+            if not read_header(batch.data).is_control:
+                for record in readable_records(batch) or ():
+                    self._note(record)
+
+    def _note(self, record: Record) -> None:
+        if record.key is not None:
+            if record.key not in self._newest:
+                self._key_bytes += len(record.key) + _KEY_OVERHEAD
+            self._newest[record.key] = record.offset
+
+    def _last_of_live_producer(self, oldest: int) -> Callable[[StoredBatch], bool]:
+        def is_last(batch: StoredBatch) -> bool:
+            if batch.producer_id < 0 or batch.max_timestamp < oldest:
+                return False
+            [last] = self._storage.producer_batches(self._partition.log, batch.producer_id, 1)
+            return last.base_offset == batch.base_offset
+
+        return is_last
+
+
+class DirtyPart:
+    """The part of a log that is not compacted yet: from `first` on. Its batches are counted as they come, each once."""
+
+    def __init__(self, first: int, tombstones_go_ms: int | None = None) -> None:
+        self._first = first
+        self._tombstones_go_ms = tombstones_go_ms
+        """When a pass could drop tombstones, even if nothing was appended."""
+        self._next = self._end = first
+        self._bytes = 0
+        self._last: BatchInfo | None = None
+        """The last batch that was looked at. It is dirty when another one follows it."""
+        self.all_counted = False
+
+    def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
+        """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
+
+        Looks at so many batches at most; while they were not all, `all_counted` is false and it is worth asking again.
+        """
+        settings = partition.settings
+        if not settings.compact:
+            return None
+        self._count(partition, storage, now - settings.min_compaction_lag_ms)
+        info = storage.log_info(partition.log)
+        if info is not None and self._bytes > settings.min_cleanable_dirty_ratio * info.size:
+            return Compaction(partition, storage, self._first, self._end)
+        if self._tombstones_go_ms is not None and now >= self._tombstones_go_ms:
+            return Compaction(partition, storage, self._first, self._first)
+        return None
+
+    def _count(self, partition: Partition, storage: Storage, youngest: int) -> None:
+        self.all_counted = False
+        begin = max(self._next, partition.start_offset)
+        for count, batch in enumerate(storage.batches(partition.log, begin)):
+            if count == BATCHES_A_LOOK:
+                return
+            if self._last is not None:
+                self._bytes += self._last.size
+                self._end = self._last.last_offset + 1
+                self._last = None
+            self._next = batch.base_offset
+            if partition.settings.min_compaction_lag_ms > 0 and batch.max_timestamp > youngest:
+                break
+            self._last = batch
+            self._next = batch.last_offset + 1
+        self.all_counted = True
+
+
+def replacements(
+    log: LogKey, batches: Sequence[StoredBatch], newest: Mapping[bytes, int], rules: Rules
+) -> tuple[Replace, ...]:
+    """A Replace for each run of batches that change. `newest` has the offset of the newest record of each dirty key."""
+    found: list[Replace] = []
+    run: list[StoredBatch] = []
+    kept: list[StoredBatch] = []
+
+    def end_run() -> None:
+        if run:
+            found.append(Replace(log, run[0].base_offset, run[-1].base_offset, tuple(kept)))
+            run.clear()
+            kept.clear()
+
+    for batch in batches:
+        compacted = compact_batch(batch, newest, rules)
+        if compacted is batch:
+            end_run()
+        else:
+            run.append(batch)
+            if compacted is not None:
+                kept.append(compacted)
+    end_run()
+    return tuple(found)
+
+
+def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules) -> StoredBatch | None:
+    """The batch itself when it stays as it is, a smaller one, or None when it goes."""
+    header = read_header(batch.data)
+    if header.is_control:
+        return batch
+    records = readable_records(batch)
+    if records is None:
+        return batch
+    horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
+    tombstones_go = horizon is not None and rules.now >= horizon
+    kept = [
+        record
+        for record in records
+        # A record without a key comes from before the topic was compacted; Kafka drops it as well.
+        if record.key is not None
+        and record.offset >= newest.get(record.key, 0)
+        and not (tombstones_go and record.value is None)
+    ]
+    if not kept:
+        if not rules.is_last_of_producer(batch):
+            return None
+        return batch if not records else _rebuilt(batch, header, kept, horizon)
+    # The records' times become distances to the horizon: one of a time before the epoch may lie too far away.
+    if horizon is None and any(r.value is None for r in kept) and all(r.timestamp >= NO_TIMESTAMP for r in kept):
+        return _rebuilt(batch, header, kept, min(rules.now + rules.delete_retention_ms, LONG_MAX))
+    return batch if len(kept) == len(records) else _rebuilt(batch, header, kept, horizon)
+
+
+def _rebuilt(batch: StoredBatch, header: BatchHeader, records: Sequence[Record], horizon: int | None) -> StoredBatch:
+    """The batch with only these records. An empty one keeps its max timestamp, which tells when its producer wrote."""
+    base_timestamp = header.base_timestamp if horizon is None else horizon
+    max_timestamp = header.max_timestamp
+    if records and not header.timestamp_type:
+        # A producer may have written records that are newer than its header says; a batch never grows newer.
+        max_timestamp = min(max_timestamp, max(record.timestamp for record in records))
+    body = b"".join(
+        encode_record(
+            NewRecord(record.key, record.value, record.timestamp, record.headers),
+            record.timestamp - base_timestamp,
+            record.offset - header.base_offset,
+        )
+        for record in records
+    )
+    data = bytearray(batch.data[:HEADER_SIZE])
+    data += compress(header.compression, body) if records else b""
+    pack_into(">i", data, 8, len(data) - LENGTH_END)
+    attributes = header.attributes | (0 if horizon is None else DELETE_HORIZON)
+    if not records:
+        attributes &= ~COMPRESSION_MASK  # no bytes at all are no valid frame of any codec
+    pack_into(">h", data, 21, attributes)
+    pack_into(">qq", data, 27, base_timestamp, max_timestamp)
+    pack_into(">i", data, 57, len(records))
+    pack_into(">I", data, 17, crc32c(bytes(data[CRC_START:])))
+    return changed(batch, max_timestamp=max_timestamp, data=bytes(data))

@@ -1,0 +1,263 @@
+"""Heartbeats that need no turn, by far the most frequent requests: a member says that it lives, and nothing else.
+
+A turn of nothing but such a heartbeat would decide nothing and append nothing. So it is answered the moment it arrives,
+if nothing waits for a turn, and inside of a turn without the way through a handler. Where more is to be done (an
+error, an answer that is held, a member that is to learn something) `Shard.heard` does nothing, and it takes the common
+way. Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
+
+A member sends the same bytes each time, but for the correlation id. So a connection keeps what its last heartbeat was
+read as, or those of the members that share it, and compares: equal bytes are the equal request. It keeps what the shard
+made of it, too: until something happens in the shard, the answer is the same, and only the session's end moves.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from kohort.broker.apis import APIS, Api
+from kohort.broker.connection import Connection
+from kohort.broker.handlers.consumer_groups import hold_ms
+from kohort.broker.state import BrokerState
+from kohort.broker.turn import Millis
+from kohort.coordinator.events import Client, GroupRequested, RequestId
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.soft_state import Heard
+from kohort.wire.codec import decode_prefix, encode_response
+from kohort.wire.errors import ProtocolError
+from kohort.wire.framing import body_offset, read_request_header
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+CLASSIC: Api = APIS[12]
+CONSUMER: Api = APIS[68]
+CLASSIC_KEY, CONSUMER_KEY = b"\0\x0c", b"\0\x44"
+LONGEST = 1_024
+"""Bytes of a frame that is looked at here."""
+SHARING = 1_024
+"""Members that share a connection, and whose heartbeats are kept."""
+MOST_SHARING = 131_072
+"""The same for all connections together: some 100 MB."""
+SHORTEST = 16
+"""With its length; a whole one has more."""
+
+_LENGTH = Struct(">i")
+
+
+class Beat:
+    """A heartbeat that was read."""
+
+    __slots__ = (
+        "answer_head",
+        "answer_tail",
+        "answers",
+        "client",
+        "event",
+        "following",
+        "generation_id",
+        "group_id",
+        "head",
+        "heard",
+        "is_classic",
+        "member_id",
+        "shard",
+        "size",
+        "tail",
+    )
+
+    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: Shard) -> None:
+        self.size = len(frame)
+        self.head = _LENGTH.pack(len(frame)) + frame[:4]
+        """Length, API and version."""
+        self.tail = frame[8:]
+        """All that follows the correlation id."""
+        self.event = event
+        self.client = event.client
+        """Who had sent it."""
+        self.following: Beat | None = None
+        """Which one came behind it last time, where members share the connection and take turns; None: itself."""
+        self.shard = shard
+        self.heard: Heard | None = None
+        """What came of the last one, while that was nothing but an answer."""
+        self.is_classic = isinstance(request, HeartbeatRequest)
+        self.group_id: str = request.group_id
+        self.member_id: str = request.member_id
+        self.generation_id: int = request.generation_id if self.is_classic else request.member_epoch
+        self.answers = -1
+        """What the answer tells that is written below: an error, or an interval."""
+        self.answer_head = b""
+        """What stands before its correlation id."""
+        self.answer_tail = b""
+        """What stands behind it."""
+
+    def is_at(self, data: bytes, start: int) -> bool:
+        """Whether it stands there once more, with whatever correlation id."""
+        return data[start + 12 : start + 4 + self.size] == self.tail and data[start : start + 8] == self.head
+
+    def is_frame(self, frame: bytes) -> bool:
+        return frame[8:] == self.tail and frame[:4] == self.head[4:]
+
+    def write_answer(self, said: int) -> None:
+        body: Any
+        if self.is_classic:
+            key, body = CLASSIC.key, HeartbeatResponse(error_code=said)
+        else:
+            key = CONSUMER.key
+            body = ConsumerGroupHeartbeatResponse(
+                throttle_time_ms=0,
+                error_code=0,
+                member_id=self.member_id,
+                member_epoch=self.generation_id,
+                heartbeat_interval_ms=said,
+            )
+        whole = encode_response(body, self.event.version, 0, api_key=key)
+        self.answers = said
+        self.answer_head, self.answer_tail = whole[:4], whole[8:]
+
+
+class Heartbeats:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        config = state.config
+        self._most_sharing = MOST_SHARING
+        self._sharing = 0
+        self._longest = min(LONGEST, config.group_request_max_bytes, config.socket_request_max_bytes)
+
+    def answers(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
+        """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these."""
+        beat = connection.beat
+        if beat is not None and beat.client is not connection.client:
+            beat = None
+        out: list[bytes] = []
+        start, size = 0, len(data)
+        while start < size:
+            former = beat
+            if former is not None and former.following is not None:
+                beat = former.following
+            if beat is None or not beat.is_at(data, start):
+                beat = self._find_at(connection, data, start)
+                if beat is None:
+                    break
+                if former is not None:
+                    former.following = beat if beat is not former else None
+            connection.beat = beat
+            if not self._hears(beat, connection, now):
+                break
+            answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
+            start += beat.size + 4
+            if start == size and not out:
+                return answer, start  # one alone, as most are
+            out.append(answer)
+        return b"".join(out), start
+
+    def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
+        """The answer to a request, if it is such a heartbeat; nothing otherwise."""
+        beat = connection.beat
+        if beat is None or beat.client is not connection.client or not beat.is_frame(frame):
+            beat = self._find(connection, frame)
+            if beat is None:
+                return b""
+        return beat.answer_head + frame[4:8] + beat.answer_tail if self._hears(beat, connection, now) else b""
+
+    def _hears(self, beat: Beat, connection: Connection, now: Millis) -> bool:
+        """Whether its answer is all that comes of it; then that is written."""
+        if not beat.is_classic and not self._state.shards_know_topics:
+            return False
+        if beat.heard is not None and beat.shard.heard_again(beat.heard, now):
+            return True
+        if self._state.coordinator_of(beat.shard.index) != connection.broker_id:
+            return False
+        beat.heard = self._ask(beat, now)
+        if beat.heard is None:
+            return False
+        if beat.answers != beat.heard.answer:
+            beat.write_answer(beat.heard.answer)
+        return True
+
+    def _ask(self, beat: Beat, now: Millis) -> Heard | None:
+        if beat.is_classic:
+            return beat.shard.heard(beat.group_id, beat.member_id, beat.generation_id, now)
+        return beat.shard.heard_consumer(beat.event, now)
+
+    def validate(self, connection: Connection, now: Millis) -> None:
+        """Check that what is kept is what the shards would say now. Raises AssertionError; for tests, the simulator."""
+        for beat in (connection.beat, *(connection.beats or {}).values()):
+            kept = beat.heard if beat is not None else None
+            if beat is None or kept is None or not beat.shard.holds_still(kept):
+                continue
+            when = kept.session.when
+            if now + kept.session_ms < when:
+                continue
+            found = self._ask(beat, now)
+            kept.session.when = when
+            assert found is not None, f"{beat.group_id}: {beat.member_id} takes a step"
+            assert found.session is kept.session, f"{beat.group_id}: another session of {beat.member_id}"
+            said, says = (kept.answer, kept.session_ms, kept.lasts), (found.answer, found.session_ms, found.lasts)
+            assert said == says, f"{beat.group_id}: {beat.member_id} is told {said}, not {says}"
+
+    def _find_at(self, connection: Connection, data: bytes, start: int) -> Beat | None:
+        """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
+        if len(data) - start < SHORTEST or data[start + 4 : start + 6] not in (CLASSIC_KEY, CONSUMER_KEY):
+            return None
+        end = start + 4 + int(_LENGTH.unpack_from(data, start)[0])
+        return self._find(connection, data[start + 4 : end]) if start + SHORTEST <= end <= len(data) else None
+
+    def _find(self, connection: Connection, frame: bytes) -> Beat | None:
+        """As one that is kept, or read anew and kept."""
+        if connection.beats is not None:
+            kept = connection.beats.get(frame[8:])
+            if kept is not None and kept.client is connection.client and kept.is_frame(frame):
+                connection.beat = kept
+                return kept
+        read = self._read(frame, connection.client)
+        if read is None:
+            return None
+        if connection.beat is not None:
+            if connection.beats is None or len(connection.beats) >= SHARING or self._sharing >= self._most_sharing:
+                self.forget(connection)
+                connection.beats = {}
+            self._sharing += read.tail not in connection.beats
+            connection.beats[read.tail] = read
+        connection.beat = read
+        return read
+
+    def forget(self, connection: Connection) -> None:
+        """Keep nothing of it."""
+        if connection.beats is not None:
+            self._sharing -= len(connection.beats)
+        connection.beat = connection.beats = None
+
+    def _read(self, frame: bytes, client: Client) -> Beat | None:
+        key = frame[:2]
+        if len(frame) > self._longest or key not in (CLASSIC_KEY, CONSUMER_KEY):
+            return None
+        api = CLASSIC if key == CLASSIC_KEY else CONSUMER
+        try:
+            header = read_request_header(frame)
+            version = header.api_version
+            if not api.first <= version <= api.last or (header.client_id or "") != client.client_id:
+                return None
+            start = body_offset(frame, version >= api.flexible_from)
+            request: Any
+            request, _ = decode_prefix(api.request, version, frame, start)
+        except ProtocolError:
+            return None
+        state = self._state
+        held = 0
+        if isinstance(request, HeartbeatRequest):
+            if request.group_instance_id is not None or client.software_name in state.held_clients:
+                return None
+        elif not state.serves_consumer_groups or not _says_nothing(request):
+            return None
+        else:
+            held = hold_ms(state, more_behind=False)
+        event = GroupRequested(RequestId(0), version, client, request, "", held)
+        return Beat(frame, request, event, state.shards[state.shard_of(request.group_id)])
+
+
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """But that the member is there. The shard looks closer."""
+    return request.member_epoch > 0 and request.topic_partitions is None and request.subscribed_topic_names is None

@@ -1,0 +1,186 @@
+"""What the metadata log says: topics with their ids, leaders and configs, the configs of groups, and producer ids.
+
+`Catalog` is the fold of that log. `apply` is its only writer, for records decided a moment ago as for those replayed at
+a start. The functions below it make the records.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.broker.topics.topic_configs import TopicSettings, resolve
+from kohort.config import Config
+from kohort.coordinator.events import Record
+from kohort.storage.protocol import LogKey
+from kohort.wire.codec import decode, encode
+from kohort.wire.schemas.metadata_records import (
+    ClusterValue,
+    ConfigEntry,
+    GroupValue,
+    MetadataKey,
+    PartitionAssignment,
+    ProducerIdsValue,
+    TopicValue,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    holds: str
+    cleanup: frozenset[str]
+    """Its cleanup.policy, which stays."""
+
+
+OFFSETS_TOPIC = "__consumer_offsets"
+JOURNAL_TOPIC = "__kohort_journal"
+OWN_TOPICS: dict[str, OwnTopic] = {
+    OFFSETS_TOPIC: OwnTopic("the groups", frozenset(("compact",))),
+    JOURNAL_TOPIC: OwnTopic("the groups' journal", frozenset(("compact", "delete"))),
+}
+"""Topics that the broker writes. Clients may read them and change their settings, no more."""
+INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__transaction_state", "__share_group_state"))
+METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
+"""The id cannot be given to a topic: random ids (RFC 4122, version 4) have bits set that this one lacks."""
+
+VALUES: dict[str, type] = {
+    "cluster": ClusterValue,
+    "topic": TopicValue,
+    "group": GroupValue,
+    "producer ids": ProducerIdsValue,
+}
+_VERSION = struct.Struct(">h")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class UnknownRecord(Exception):
+    """A metadata record that this version of kohort does not know."""
+
+
+@dataclass(slots=True)
+class Topic:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionAssignment, ...]
+    configs: dict[str, str]
+    """Set on the topic itself."""
+    settings: TopicSettings
+    """In force."""
+    is_internal: bool
+
+    def log_key(self, partition: int) -> LogKey:
+        return LogKey(self.topic_id, partition)
+
+
+class Catalog:
+    """The fold of the metadata log."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.cluster_id = ""
+        self.offsets_partitions = 0
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        """Group id: what is set on its GROUP resource. As in Kafka, the group need not exist."""
+        self.next_producer_id = 0
+        self.partition_count = 0
+        self._alike: dict[str, set[str]] = {}
+
+    def apply(self, record: Record) -> None:
+        key = decode(MetadataKey, 0, record.key)
+        value: Any = None
+        if record.value is not None:
+            version = _VERSION.unpack_from(record.value)[0]
+            if key.kind not in VALUES or version != 0:
+                raise UnknownRecord(f"a metadata record of kind {key.kind!r} and version {version}")
+            value = decode(VALUES[key.kind], version, record.value, 2)
+        match value:
+            case ClusterValue():
+                self.cluster_id = value.cluster_id
+                self.offsets_partitions = value.offsets_partitions
+            case TopicValue():
+                self._forget_topic(key.name)
+                self._put_topic(key.name, value)
+            case ProducerIdsValue():
+                self.next_producer_id = value.next_id
+            case GroupValue():
+                self.group_configs[key.name] = {entry.name: entry.value for entry in value.configs}
+            case None if key.kind == "group":
+                self.group_configs.pop(key.name, None)
+            case None:
+                assert key.kind == "topic", f"a metadata record of kind {key.kind} cannot be deleted"
+                self._forget_topic(key.name)
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name differs from `name` only in periods and underscores: metric names confuse them."""
+        others = self._alike.get(name.replace(".", "_"), set()) - {name}
+        return min(others) if others else None
+
+    def _put_topic(self, name: str, value: TopicValue) -> None:
+        configs = {entry.name: entry.value for entry in value.configs}
+        topic = Topic(
+            name, value.topic_id, value.partitions, configs, resolve(configs, self._config), name in INTERNAL_TOPICS
+        )
+        self.topics[name] = self.by_id[value.topic_id] = topic
+        self._alike.setdefault(name.replace(".", "_"), set()).add(name)
+        self.partition_count += len(value.partitions)
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is None:
+            return
+        del self.by_id[topic.topic_id]
+        self.partition_count -= len(topic.partitions)
+        alike = self._alike[name.replace(".", "_")]
+        alike.discard(name)
+        if not alike:
+            del self._alike[name.replace(".", "_")]
+
+
+def _record(kind: str, name: str, value: ClusterValue | TopicValue | GroupValue | ProducerIdsValue | None) -> Record:
+    key = encode(MetadataKey(kind=kind, name=name), 0)
+    return Record(key, None if value is None else _VERSION.pack(0) + encode(value, 0))
+
+
+def cluster_record(cluster_id: str, offsets_partitions: int) -> Record:
+    return _record("cluster", "", ClusterValue(cluster_id=cluster_id, offsets_partitions=offsets_partitions))
+
+
+def topic_record(
+    name: str, topic_id: bytes, partitions: Sequence[PartitionAssignment], configs: Mapping[str, str]
+) -> Record:
+    value = TopicValue(topic_id=topic_id, partitions=tuple(partitions), configs=_entries(configs))
+    return _record("topic", name, value)
+
+
+def topic_deleted_record(name: str) -> Record:
+    return _record("topic", name, None)
+
+
+def group_record(group_id: str, configs: Mapping[str, str]) -> Record:
+    return _record("group", group_id, GroupValue(configs=_entries(configs)) if configs else None)
+
+
+def _entries(configs: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
+    return tuple(ConfigEntry(name=key, value=configs[key]) for key in sorted(configs))
+
+
+def producer_ids_record(next_id: int) -> Record:
+    return _record("producer ids", "", ProducerIdsValue(next_id=next_id))
+
+
+def check_topic_name(name: str) -> str | None:
+    """What is wrong with a topic's name; None for a legal one. The rules are Kafka's."""
+    if not name:
+        return "A topic's name must not be empty"
+    if name in (".", ".."):
+        return f"A topic's name must not be '{name}'"
+    if len(name) > 249:
+        return f"A topic's name has at most 249 characters; '{name[:32]}…' has {len(name)}"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"The topic name '{name[:249]}' holds a character other than ASCII letters, digits, '.', '_' and '-'"
+    return None

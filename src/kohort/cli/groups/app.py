@@ -1,0 +1,357 @@
+"""`kohort groups`: list, describe, explain and hold groups, their settings, assignors tried; over the public protocol.
+
+`describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
+Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it. Where no member
+does, whoever committed last may have said who it is: the query of kohort's Spark source, in the offset's metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    EXIT_CODES,
+    FAILED,
+    BootstrapServer,
+    CommandConfig,
+    complain,
+    complete_groups,
+    connected,
+)
+from kohort.cli.groups.assign import assign
+from kohort.cli.groups.explain import explain, rebalance_lines
+from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
+from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.client.admin.commit_metadata import MARK, Holder, holder_of
+from kohort.client.admin.explanations import NoJournal
+from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
+from kohort.client.cluster import Cluster
+from kohort.client.metadata import Node, TopicPartition
+
+app = typer.Typer(
+    name="groups",
+    help="List, describe, explain, configure and hold consumer groups.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+app.command("explain")(explain)
+app.command("assign")(assign)
+app.command("configs")(configs)
+app.command("hold")(hold)
+app.command("release")(release)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One line of the offsets view. None: not known, because nothing was committed or the partition is gone."""
+
+    topic: str
+    partition: int
+    committed: Committed | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+    @property
+    def holder(self) -> Holder | None:
+        return None if self.member or self.committed is None else holder_of(self.committed.metadata)
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state, such as Stable or Empty; repeatable.")
+    ] = None,
+    type: Annotated[
+        list[str] | None, typer.Option(help="Only groups of this type, classic or consumer; repeatable.")
+    ] = None,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """List groups."""
+    with connected(bootstrap_server, command_config) as cluster:
+        listed = cluster.list_groups(state or (), type or ())
+    if output == Format.JSON:
+        print_json(
+            [
+                {
+                    "group": group.group_id,
+                    "state": group.state or None,
+                    "type": group.type or None,
+                    "protocol_type": group.protocol_type,
+                    "coordinator": group.coordinator,
+                }
+                for group in listed
+            ]
+        )
+        return
+    print_table(
+        [name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")],
+        [(group.group_id, group.state, group.type, group.protocol_type, group.coordinator) for group in listed],
+    )
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=complete_groups)],
+    offsets: Annotated[bool, typer.Option("--offsets", help="Committed offsets and lag (the default view).")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Members instead of offsets.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --members: their partitions too.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """Describe groups: offsets and lag, members, or state."""
+    if offsets + members + state > 1:
+        raise typer.BadParameter("choose one of --offsets, --members and --state")
+    if verbose and not members:
+        raise typer.BadParameter("--verbose goes with --members")
+    documents: list[dict[str, Any]] = []
+    missing = []
+    with connected(bootstrap_server, command_config) as cluster:
+        own = own_settings(cluster, names)
+        for group_id, found in cluster.describe_groups(names).items():
+            committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
+            group = _found(cluster, found, committed)
+            if group is None:
+                missing.append(group_id)
+                continue
+            lags = [] if members or state else _lags(cluster, group, committed)
+            if output == Format.JSON:
+                document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
+                document["rebalance"] = _rebalance_status(cluster, group)
+                document["configs"] = own.get(group_id, {})
+                document["hold"] = hold_document(own.get(group_id, {}))
+                documents.append(document)
+            elif members:
+                _print_members(group, verbose=verbose)
+            elif state:
+                _print_state(group, cluster.nodes())
+            else:
+                _print_offsets(group, lags)
+            if output == Format.TABLE:
+                for line in settings_lines(own.get(group_id, {})):
+                    typer.echo(line)
+                for bold, line in rebalance_lines(_rebalance_status(cluster, group)):
+                    typer.secho(line, bold=bold)
+    if output == Format.JSON:
+        print_json(documents)
+    for group_id in missing:
+        complain(f"group {group_id} does not exist")
+    if missing:
+        raise typer.Exit(FAILED)
+
+
+def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
+    """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell.
+
+    None for a group at rest. A consumer group can be stable while the rest of a hand-over waits.
+    """
+    if group.state not in REBALANCING and group.type != "consumer":
+        return None
+    try:
+        status = cluster.explain_group(group.group_id, last=0).status
+    except NoJournal:
+        return None
+    return status if status and (status["phase"] in REBALANCING or status.get("held_partitions")) else None
+
+
+def _found(
+    cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]
+) -> GroupDescription | None:
+    """The group, or None where there is none.
+
+    A group of another type than classic (KIP-848) is no group to DescribeGroups; the list knows it.
+    """
+    if group.state != DEAD:
+        return group
+    listed = next((entry for entry in cluster.list_groups() if entry.group_id == group.group_id), None)
+    if listed is not None and listed.state and listed.state != DEAD:
+        complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
+        return GroupDescription(
+            group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator, listed.type.lower()
+        )
+    return group if committed else None
+
+
+def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]) -> list[PartitionLag]:
+    owners = {
+        (topic, partition): member
+        for member in group.members
+        for topic, partitions in member.assigned.items()
+        for partition in partitions
+    }
+    shown = sorted({*committed, *owners})
+    ends = cluster.offsets(_led(cluster, shown), "latest")
+    return [PartitionLag(key[0], key[1], committed.get(key), ends.get(key), owners.get(key)) for key in shown]
+
+
+def _led(cluster: Cluster, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Those partitions that exist and have a leader: an offset may outlive its topic."""
+    topics = cluster.topics({topic for topic, _ in partitions})
+    led = {
+        (topic.name, partition.index)
+        for topic in topics.values()
+        for partition in topic.partitions
+        if partition.leader >= 0
+    }
+    return [partition for partition in partitions if partition in led]
+
+
+def _total(lags: list[PartitionLag]) -> int:
+    return sum(max(row.lag, 0) for row in lags if row.lag is not None)
+
+
+def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    columns = [
+        Column("GROUP", shrinks=True, repeats=True),
+        name("TOPIC"),
+        number("PARTITION"),
+        number("CURRENT-OFFSET"),
+        number("LOG-END-OFFSET"),
+        number("LAG"),
+        name("CONSUMER-ID"),
+        name("HOST"),
+        name("CLIENT-ID"),
+    ]
+    if lags:
+        print_table(columns, [(group.group_id, *_lag_cells(row)) for row in lags])
+    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
+    for holder in sorted({str(row.holder) for row in lags if row.holder}):
+        typer.echo(f"{group.group_id}: held by {holder}")
+
+
+def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
+    return (
+        row.topic,
+        row.partition,
+        row.committed.offset if row.committed else None,
+        row.end,
+        row.lag,
+        *_who(row),
+    )
+
+
+def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
+    """Consumer id, host and client id of whoever has the partition: a member, else who has said so."""
+    if row.member is not None:
+        return row.member.member_id, row.member.host, row.member.client_id
+    if row.holder is not None:
+        return row.holder.name or row.holder.query, row.holder.host, MARK
+    return None, None, None
+
+
+def _print_members(group: GroupDescription, *, verbose: bool) -> None:
+    columns = [
+        Column("GROUP", shrinks=True, repeats=True),
+        name("CONSUMER-ID"),
+        name("GROUP-INSTANCE-ID"),
+        name("HOST"),
+        name("CLIENT-ID"),
+        number("#PARTITIONS"),
+    ]
+    patterns = any(member.pattern for member in group.members)
+    if patterns:
+        columns.append(Column("PATTERN", shrinks=True))
+    is_mixed = any(member.protocol == "classic" for member in group.members)
+    if is_mixed:
+        columns.append(Column("PROTOCOL"))
+    if verbose:
+        columns.append(Column("ASSIGNMENT"))
+    rows = []
+    for member in group.members:
+        assigned = member.assigned
+        count = sum(len(partitions) for partitions in assigned.values())
+        cells: list[str | int | None] = [
+            group.group_id,
+            member.member_id,
+            member.group_instance_id,
+            member.host,
+            member.client_id,
+            count,
+        ]
+        cells += [member.pattern] * patterns + [member.protocol] * is_mixed + [_assignment(assigned)] * verbose
+        rows.append(cells)
+    if rows:
+        print_table(columns, rows)
+    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
+
+
+def _assignment(assigned: Mapping[str, tuple[int, ...]]) -> str:
+    return ",".join(f"{topic}({','.join(map(str, partitions))})" for topic, partitions in sorted(assigned.items()))
+
+
+def _print_state(group: GroupDescription, nodes: dict[int, Node]) -> None:
+    node = nodes.get(group.coordinator)
+    print_table(
+        [name("GROUP"), name("COORDINATOR (ID)"), name("ASSIGNMENT-STRATEGY"), name("STATE"), number("#MEMBERS")],
+        [
+            (
+                group.group_id,
+                f"{node.address if node else 'unknown'} ({group.coordinator})",
+                group.protocol,
+                group.state,
+                len(group.members),
+            )
+        ],
+    )
+
+
+def _document(
+    group: GroupDescription, nodes: dict[int, Node], lags: list[PartitionLag], *, offsets: bool
+) -> dict[str, Any]:
+    node = nodes.get(group.coordinator)
+    document: dict[str, Any] = {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignment_strategy": group.protocol or None,
+        "coordinator": {"id": group.coordinator, "address": node.address if node else None},
+        "members": [
+            {
+                "consumer_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "assignment": {topic: list(partitions) for topic, partitions in member.assigned.items()},
+                **({"pattern": member.pattern} if member.pattern else {}),
+                **({"protocol": member.protocol} if member.protocol else {}),
+            }
+            for member in group.members
+        ],
+    }
+    if offsets:
+        document["total_lag"] = _total(lags)
+        document["offsets"] = [_offset_document(row) for row in lags]
+    return document
+
+
+def _offset_document(row: PartitionLag) -> dict[str, Any]:
+    consumer_id, host, client_id = _who(row)
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "current_offset": row.committed.offset if row.committed else None,
+        "metadata": row.committed.metadata if row.committed else None,
+        "log_end_offset": row.end,
+        "lag": row.lag,
+        "consumer_id": consumer_id,
+        "host": host,
+        "client_id": client_id,
+        **({"holder": asdict(row.holder)} if row.holder else {}),
+    }

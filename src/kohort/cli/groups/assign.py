@@ -1,0 +1,196 @@
+"""`kohort groups assign --dry-run`: what an assignor would move in a group that runs. Nothing is changed.
+
+The assignor runs here, in the command's process: the built-in ones are the server's own, and those of other packages
+are found by entry point as the server finds them, so what is installed here is what can be tried. The group may be of
+either protocol, as long as its members are consumers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapServer,
+    CommandConfig,
+    complain,
+    complete_groups,
+    connected,
+    fail,
+)
+from kohort.cli.groups.explain import as_document
+from kohort.cli.groups.group_specs import spec_of
+from kohort.cli.groups.timeline import Names, partitions
+from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.client.admin.groups import DEAD, GroupDescription
+from kohort.client.cluster import Cluster
+from kohort.coordinator.assignors.dry_run import DryRun, what_would_move
+from kohort.coordinator.assignors.registry import BUILT_IN, with_plugins
+from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec
+from kohort.server import assignor_plugins
+from kohort.wire.embedded import CONSUMER_PROTOCOL
+
+CONFIG = "consumer.assignor"
+"""What chooses a group's assignor, among the group's configs."""
+
+
+def complete_assignors(incomplete: str) -> list[str]:
+    """Names for the shell. Plug-ins are not imported for it."""
+    return [name for name in (*BUILT_IN, *assignor_plugins.names()) if name.startswith(incomplete)]
+
+
+def assign(
+    group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
+    assignor: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="One that kohort brings, or one installed.", autocompletion=complete_assignors
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Needed: there is only the dry run.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """Tell what an assignor would move in a group, and change nothing."""
+    if not dry_run:
+        raise typer.BadParameter(
+            "there is only the dry run: add --dry-run. "
+            f"To let {assignor} assign the group from now on: kohort groups configs {group} --set {CONFIG}={assignor}"
+        )
+    chosen = _assignor(assignor)
+    with connected(bootstrap_server, command_config) as cluster:
+        found = _described(cluster, group)
+        spec = spec_of(cluster, found)
+    began = time.monotonic()
+    result = what_would_move(spec, chosen)
+    took_ms = round((time.monotonic() - began) * 1000)
+    if isinstance(result, str):
+        fail(f"what assignor {assignor} answers for group {group} would be refused: {result}")
+    if output == Format.JSON:
+        print_json(_document(found, spec, assignor, result, took_ms))
+    else:
+        _print(found, spec, assignor, result, took_ms)
+
+
+def _assignor(wanted: str) -> Assignor:
+    """A built-in one; packages are imported only for another."""
+    if wanted in BUILT_IN:
+        return BUILT_IN[wanted]
+    plugins, failures = assignor_plugins.load()
+    assignors, refusals = with_plugins(plugins)
+    for why in (*failures, *refusals):
+        complain(why)
+    if wanted not in assignors:
+        fail(f"there is no assignor {wanted} here; there are {', '.join(assignors)}")
+    return assignors[wanted]
+
+
+def _described(cluster: Cluster, group_id: str) -> GroupDescription:
+    """A group whose members are consumers and have what they shall have; fails for another."""
+    group = cluster.describe_groups([group_id])[group_id]
+    if group.state == DEAD:
+        fail(f"group {group_id} does not exist")
+    if not group.members:
+        fail(f"group {group_id} has no members: there is nobody to assign to")
+    if group.protocol_type != CONSUMER_PROTOCOL:
+        fail(f"the members of group {group_id} are no consumers, but of protocol type {group.protocol_type}")
+    if group.members[0].target is None and group.state != "Stable":
+        fail(f"group {group_id} is {group.state}: what its members have is known once it is stable")
+    return group
+
+
+# -- what is printed
+
+
+def _print(group: GroupDescription, spec: GroupSpec, assignor: str, result: DryRun, took_ms: int) -> None:
+    has_lag = _has_lag(spec)
+    columns = [name("MEMBER"), Column("HOST", shrinks=True, repeats=True), number("NOW"), number("THEN")]
+    columns += [number("LAG-NOW"), number("LAG-THEN")] if has_lag else []
+    columns += [Column("GETS"), Column("GIVES-UP")]
+    members = {member.member_id: as_document(member) for member in group.members}
+    names = Names(members.values())
+    rows: list[tuple[Cell, ...]] = []
+    for change in result.changes:
+        member = members[change.member.member_id]
+        lags = (change.lag_before, change.lag_after) if has_lag else ()
+        moves = [partitions(_by_name(spec, some)) for some in (change.gets, change.gives_up)]
+        host = member["host"].removeprefix("/")
+        rows.append((names.of(member), host, change.before, change.after, *lags, *moves))
+    print_table(columns, rows)
+    for line in _summary(group, assignor, result, took_ms, has_lag):
+        typer.echo(line)
+
+
+def _summary(group: GroupDescription, assignor: str, result: DryRun, took_ms: int, has_lag: bool) -> list[str]:
+    counts = {"moved": result.moved, "newly assigned": result.taken, "given up": result.released}
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none moved"
+    now = f" (now {group.protocol})" if group.protocol else ""
+    lines = [
+        f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}; with {assignor}{now}, "
+        f"of {plural(result.partitions, 'partition')}: {told}",
+        f"partitions a member: {_span([c.before for c in result.changes])} now, "
+        f"{_span([c.after for c in result.changes])} then",
+    ]
+    if has_lag:
+        lines.append(
+            f"lag of a member: {_span([c.lag_before for c in result.changes])} now, "
+            f"{_span([c.lag_after for c in result.changes])} then"
+        )
+    if result.unassigned:
+        lines.append(f"{plural(result.unassigned, 'partition')} would be with nobody")
+    return [*lines, f"nothing was changed; computed here in {took_ms} ms"]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`3 to 5`, or `4`."""
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _document(group: GroupDescription, spec: GroupSpec, assignor: str, result: DryRun, took_ms: int) -> dict[str, Any]:
+    members = {member.member_id: as_document(member) for member in group.members}
+    has_lag = _has_lag(spec)
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": assignor,
+        "assignor_now": group.protocol or None,
+        "took_ms": took_ms,
+        "partitions": result.partitions,
+        "moved": result.moved,
+        "newly_assigned": result.taken,
+        "given_up": result.released,
+        "unassigned": result.unassigned,
+        "balance": {
+            when: {"least": min(counts), "most": max(counts)}
+            for when, counts in (
+                ("now", [change.before for change in result.changes]),
+                ("then", [change.after for change in result.changes]),
+            )
+        },
+        "members": [
+            {
+                **members[change.member.member_id],
+                "now": change.before,
+                "then": change.after,
+                "lag_now": change.lag_before if has_lag else None,
+                "lag_then": change.lag_after if has_lag else None,
+                "gets": _by_name(spec, change.gets),
+                "gives_up": _by_name(spec, change.gives_up),
+            }
+            for change in result.changes
+        ],
+    }
+
+
+def _has_lag(spec: GroupSpec) -> bool:
+    return any(any(topic.lag or ()) for topic in spec.topics.values())
+
+
+def _by_name(spec: GroupSpec, assignment: Assignment) -> dict[str, tuple[int, ...]]:
+    return {spec.topics[topic_id].name: indexes for topic_id, indexes in assignment.items()}

@@ -1,0 +1,231 @@
+"""`kohort groups explain`: why a group is as it is. A timeline of its rebalances, who owns what since when, offenders.
+
+The stories come from the group's coordinator, whose journal holds them (`kohort.client.admin.explanations`); what is
+summed up over them is summed up here. Into a pipe lines are whole; on a terminal they are broken at words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
+from kohort.cli.groups.timeline import (
+    Document,
+    Line,
+    Names,
+    Owned,
+    duration,
+    instant,
+    offenders,
+    owned_since,
+    people_of,
+    ranges,
+    status_lines,
+    story_lines,
+    wrapped,
+)
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.client.admin.explanations import GroupExplanation
+from kohort.client.admin.groups import DEAD, GroupMember
+from kohort.client.cluster import Cluster
+
+FOLLOW_EVERY_S = 1.0
+MOST_OFFENDERS = 5
+MOST_OWNERS = 20
+OFTEN = 3
+"""Whoever joins and leaves causes two rebalances, which is no offence."""
+WORTH_NAMING_MS = 1_000
+"""Others waited so long in all; what is less is how a rebalance goes."""
+
+
+def explain(
+    group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
+    last: Annotated[int, typer.Option("--last", "-n", min=0, max=10_000, help="So many of the newest stories.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """Tell why a group rebalanced, who held it up, what moved, and who owns what since when."""
+    if follow and output == Format.JSON:
+        raise typer.BadParameter("--follow goes with the timeline only")
+    with connected(bootstrap_server, command_config) as cluster:
+        explanation = cluster.explain_group(group, last=last)
+        if explanation.group.state == DEAD and not explanation.stories and not follow:
+            fail(f"group {group} does not exist")
+        if output == Format.JSON:
+            print_json(_document(explanation))
+            return
+        _print(explanation, asked=last)
+        sys.stdout.flush()
+        if follow:
+            with suppress(KeyboardInterrupt):
+                _follow(cluster, explanation)
+
+
+def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
+    """Print each story once it is over; it is asked for, since no broker calls."""
+    group = explanation.group.group_id
+    seen = {(story["number"], story["started_ms"]) for story in explanation.stories if story.get("outcome")}
+    running = _phase(explanation)
+    while True:
+        time.sleep(FOLLOW_EVERY_S)
+        explanation = cluster.explain_group(group, last=50)
+        names = Names(people_of(explanation.stories))
+        for story in explanation.stories:
+            key = (story["number"], story["started_ms"])
+            if story.get("outcome") and key not in seen:
+                seen.add(key)
+                _show([Line(""), *story_lines(story, names)])
+        before, running = running, _phase(explanation)
+        if running != before and (lines := _rebalance(explanation)):
+            _show([Line(""), *lines])
+        sys.stdout.flush()
+
+
+def _phase(explanation: GroupExplanation) -> tuple[Any, Any]:
+    status = explanation.status or {}
+    return status.get("phase"), status.get("since_ms")
+
+
+def _print(explanation: GroupExplanation, asked: int) -> None:
+    names = Names([*people_of(explanation.stories), *map(as_document, explanation.group.members)])
+    lines = [_summary(explanation, asked)]
+    for story in explanation.stories:
+        if story.get("outcome"):
+            lines += [Line(""), *story_lines(story, names)]
+    if rebalance := _rebalance(explanation):
+        lines += [Line(""), *rebalance]
+    if owners := _owners(explanation, names):
+        lines += [Line(""), *owners]
+    _show(lines)
+    _print_offenders(explanation.stories)
+
+
+def _show(lines: Iterable[Line]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for bold, text in wrapped(lines, width):
+        typer.secho(text, bold=bold)
+
+
+def _summary(explanation: GroupExplanation, asked: int) -> Line:
+    group = explanation.group
+    if group.state == DEAD:
+        return Line(f"{group.group_id} does not exist{' any more' if explanation.stories else ''}")
+    parts = [group.state, plural(len(group.members), "member")]
+    status = explanation.status or {}
+    if status.get("generation", 0) > 0:
+        word = "group epoch" if status.get("group_type") == "consumer" else "generation"
+        parts.append(f"{word} {status['generation']}")
+    if status.get("since_ms"):
+        parts.insert(1, f"for {duration(max(explanation.now_ms - status['since_ms'], 0))}")
+    if explanation.loaded_ms is not None:
+        parts.append(f"loaded {duration(max(explanation.now_ms - explanation.loaded_ms, 0))} ago")
+    if not explanation.stories and asked:
+        parts.append("the journal has nothing of it")
+    return Line(f"{group.group_id}: {', '.join(parts)}")
+
+
+def _rebalance(explanation: GroupExplanation) -> list[Line]:
+    """The running rebalance: its story's head, and who is awaited."""
+    if explanation.status is None:
+        return []
+    people = [*people_of(explanation.stories), *explanation.status.get("members", ())]
+    names = Names(people)
+    lines = story_lines(explanation.rebalance, names) if explanation.rebalance else []
+    return lines + [Line(line.text, line.depth + 4) for line in status_lines(explanation.status, names)]
+
+
+def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
+    """For `groups describe`: who is awaited now, as wide as the terminal; nothing where nobody is."""
+    if status is None:
+        return []
+    lines = status_lines(status, Names(status.get("members", ())))
+    return wrapped(lines, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+
+
+def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
+    """Who owns what, since when, and by which story. Only of a group at rest."""
+    members = [member for member in explanation.group.members if member.assigned]
+    if explanation.group.state != "Stable" or not members:
+        return []
+    lines = [Line("Who owns what", bold=True)]
+    for member in sorted(members, key=lambda member: (member.client_id, member.member_id))[:MOST_OWNERS]:
+        document = as_document(member)
+        lines.append(Line(names.with_host(document), 2))
+        lines += [Line(_owned(row), 6) for row in owned_since(document, member.assigned, explanation.stories)]
+    if len(members) > MOST_OWNERS:
+        lines.append(Line(f"and {len(members) - MOST_OWNERS} more members, with -o json", 2))
+    return lines
+
+
+def _owned(row: Owned) -> str:
+    where = f"{row.topic}[{ranges(row.partitions)}]"
+    if row.story is None or row.since_ms is None:
+        return f"{where}  since before the stories shown"
+    return f"{where}  since {instant(row.since_ms)} (#{row.story['number']})"
+
+
+def _print_offenders(stories: Iterable[Document]) -> None:
+    worst = [
+        who
+        for who in offenders(stories)
+        if who.waited_ms >= WORTH_NAMING_MS or who.expired or who.removed or who.caused >= OFTEN
+    ]
+    if not worst:
+        return
+    typer.echo()
+    typer.secho("Worst offenders", bold=True)
+    print_table(
+        [name("CLIENT"), name("HOST"), number("OTHERS-WAITED"), number("CAUSED"), number("EXPIRED"), number("REMOVED")],
+        [
+            (who.name, who.host, duration(who.waited_ms), who.caused, who.expired, who.removed)
+            for who in worst[:MOST_OFFENDERS]
+        ],
+    )
+
+
+def as_document(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+    }
+
+
+def _document(explanation: GroupExplanation) -> dict[str, Any]:
+    group = explanation.group
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "coordinator": group.coordinator,
+        "now_ms": explanation.now_ms,
+        "loaded_ms": explanation.loaded_ms,
+        "status": explanation.status,
+        "stories": list(explanation.stories),
+        "owners": [
+            {
+                **as_document(member),
+                "partitions": [
+                    {
+                        "topic": row.topic,
+                        "partitions": row.partitions,
+                        "story": row.story["number"] if row.story is not None else None,
+                        "since_ms": row.since_ms,
+                    }
+                    for row in owned_since(as_document(member), member.assigned, explanation.stories)
+                ],
+            }
+            for member in group.members
+        ],
+        "offenders": [dataclasses.asdict(who) for who in offenders(explanation.stories)],
+    }

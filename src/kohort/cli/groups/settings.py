@@ -1,0 +1,220 @@
+"""`kohort groups configs`, `hold` and `release`: the settings of a single group.
+
+They are the configs of its GROUP resource, so any admin client can read and change them too. A rollout hold is nothing
+else: until a time, or until enough members are there, members come and go without a rebalance. `hold` sets the configs
+that say so, `release` takes them back. Only kohort knows holds; Apache Kafka (since 4.0) has some of the other configs.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
+from kohort.cli.groups.timeline import duration, instant
+from kohort.cli.output import Format, Output, name, print_json, print_table
+from kohort.client.admin.configs import ConfigEntry, ConfigSource
+from kohort.client.admin.groups import DEAD, GroupDescription
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError, UnsupportedVersion
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+
+UNTIL = "consumer.hold.until.timestamp.ms"
+MEMBERS = "consumer.hold.until.members"
+DEAD_MEMBERS = "consumer.hold.dead.members"
+HOLD = (UNTIL, MEMBERS, DEAD_MEMBERS)
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
+"""What brokers say to a resource type that they do not know."""
+
+Group = Annotated[str, typer.Argument(autocompletion=complete_groups)]
+
+
+# -- commands
+
+
+def _milliseconds(text: str) -> int:
+    """`30s`, `5m`, `1h30m`."""
+    parts = re.findall(r"(\d+)(ms|s|m|h)", text)
+    value = sum(int(count) * UNITS_MS[unit] for count, unit in parts)
+    if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
+        raise typer.BadParameter(f"{text!r} is no length of time; write 30s, 5m or 1h30m")
+    return value
+
+
+def hold(
+    group: Group,
+    length: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long at most, as 30s, 5m or 1h.", show_default=False)
+    ],
+    until_members: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="End with the join that makes it N members.", show_default=False),
+    ] = None,
+    dead_members: Annotated[
+        bool, typer.Option("--dead-members/--no-dead-members", help="Hold partitions back too whose member died.")
+    ] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """Hold a group's rebalances during a rollout: members come and go, and one rebalance follows."""
+    length_ms = _milliseconds(length)
+    with connected(bootstrap_server, command_config) as cluster:
+        _must_be_holdable(cluster.describe_groups([group])[group])
+        if UNTIL not in (own := _texts(_settings(cluster, group))):
+            fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
+        until_ms = int(time.time() * 1000) + length_ms
+        changes = {
+            UNTIL: str(until_ms),
+            MEMBERS: str(until_members) if until_members else None,
+            DEAD_MEMBERS: "true" if dead_members else None,
+        }
+        cluster.alter_group_configs(group, changes)
+    again = " now" if _is_held(own) else ""
+    typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
+
+
+def release(
+    group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None
+) -> None:
+    """End the hold of a group's rebalances. What was held back follows at once."""
+    with connected(bootstrap_server, command_config) as cluster:
+        entries = _settings(cluster, group)
+        present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
+        cluster.alter_group_configs(group, dict.fromkeys(present))
+    was_held = _is_held(_texts(entries))
+    typer.echo(f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held")
+
+
+def configs(
+    group: Group,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Give the group a value of its own; repeatable."),
+    ] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take a value back; repeatable.")] = None,
+    output: Output = Format.TABLE,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+) -> None:
+    """Show or change the settings of one group. It need not exist yet."""
+    changes = _changes(assign or (), unset or ())
+    with connected(bootstrap_server, command_config) as cluster:
+        if changes:
+            cluster.alter_group_configs(group, changes)
+        entries = _settings(cluster, group)
+    if output == Format.JSON:
+        print_json([{"name": e.name, "value": e.value, "source": _source(e)} for e in entries])
+        return
+    print_table([name("CONFIG"), name("VALUE"), name("SET BY")], [(e.name, e.value, _source(e)) for e in entries])
+
+
+def _changes(assign: Sequence[str], unset: Sequence[str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    for text in (*assign, *unset):
+        key, equals, value = text.partition("=")
+        if bool(equals) != (text in assign) or not key:
+            raise typer.BadParameter(f"{text!r}: it is --set NAME=VALUE and --unset NAME")
+        if key in changes:
+            raise typer.BadParameter(f"{key} is given twice")
+        changes[key] = value if equals else None
+    return changes
+
+
+def _must_be_holdable(group: GroupDescription) -> None:
+    if group.state == DEAD:
+        fail(f"group {group.group_id} does not exist")
+    if group.type == "classic":
+        fail(
+            f"group {group.group_id} is a classic group; only groups whose members use the consumer protocol "
+            "(group.protocol=consumer) can be held"
+        )
+
+
+# -- what `groups describe` tells
+
+
+def own_settings(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What is set on groups themselves, by group; empty where the cluster does not tell.
+
+    Brokers without KIP-848 have no settings of groups, and are not even asked: not all of them survive the question.
+    """
+    asked = cluster.connection(min(cluster.nodes()))
+    if not asked.serves(ConsumerGroupDescribeRequest):
+        return {}
+    try:
+        described = cluster.group_configs(group_ids)
+    except (UnsupportedVersion, ServerError):
+        return {}
+    return {
+        group_id: {entry.name: entry.value or "" for entry in entries if entry.set_on_group}
+        for group_id, entries in described.items()
+    }
+
+
+def settings_lines(own: dict[str, str]) -> list[str]:
+    """For people: the settings, and a hold in words."""
+    lines = []
+    if others := [f"{key}={value}" for key, value in own.items() if key not in HOLD]:
+        lines.append(f"settings of its own: {', '.join(others)}")
+    if _is_held(own):
+        until_ms = int(own[UNTIL])
+        left = duration(max(until_ms - int(time.time() * 1000), 0))
+        kept = "" if own.get(DEAD_MEMBERS) == "true" else "; partitions of members that die move at once"
+        lines.append(f"rebalances are held for {left} more, until {_end(until_ms, _members(own))}{kept}")
+    return lines
+
+
+def hold_document(own: dict[str, str]) -> dict[str, Any] | None:
+    """The hold for programs; None when there is none."""
+    if not _is_held(own):
+        return None
+    return {
+        "until_ms": int(own[UNTIL]),
+        "until_members": _members(own) or None,
+        "dead_members": own.get(DEAD_MEMBERS) == "true",
+    }
+
+
+def _is_held(own: dict[str, str]) -> bool:
+    return own.get(UNTIL, "").isdecimal() and int(own[UNTIL]) > time.time() * 1000
+
+
+def _members(own: dict[str, str]) -> int:
+    return int(own[MEMBERS]) if own.get(MEMBERS, "").isdecimal() else 0
+
+
+def _end(until_ms: int, members: int | None) -> str:
+    return f"{instant(until_ms)}" + (f" or a join makes it {members} members" if members else "")
+
+
+# -- reading
+
+
+def _settings(cluster: Cluster, group: str) -> tuple[ConfigEntry, ...]:
+    try:
+        return cluster.group_configs([group])[group]
+    except (UnsupportedVersion, ServerError) as error:
+        if error.code in NO_SUCH_SETTINGS and group:
+            fail(f"the cluster has no settings of single groups ({error.message})")
+        raise
+
+
+def _texts(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+    return {entry.name: entry.value or "" for entry in entries}
+
+
+def _source(entry: ConfigEntry) -> str:
+    match entry.source:
+        case ConfigSource.GROUP_CONFIG:
+            return "group"
+        case ConfigSource.DEFAULT_CONFIG:
+            return "default"
+        case _:
+            return "server"

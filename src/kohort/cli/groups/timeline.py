@@ -1,0 +1,524 @@
+"""A group's stories as lines for people: who started a rebalance, how long it took, who held it up, what moved.
+
+Everything here takes the documents of `kohort.client.admin.explanations` and gives text; nothing prints. A document
+may be of a newer server or lack fields, so nothing is taken for granted but a story's number and start. A line has a
+depth, by which what is too long for the terminal is broken.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kohort.cli.output import plural
+
+Document = Mapping[str, Any]
+
+SHOWN_MEMBERS = 8
+"""Members of a story whose partitions are shown; `-o json` has more."""
+NOTABLE_MS = 10
+"""Shorter phases are not worth a word."""
+NOTABLE_WAIT_MS = 500
+"""Somebody is always the last; it is worth a line from so much on."""
+ORDINARY = ("joined last", "led and synced late", "gave up late")
+
+
+class Line(NamedTuple):
+    text: str
+    depth: int = 0
+    bold: bool = False
+
+
+def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
+    """Lines as they are printed, broken at words where they are wider than the terminal."""
+    found = []
+    for line in lines:
+        line = line._replace(text=plain(line.text))
+        indent = " " * line.depth
+        if width is None or line.depth + len(line.text) <= width:
+            found.append((line.bold, indent + line.text if line.text else ""))
+            continue
+        parts = textwrap.wrap(
+            line.text,
+            max(width, line.depth + 24),
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_on_hyphens=False,
+        )
+        found += [(line.bold, part) for part in parts]
+    return found
+
+
+def plain(text: str) -> str:
+    """Without what a terminal would obey: clients choose their names and reasons."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+# -- durations, instants, partitions
+
+
+def duration(milliseconds: int | None) -> str:
+    """`12 ms`, `2.1 s`, `3 min 20 s`, `2 h 5 min`, `3 days 4 h`."""
+    if milliseconds is None:
+        return "?"
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    if milliseconds < 59_950:
+        return f"{milliseconds / 1000:.1f} s"
+    seconds = round(milliseconds / 1000)
+    for size, name, small, smaller in ((86_400, "day", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            count, rest = divmod(seconds, size)
+            whole = plural(count, name) if name == "day" else f"{count} {name}"
+            return f"{whole} {rest // small} {smaller}" if rest >= small else whole
+    return f"{seconds} s"
+
+
+def instant(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+
+
+def ranges(indexes: Iterable[int]) -> str:
+    """`0-2,4`."""
+    found: list[list[int]] = []
+    for index in sorted(indexes):
+        if found and index == found[-1][1] + 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def partitions(by_topic: Mapping[str, Sequence[int]] | None) -> str:
+    return " ".join(f"{topic}[{ranges(indexes)}]" for topic, indexes in sorted((by_topic or {}).items()))
+
+
+# -- members
+
+
+class Names:
+    """Short names: the instance id, or the client id, with the member id's first letters where several share it."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._sharing: dict[str, set[str]] = {}
+        for document in documents:
+            if document.get("member_id") and not document.get("instance_id"):
+                self._sharing.setdefault(_client(document), set()).add(document["member_id"])
+
+    def of(self, document: Document) -> str:
+        if document.get("instance_id"):
+            return str(document["instance_id"])
+        member_id = str(document.get("member_id", ""))
+        client = _client(document)
+        if len(self._sharing.get(client, ())) > 1:
+            letters = member_id.removeprefix(client).lstrip("-")[:4]
+            return f"{client}-{letters}" if letters else client
+        return client or member_id or "somebody"
+
+    def with_host(self, document: Document) -> str:
+        host = str(document.get("host", "")).removeprefix("/")
+        return f"{self.of(document)} on {host}" if host else self.of(document)
+
+
+def _client(document: Document) -> str:
+    return str(document.get("client_id") or document.get("member_id", ""))
+
+
+def people_of(stories: Iterable[Document]) -> list[Document]:
+    """Everybody whom the stories name."""
+    found: list[Document] = []
+    for story in stories:
+        found.append(story.get("cause", {}))
+        for key in ("happenings", "held_up_by", "members", "gone"):
+            found.extend(story.get(key, ()))
+    return found
+
+
+# -- one story
+
+
+def story_lines(story: Document, names: Names) -> list[Line]:
+    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {_headline(story, names)}", bold=True)]
+    if story.get("outcome") != "noted":
+        lines.append(Line(_outcome(story), 4))
+        lines += [Line(text, 4) for text in (*_held_up(story, names), *_held_back(story))]
+    lines += [Line(text, 4) for text in _further(story, names)]
+    if told := _told(story):
+        lines.append(Line(told, 4))
+    if story.get("outcome") in ("Stable", "Empty"):
+        lines += _moves(story, names)
+    return lines
+
+
+def _headline(story: Document, names: Names) -> str:
+    return happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
+
+
+def _is_of_consumer_group(story: Document) -> bool:
+    return story.get("group_type") == "consumer"
+
+
+def happened(happening: Document, names: Names, *, consumers: bool = False) -> str:
+    """One happening in words. `consumers`: of a consumer group, whose members rejoin for nothing."""
+    what, cause = happening.get("what", "?"), happening.get("cause", "")
+    who = names.with_host(happening)
+    because = f": {cause}" if cause else ""
+    match what:
+        case "member joined":
+            return f"{who} joined{because}"
+        case "member left":
+            return f"{who} left{because if cause != 'it left' else ''}"
+        case "session expired":
+            return f"{who}: session expired after {_exactly(happening.get('waited_ms'))} of silence"
+        case "member removed":
+            waited = happening.get("waited_ms")
+            after = f", after {duration(waited)}" if waited is not None else ""
+            return f"{who} was removed{because}{after}"
+        case "subscription changed" if consumers:
+            return f"{who} changed its subscription{because}"
+        case "subscription changed":
+            return f"{who} rejoined{because}" if cause else f"{who} changed its subscription"
+        case "subscription refused":
+            return f"{who} was refused its subscription{because}"
+        case "leader rejoined":
+            return f"the leader {who} rejoined{because}"
+        case "static member returned":
+            return f"static member {who} returned{because}"
+        case "rebalance started" | "generation began" | "group is stable" | "group is empty":
+            return str(cause or what)
+        case _:
+            return f"{what}{because}"
+
+
+def _exactly(milliseconds: int | None) -> str:
+    return f"{milliseconds} ms" if milliseconds is not None and milliseconds < 60_000 else duration(milliseconds)
+
+
+def _outcome(story: Document) -> str:
+    took = duration(story.get("took_ms")) + _phases(story)
+    before, after = story.get("generation_before", -1), story.get("generation_after", -1)
+    word = "group epoch" if _is_of_consumer_group(story) else "generation"
+    generation = f", {word} {before} → {after}" if after >= 0 and after != before else ""
+    count = story.get("members_count")
+    match story.get("outcome", ""):
+        case "Stable":
+            members = f", {plural(count, 'member')}" if count is not None else ""
+            assignor = f", by {story['protocol']}" if _is_of_consumer_group(story) and story.get("protocol") else ""
+            return f"stable after {took}{generation}{members}{assignor}"
+        case "Empty":
+            return f"empty after {took}{generation}"
+        case "superseded":
+            return f"overtaken by the next rebalance after {took}{generation}"
+        case "interrupted":
+            after = f" after {took}" if story.get("took_ms") is not None else ""
+            return f"interrupted{after}: the server stopped or the group moved{generation}"
+        case "":
+            return f"still running{generation}"
+        case other:
+            return f"{other} after {took}{generation}"
+
+
+def _phases(story: Document) -> str:
+    words = {
+        "PreparingRebalance": "joining",
+        "CompletingRebalance": "assigning",
+        "Assigning": "assigning",
+        "Reconciling": "handing over",
+    }
+    found = []
+    for phase in story.get("phases", ()):
+        took = phase.get("took_ms")
+        if took is not None and took >= NOTABLE_MS:
+            ended_by = " until time was up" if phase.get("ended_by") == "time was up" else ""
+            found.append(f"{words.get(phase['phase'], phase['phase'])} {duration(took)}{ended_by}")
+    return f" ({', '.join(found)})" if len(found) > 1 or "until" in "".join(found) else ""
+
+
+def _held_up(story: Document, names: Names) -> list[str]:
+    expired = {h.get("member_id"): h for h in story.get("happenings", ()) if h.get("what") == "session expired"}
+    found = []
+    for who in story.get("held_up_by", ()):
+        how = who.get("how", "?")
+        if how in ORDINARY and who.get("waited_ms", 0) < NOTABLE_WAIT_MS:
+            continue
+        if how == "session expired" and (silent := expired.get(who.get("member_id"))):
+            how += f" after {_exactly(silent.get('waited_ms'))} of silence"
+        found.append(f"held up by {names.with_host(who)}: {how}; the others waited {duration(who.get('waited_ms'))}")
+    return found
+
+
+def _held_back(story: Document) -> list[str]:
+    """Why the target of a consumer group, or a part of it, waited."""
+    found = []
+    for row in story.get("held_back", ()):
+        count, times = row.get("partitions", 0), row.get("times", 1)
+        what = f"{plural(count, 'partition')} " if count else ""
+        parts = f", {times} times" if times > 1 else ""
+        found.append(f"{what}held back for {duration(row.get('for_ms', 0))} at most: {row.get('why', '?')}{parts}")
+    return found
+
+
+def _told(story: Document) -> str:
+    """How the members of a consumer group learned of it. Whoever only joins is told with its own join."""
+    pushed, polled = story.get("pushed", 0), story.get("polled", 0)
+    people = (*story.get("members", ()), *story.get("gone", ()))
+    if not pushed and not any("told_after_ms" in member.get("steps", {}) for member in people):
+        return ""
+    parts = [f"{pushed} pushed"] if pushed else []
+    parts += [f"{polled} with the member's next heartbeat"] if polled else []
+    return f"told: {', '.join(parts)}"
+
+
+def _further(story: Document, names: Names) -> list[str]:
+    """What else happened, one line for each kind; not once more who held it up."""
+    kinds: dict[str, list[Document]] = {}
+    blamed = {who.get("member_id") for who in story.get("held_up_by", ())}
+    for happening in story.get("happenings", ()):
+        if happening.get("what") in ("session expired", "member removed") and happening.get("member_id") in blamed:
+            continue
+        kinds.setdefault(happening.get("what", "?"), []).append(happening)
+    found = []
+    for what, documents in kinds.items():
+        count = len(documents) + story.get("more", {}).get(what, 0)
+        if count == 1:
+            found.append(f"also {happened(documents[0], names, consumers=_is_of_consumer_group(story))}")
+        else:
+            who = ", ".join(dict.fromkeys(names.of(d) for d in documents[:4] if d.get("member_id")))
+            found.append(f"also {count} × {what}{': ' + who if who else ''}{' …' if count > 4 else ''}")
+    return found
+
+
+def _moves(story: Document, names: Names) -> list[Line]:
+    moved, taken, released = story.get("moved"), story.get("taken", 0), story.get("released", 0)
+    total = story.get("partitions_count")
+    if moved is None:
+        return []
+    parts = [f"{moved} moved"] if moved else []
+    parts += [f"{taken} newly assigned"] if taken else []
+    parts += [f"{released} given up"] if released else []
+    if not parts:
+        return [Line(f"no partition moved (of {total})", 4)] if total else []
+    lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
+    changed = [m for m in (*story.get("members", ()), *story.get("gone", ())) if m.get("gained") or m.get("lost")]
+    for member in changed[:SHOWN_MEMBERS]:
+        lines.append(Line(_change(member, names), 6))
+        lines += [Line(text, 10) for text in _steps(member.get("steps", {}), _by_id(story), names)]
+    if len(changed) > SHOWN_MEMBERS:
+        lines.append(Line(f"and {len(changed) - SHOWN_MEMBERS} more members", 6))
+    return lines
+
+
+def _change(member: Document, names: Names) -> str:
+    gained, lost = partitions(member.get("gained")), partitions(member.get("lost"))
+    changes = [f"+ {gained}"] if gained else []
+    changes += [f"− {lost}"] if lost else []
+    return f"{names.of(member)}  {'  '.join(changes)}"
+
+
+def _by_id(story: Document) -> dict[str, Document]:
+    return {m.get("member_id", ""): m for m in (*story.get("members", ()), *story.get("gone", ()))}
+
+
+def _steps(steps: Document, members: Mapping[str, Document], names: Names) -> list[str]:
+    """What a member of a consumer group did on the way to what it has now."""
+    found = []
+    if "told_after_ms" in steps:
+        found.append(_gave_up(steps))
+    waited, got = steps.get("waited_ms"), steps.get("got_after_ms")
+    if got is not None:
+        by = ", pushed" if steps.get("got_by") == "push" else ""
+        whom = ", ".join(names.of(members.get(other, {"member_id": other})) for other in steps.get("waited_for", ()))
+        long = f"; waited {duration(waited)} for {whom or 'others'}" if waited is not None else ""
+        found.append(f"had all after {duration(got)}{by}{long}")
+    return found
+
+
+def _gave_up(steps: Document) -> str:
+    by = "pushed" if steps.get("told_by") == "push" else "with its next heartbeat"
+    times = steps.get("times", 1)
+    told = f"told after {duration(steps['told_after_ms'])}, {by}"
+    if times > 1:
+        told = f"told {times} times, first after {duration(steps['told_after_ms'])}, {by}"
+    if "revoked_after_ms" not in steps:
+        return f"{told}; never said that it gave up"
+    return f"{told}; gave up {duration(steps.get('gave_up_in_ms'))} later{' at most' if times > 1 else ''}"
+
+
+# -- over all stories
+
+
+@dataclass(slots=True)
+class Offender:
+    """A client by what it cost its group, over the stories shown."""
+
+    name: str
+    host: str
+    caused: int = 0
+    """Rebalances that it started, but for those in which a cooperative member hands on what it gave up."""
+    waited_ms: int = 0
+    """How long the others waited for it."""
+    expired: int = 0
+    """Its sessions that ended in silence."""
+    removed: int = 0
+    """How often it was removed because it was late."""
+
+
+def offenders(stories: Iterable[Document]) -> list[Offender]:
+    """The worst first. A client is known by its instance id or client id, and host: member ids change at each start."""
+    found: dict[tuple[str, str], Offender] = {}
+
+    def of(document: Document) -> Offender | None:
+        name = str(document.get("instance_id") or _client(document))
+        host = str(document.get("host", "")).removeprefix("/")
+        return found.setdefault((name, host), Offender(plain(name), plain(host))) if name else None
+
+    for story in stories:
+        cause = story.get("cause", {})
+        is_classic = not _is_of_consumer_group(story)
+        handed_on = is_classic and cause.get("what") == "subscription changed" and cause.get("cause")
+        if story.get("outcome") != "noted" and not handed_on and (who := of(cause)):
+            who.caused += 1
+        for happening in (cause, *story.get("happenings", ())):
+            if happening.get("what") == "session expired" and (who := of(happening)):
+                who.expired += 1
+            if happening.get("what") == "member removed" and "waited_ms" in happening and (who := of(happening)):
+                who.removed += 1
+        for held_up in story.get("held_up_by", ()):
+            if who := of(held_up):
+                who.waited_ms += held_up.get("waited_ms", 0)
+    return sorted(found.values(), key=lambda who: (-who.waited_ms, -who.expired - who.removed, -who.caused, who.name))
+
+
+@dataclass(slots=True)
+class Owned:
+    """Partitions that a member has had since a story; `story` None: since before the oldest one shown."""
+
+    topic: str
+    partitions: list[int]
+    story: Document | None
+    since_ms: int | None = None
+    """A member of a consumer group gets its partitions before the rebalance is over."""
+
+
+def owned_since(member: Document, assigned: Mapping[str, Sequence[int]], stories: Sequence[Document]) -> list[Owned]:
+    """A member's present partitions by the story that gave them to it, the longest held first."""
+    left = {(topic, index) for topic, indexes in assigned.items() for index in indexes}
+    found: list[Owned] = []
+    for story in reversed(stories):
+        then = next((m for m in story.get("members", ()) if _same(m, member)), None)
+        if then is not None:
+            found[:0] = _take(left, then, story)
+    oldest: dict[str, list[int]] = {}
+    for topic, index in sorted(left):
+        oldest.setdefault(topic, []).append(index)
+    return [Owned(topic, indexes, None) for topic, indexes in oldest.items()] + found
+
+
+def _take(left: set[tuple[str, int]], member: Document, story: Document) -> list[Owned]:
+    found = []
+    after = member.get("steps", {}).get("got_after_ms", story.get("took_ms", 0))
+    for topic, indexes in sorted(member.get("gained", {}).items()):
+        here = [index for index in indexes if (topic, index) in left]
+        if here:
+            left.difference_update((topic, index) for index in here)
+            found.append(Owned(topic, here, story, story["started_ms"] + after))
+    return found
+
+
+def _same(one: Document, other: Document) -> bool:
+    if one.get("instance_id") or other.get("instance_id"):
+        return bool(one.get("instance_id") == other.get("instance_id"))
+    return bool(one.get("member_id") == other.get("member_id"))
+
+
+# -- the running rebalance
+
+
+REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+"""States of groups, of both protocols, in which not everybody has what it should have."""
+VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to revoke": "to give partitions up"}
+"""States of members whom the others wait for."""
+
+
+def status_lines(status: Document, names: Names) -> list[Line]:
+    """Who is awaited in the running rebalance, for how long still, and what is held back. Nothing where nothing is."""
+    now, phase = status["now_ms"], status["phase"]
+    counts = status.get("counts", {})
+    awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]
+    given_out = [m for m in status.get("members", ()) if m["state"] == "id given out"]
+    held_back = _held_back_now(status)
+    if phase not in REBALANCING and not awaited and not held_back:
+        return []
+    why = f" ({status['why']})" if status.get("why") and phase != "Stable" else ""
+    ends = status.get("ends_ms")
+    still = f", for {duration(max(ends - now, 0))} more at most" if ends is not None else ""
+    lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}{_epochs(status)}", bold=True)]
+    if status.get("window"):
+        lines.append(Line("more members may come: the group is new, or many come and go", 4))
+    done = {
+        "joined": "have joined",
+        "synced": "have synced",
+        "on its way": "learn of it with their next heartbeat",
+    }
+    lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
+    for member in awaited[:SHOWN_MEMBERS]:
+        leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
+        lines.append(Line(f"awaited: {names.with_host(member)}{leader}; {_wait(member)}", 4))
+    total = sum(counts.get(state, 0) for state in VERBS)
+    if total > len(awaited[:SHOWN_MEMBERS]):
+        lines.append(Line(f"and {total - SHOWN_MEMBERS} more are awaited", 4))
+    lines += _waiting(status, names) + held_back
+    if given_out:
+        remaining = max(m.get("remaining_ms", 0) for m in given_out)
+        count = counts.get("id given out", len(given_out))
+        lines.append(
+            Line(f"{plural(count, 'member id')} given out and not used yet, for {duration(remaining)} more", 4)
+        )
+    return lines
+
+
+def _epochs(status: Document) -> str:
+    if status.get("group_type") != "consumer":
+        return ""
+    epoch, target = status.get("generation", -1), status.get("assignment_epoch", -1)
+    of_target = f", target of epoch {target}" if target != epoch else ""
+    by = f" by {status['assignor']}" if status.get("assignor") else ""
+    return f"; group epoch {epoch}{of_target}{by}"
+
+
+def _waiting(status: Document, names: Names) -> list[Line]:
+    """Members of a consumer group who have not all of their partitions yet, and whose those are."""
+    members = {m["member_id"]: m for m in status.get("members", ())}
+    waiting = [m for m in members.values() if m["state"] == "waits for partitions"]
+    lines = []
+    for member in waiting[:SHOWN_MEMBERS]:
+        owners = [names.of(members.get(other, {"member_id": other})) for other in member.get("waits_for", ())]
+        of = f" of {', '.join(owners)}" if owners else ", which are free: it gets them with its next heartbeat"
+        count = plural(member.get("partitions", 0), "partition")
+        lines.append(Line(f"waiting: {names.with_host(member)}, for {count}{of}", 4))
+    more = status.get("counts", {}).get("waits for partitions", 0) - len(lines)
+    return lines + ([Line(f"and {more} more wait for partitions", 4)] if more > 0 else [])
+
+
+def _held_back_now(status: Document) -> list[Line]:
+    why, until_ms = status.get("held_back"), status.get("held_until_ms")
+    count = status.get("held_partitions", 0)
+    if not why or not (count or status.get("generation", -1) > status.get("assignment_epoch", -1)):
+        return []  # nothing waits for it yet
+    what = f"{plural(count, 'partition')} held back" if count else "held back"
+    remaining = f", {duration(max(until_ms - status['now_ms'], 0))} more" if until_ms is not None else ""
+    return [Line(f"{what}: {why}{remaining}", 4)]
+
+
+def _wait(member: Document) -> str:
+    waited, remaining = duration(member.get("waited_ms")), duration(member.get("remaining_ms"))
+    session = member.get("session_remaining_ms")
+    by_session = session is not None and session == member.get("remaining_ms")
+    end = "then its session ends" if by_session else "then it is removed"
+    verb = VERBS[member["state"]]
+    if member.get("partitions"):
+        verb = verb.replace("partitions", plural(member["partitions"], "partition"))
+    return f"{verb}, {waited} so far, {remaining} more, {end}"

@@ -1,0 +1,48 @@
+"""`kohort pipeline`: data pipelines on Spark, one module each.
+
+To add one: a module with a typer command, and a line at the end of this file. On a laptop a pipeline starts a local
+session of its own; on a cluster spark-submit runs the file that `kohort pipeline job` names, with the same arguments.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from kohort.cli.connect import EXIT_CODES
+from kohort.cli.pipelines.compact import compact_command
+from kohort.cli.pipelines.history import history_command
+from kohort.cli.pipelines.ingest import ingest_command
+from kohort.cli.pipelines.simulate import simulate_command
+
+app = typer.Typer(
+    name="pipeline",
+    help="Run data pipelines on Spark.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Run data pipelines on Spark."""
+
+
+@app.command("job")
+def job() -> None:
+    """Print the file for spark-submit.
+
+    spark-submit [its options] "$(kohort pipeline job)" ingest --topics ... runs `kohort pipeline ingest` on a cluster,
+    in the session that spark-submit makes; so with every pipeline.
+    """
+    from kohort.cli.jobs import pipeline as submitted
+
+    typer.echo(submitted.__file__)
+
+
+app.command("ingest")(ingest_command)
+app.command("compact")(compact_command)
+app.command("simulate")(simulate_command)
+app.command("history")(history_command)

@@ -1,0 +1,124 @@
+"""`kohort pipeline history`: the history of every group, as tables and a page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kohort.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    FAILED,
+    BootstrapServer,
+    CommandConfig,
+    connected,
+    connection_properties,
+    fail,
+)
+from kohort.cli.output import Format, Output, plural, print_json
+from kohort.client.errors import KafkaError
+from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
+from kohort.spark.history.decoding.dumps import DumpError
+from kohort.spark.history.report.findings import BAD
+from kohort.spark.history.report.incidents import MINUTE, Limits
+from kohort.spark.history.run import HistoryFailed, HistorySummary, history
+from kohort.spark.runtime.java import JavaMissing
+from kohort.spark.runtime.session import spark_session
+
+TOLD = 10
+"""Findings on the terminal; the page has all."""
+
+
+def history_command(
+    output: Annotated[str, typer.Option("--to", metavar="DIR", help="Where tables and page go: a path or an address.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--files", "-f", metavar="PATH", help="Read dumps, not a cluster: Parquet, or a broker's segments."
+        ),
+    ] = None,
+    ends: Annotated[
+        str | None,
+        typer.Option("--ends", metavar="FILE", help="With --files: where the topics' logs ended when (Parquet, CSV)."),
+    ] = None,
+    interval: Annotated[
+        int | None, typer.Option(min=1, metavar="SECONDS", help="Width of the intervals of rates and lag.")
+    ] = None,
+    retention: Annotated[
+        int,
+        typer.Option("--offsets-retention-minutes", min=1, metavar="N", help="The brokers' offsets.retention.minutes."),
+    ] = 7 * 24 * 60,
+    uncommitted: Annotated[
+        bool, typer.Option("--read-uncommitted", help="Take in commits of aborted and open transactions too.")
+    ] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Make the history of every consumer group, out of the log __consumer_offsets.
+
+    Reads the log of a running cluster (any Kafka cluster; the principal needs READ and DESCRIBE on __consumer_offsets,
+    and DESCRIBE on the topics, for their ends) up to where it ended at the start, or dumps in files: Parquet with the
+    columns of Spark's Kafka source, or directories of a broker's segments (__consumer_offsets-N/*.log).
+
+    Writes Parquet tables (offset commits, generations, members, ownership, lag, rates, rebalances, storms, rewinds,
+    sawteeth, zombies, offsets about to expire, findings) under DIR/tables, and DIR/report.html, a page to be read in
+    a minute. docs/history.md describes every column. A second run into the same directory goes on where the last one
+    ended, and makes the tables anew.
+    """
+    properties = connection_properties(command_config)
+    if not files:
+        # What is wrong here is told before Spark starts.
+        with connected(bootstrap_server, command_config) as cluster:
+            try:
+                check_topic(cluster)
+            except NoOffsetsTopic as error:
+                fail(str(error), FAILED)
+    if ends is not None and not files:
+        raise typer.BadParameter("--ends goes with --files; a running cluster is asked for its ends")
+
+    def progress(text: str) -> None:
+        if form is Format.TABLE:
+            print(text, file=sys.stderr, flush=True)
+
+    try:
+        progress("starting Spark")
+        session = spark_session("kohort pipeline history")
+        summary = history(
+            session,
+            output=output if "://" in output else Path(output).resolve(),
+            bootstrap_servers=None if files else bootstrap_server,
+            files=files or (),
+            ends=ends,
+            isolation="read_uncommitted" if uncommitted else "read_committed",
+            interval_s=interval,
+            limits=Limits(offsets_retention_ms=retention * MINUTE),
+            options={f"kafka.{name}": value for name, value in properties.items()},
+            on_progress=progress,
+        )
+    except (JavaMissing, DumpError, NoOffsetsTopic) as error:
+        fail(str(error), FAILED)
+    except HistoryFailed as error:
+        fail(f"the history failed: {error}", FAILED)
+    except KafkaError as error:
+        fail(error.message, FAILED)
+    _summarize(summary, form)
+    session.stop()
+
+
+def _summarize(summary: HistorySummary, form: Format) -> None:
+    if form is Format.JSON:
+        print_json(asdict(summary))
+        return
+    print(
+        f"{plural(summary.groups, 'group')}, {summary.in_trouble} in trouble; {summary.records:,} log records in "
+        f"{plural(summary.partitions, 'partition')}, {summary.seconds:.1f} s after Spark's start"
+    )
+    for one in summary.findings[:TOLD]:
+        print(f"{'!!' if one.severity == BAD else ' !'} {one.headline}: {one.details}")
+    if len(summary.findings) > TOLD:
+        print(f"   and {plural(len(summary.findings) - TOLD, 'more finding')}")
+    print(summary.report)

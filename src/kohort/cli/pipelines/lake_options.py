@@ -1,0 +1,85 @@
+"""What the commands about a lake have in common: the table's format, the session's jars, sizes, an interrupt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from kohort.cli.output import plural
+from kohort.cli.pipelines.ingest_progress import amount
+from kohort.spark.lake.compaction import Compacted
+from kohort.spark.lake.tables import SETTINGS, TableFormat
+
+DEFAULT_TARGET = "128MB"
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+TableFormats = Annotated[
+    TableFormat, typer.Option("--format", help="Parquet files, or a table whose jars the session has.")
+]
+Packages = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP:NAME:VERSION,...", help="Maven packages for the local session, such as Delta's."),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the local Spark session.")
+]
+
+
+def session_settings(table_format: TableFormat, packages: str | None, conf: Sequence[str] | None) -> dict[str, str]:
+    """What a local session is started with."""
+    brought = {"spark.jars.packages": packages} if packages else {}
+    return SETTINGS.get(table_format, {}) | brought | pairs("--conf", conf)
+
+
+def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    """NAME=VALUE of a flag that may be given more than once."""
+    found = {}
+    for pair in given or []:
+        left, equals, right = pair.partition("=")
+        if not equals or not left:
+            raise typer.BadParameter(f"{pair!r}: {flag} takes NAME=VALUE")
+        found[left] = right
+    return found
+
+
+def parse_size(flag: str, text: str) -> int:
+    """Bytes of `128MB`, `64MiB` or a plain number."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in UNITS or float(match[1]) * UNITS[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r}: {flag} takes a size like 128MB or 1GiB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def parse_seconds(flag: str, text: str) -> float:
+    """Seconds of `90s`, `15m`, `2h`, `1d` or a plain number."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text.lower())
+    if match is None:
+        raise typer.BadParameter(f"{text!r}: {flag} takes a time like 90s, 15m, 2h or 1d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def parse_time(flag: str, text: str) -> int:
+    """Milliseconds since 1970 of an instant in ISO 8601 (UTC where it names no zone), or of that number itself."""
+    if text.isdigit():
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r}: {flag} takes a time like 2024-05-01T12:00Z, or milliseconds since 1970"
+        ) from None
+    return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def compacted_line(done: Compacted) -> str:
+    if not done.directories:
+        return "nothing to compact"
+    where = "1 directory" if done.directories == 1 else f"{done.directories} directories"
+    return (
+        f"compacted {where}: {plural(done.files_before, 'file')} of {amount(done.bytes_before)} became "
+        f"{plural(done.files_after, 'file')} of {amount(done.bytes_after)}"
+    )

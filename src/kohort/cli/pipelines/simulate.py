@@ -1,0 +1,446 @@
+"""`kohort pipeline simulate`: what deployments and failures cost a group, simulated on Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from kohort.cli.connect import FAILED, fail
+from kohort.cli.interrupt import Interrupt
+from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table
+from kohort.simulator.sizing import BadPoint, Grid, Point, grid_in
+from kohort.simulator.sizing.advice import Advice, Ask, advise, points_of
+from kohort.simulator.sizing.plan import Fleet, Line, plan
+from kohort.simulator.sizing.plan import points_of as points_of_fleet
+from kohort.simulator.sizing.point import FIELDS
+from kohort.simulator.sizing.summary import Cost, costs
+from kohort.spark.lake.file_systems import Place, PlaceError
+from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped, simulate, write
+from kohort.spark.runtime.java import JavaMissing
+from kohort.spark.runtime.session import spark_session
+
+INTERRUPTED = 130
+YES_NO = {"yes": True, "no": False}
+
+
+def simulate_command(
+    members: Annotated[str | None, typer.Option(metavar="N,...", help="Members of the group [default: 10,50].")] = None,
+    partitions: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Partitions, or 6x for six a member [default: 6x].")
+    ] = None,
+    protocols: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Of eager, cooperative, consumer [default: all].")
+    ] = None,
+    assignors: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Each protocol takes those it has [default: its usual one].")
+    ] = None,
+    pushed: Annotated[
+        str | None, typer.Option(metavar="yes,no", help="Whether the server pushes rebalances [default: no,yes].")
+    ] = None,
+    gradual: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Partitions that move at a time to a newcomer; 0 for all [default: 0]."),
+    ] = None,
+    patterns: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern",
+            metavar="NAME,...",
+            help="Of steady, rolling, rolling-static, rolling-hold, stop-start, scale-out, scale-in, crash, "
+            "crash-static, zone, flap, failover [default: rolling,scale-out,crash].",
+        ),
+    ] = None,
+    clients: Annotated[
+        str | None,
+        typer.Option("--client", metavar="NAME,...", help="Whose members: java, librdkafka [default: java]."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Anything else of every run, as session_ms=30000."),
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option("--grid", metavar="FILE", help="The grid in TOML or JSON; options come before it.")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="MEMBERS,PARTITIONS", help="Instead of a grid: how to run a group of this size."),
+    ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUPS,MEMBERS,PARTITIONS",
+            help="Instead of a grid: what so many groups of so many members ask of their coordinators.",
+        ),
+    ] = None,
+    deploys: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Of each group a day, in --size and --fleet.")
+    ] = 1.0,
+    crashes: Annotated[float, typer.Option(min=0, metavar="N", help="The same of a member's crashes.")] = 1.0,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each point.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DIR", help="Keep the runs there as Parquet, and the report.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The report in one HTML file [default: report.html in --to].")
+    ] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Simulate groups, and tell what deployments and failures cost.
+
+    The real coordinator runs in virtual time, with members that behave as Java's or librdkafka's do. Each point of the
+    grid is one task of Spark for each seed. Figures depend on the grid and the seeds alone, but for the processor time.
+
+    PAUSED are partition-seconds in which nobody worked on a partition; STABLE is the time from a disturbance until
+    nothing changes any more. With --size it simulates a day of one group and says how to run it; with --fleet single
+    shards, from which it extrapolates the load of many groups.
+    """
+    ask, points = _asked(
+        size,
+        fleet,
+        deploys,
+        crashes,
+        grid,
+        {
+            "members": _numbers("--members", members),
+            "partitions": _words(partitions),
+            "protocols": _words(protocols),
+            "assignors": _words(assignors),
+            "pushed": _switches(pushed),
+            "handover": _numbers("--gradual", gradual),
+            "patterns": _words(patterns),
+            "clients": _words(clients),
+        },
+        _settings(settings or ()),
+    )
+    if to is not None and "://" not in to:
+        _made("--to", Path(to))
+        report = report or Path(to) / "report.html"
+    if report is not None:
+        _made("--report", report.parent)
+    began = time.monotonic()
+    try:
+        with _Display(form) as display:
+            session = spark_session("kohort pipeline simulate")
+            interrupted = Interrupt()  # now, since Spark puts a handler of its own in place
+            table = simulate(
+                session,
+                points,
+                seeds=range(seed, seed + seeds),
+                on_progress=display.progress,
+                stop=interrupted.was,
+            )
+            if to is not None:
+                write(session, table, f"{to}/runs.parquet")
+    except JavaMissing as error:
+        fail(str(error), FAILED)
+    except SimulationFailed as error:
+        fail(f"the simulation failed: {error}", FAILED)
+    except Stopped:
+        raise typer.Exit(INTERRUPTED) from None
+    rows = table.to_pylist()
+    found, errors = costs(rows)
+    advice = advise(ask, found) if isinstance(ask, Ask) and found else None
+    lines = plan(ask, found) if isinstance(ask, Fleet) else []
+    kept: list[str] = []
+    unwritten = ""
+    if to is not None or report is not None:
+        from kohort.spark.reports.simulation_report import fleet_page, page
+
+        told = fleet_page(ask, lines, found, errors) if isinstance(ask, Fleet) else page(found, advice, errors)
+        kept = [f"{to}/runs.parquet"] if to is not None else []
+        place = report if report is not None else f"{to}/report.html"
+        try:
+            if isinstance(place, Path):
+                told.write(place)
+            else:
+                Place(session, place).write_text(told.html())
+            kept.append(str(place))
+        except (OSError, PlaceError) as error:
+            unwritten = f"there is no report: {error}"
+    _print(form, rows, found, advice, lines, errors)
+    if form is Format.TABLE:
+        see = f"; see {' and '.join(kept)}" if kept else ""
+        typer.echo(f"\n{plural(len(rows), 'run')} in {time.monotonic() - began:.0f} s{see}", err=True)
+    session.stop()
+    if unwritten:
+        fail(unwritten, FAILED)
+    if errors or not found:
+        raise typer.Exit(FAILED)
+
+
+# -- the command line
+
+
+def _made(option: str, directory: Path) -> None:
+    """Make a directory now: what cannot be written is said before anything is simulated."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+
+
+def _asked(
+    size: str | None,
+    fleet: str | None,
+    deploys: float,
+    crashes: float,
+    file: Path | None,
+    lists: dict[str, tuple[Any, ...] | None],
+    settings: dict[str, Any],
+) -> tuple[Ask | Fleet | None, list[Point]]:
+    given = {key: values for key, values in lists.items() if values is not None}
+    try:
+        if (size is not None or fleet is not None) and (given or file is not None or (size and fleet)):
+            raise typer.BadParameter("--size, --fleet and a grid are three questions: ask one")
+        if size is not None:
+            members, partitions = _several("--size", size, "24,96")
+            ask = Ask(members, partitions, deploys, crashes, settings)
+            return ask, points_of(ask)
+        if fleet is not None:
+            groups, members, partitions = _several("--fleet", fleet, "1000,10,40")
+            many = Fleet(groups, members, partitions, deploys, crashes, settings)
+            return many, points_of_fleet(many)
+        grid = grid_in(file) if file is not None else Grid()
+        return None, replace(grid, **given, settings={**grid.settings, **settings}).points()
+    except (BadPoint, OSError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    words = _words(text)
+    if words is None:
+        return None
+    for word in words:
+        if not (word.isascii() and word.isdigit()):
+            raise typer.BadParameter(f"{option}: {word!r} is no whole number")
+    return tuple(map(int, words))
+
+
+def _switches(text: str | None) -> tuple[bool, ...] | None:
+    words = _words(text)
+    if words is None:
+        return None
+    if set(words) - set(YES_NO):
+        raise typer.BadParameter(f"--pushed: {text!r} is neither yes nor no nor both")
+    return tuple(YES_NO[word] for word in words)
+
+
+def _several(option: str, text: str, example: str) -> tuple[int, ...]:
+    numbers = _numbers(option, text) or ()
+    if len(numbers) != example.count(",") + 1:
+        raise typer.BadParameter(f"{option}: it takes {example.count(',') + 1} numbers, as {example}")
+    return numbers
+
+
+def _settings(given: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for entry in given:
+        key, equals, text = entry.partition("=")
+        if not equals or key not in FIELDS:
+            raise typer.BadParameter(f"--set {entry}: it takes NAME=VALUE, and a name of {', '.join(FIELDS)}")
+        try:
+            settings[key] = YES_NO[text] if FIELDS[key] is bool else FIELDS[key](text)
+        except (ValueError, KeyError):
+            wanted = "neither yes nor no" if FIELDS[key] is bool else "no number"
+            raise typer.BadParameter(f"--set {entry}: {text!r} is {wanted}") from None
+    return settings
+
+
+# -- what is shown
+
+
+class _Display:
+    """How far it is, on stderr: a bar on a terminal, else a line at every tenth."""
+
+    def __init__(self, form: Format) -> None:
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False, quiet=form is not Format.TABLE),
+            transient=True,
+            redirect_stdout=False,
+        )
+        self._bar.disable = not self._bar.console.is_terminal
+        self._tenth = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task("starting Spark", total=None)
+        if self._bar.disable:
+            self._bar.console.print("starting Spark")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def progress(self, progress: Progress) -> None:
+        self._bar.update(self._task, description="simulating", completed=progress.done, total=progress.of)
+        tenth = 10 * progress.done // progress.of
+        if self._bar.disable and tenth > self._tenth:
+            self._tenth = tenth
+            self._bar.console.print(f"{progress.done:>6} of {progress.of} runs")
+
+
+COLUMNS = (
+    name("PATTERN"),
+    number("MEMBERS"),
+    number("PARTITIONS"),
+    name("PROTOCOL"),
+    number("PAUSED-S"),
+    number("WORST-S"),
+    number("STABLE-S"),
+    number("MOVES"),
+    number("NEEDED"),
+    number("REBALANCES"),
+    number("REPEATED-S"),
+    number("REQUESTS"),
+    number("RECORDS"),
+    number("CPU-MS"),
+)
+
+
+def _row(cost: Cost, *, with_client: bool) -> tuple[Cell, ...]:
+    point = cost.point
+    label = f"{cost.label}, {point.client}" if with_client else cost.label
+    return (
+        point.pattern,
+        point.members,
+        point.partitions,
+        label if cost.settled else f"{label} (not settled)",
+        f"{cost.paused_s:.1f}",
+        f"{cost.longest_pause_s:.1f}",
+        f"{cost.stable_s:.2f}",
+        f"{cost.moves:.0f}",
+        f"{cost.needed_moves:.0f}",
+        f"{cost.rebalances:.0f}",
+        f"{cost.repeated_s:.1f}",
+        f"{cost.requests:.0f}",
+        f"{cost.records:.0f}",
+        f"{cost.cpu_ms:.0f}",
+    )
+
+
+def _print(
+    form: Format,
+    rows: list[dict[str, Any]],
+    found: list[Cost],
+    advice: Advice | None,
+    lines: list[Line],
+    errors: list[str],
+) -> None:
+    if form is Format.JSON:
+        result: dict[str, Any] = {"runs": rows, "points": [asdict(cost) for cost in found], "errors": errors}
+        if advice is not None:
+            result["advice"] = {
+                "best": advice.best.label,
+                "lines": list(advice.lines),
+                "ways": [
+                    {
+                        "label": way.label,
+                        "paused_per_deploy_s": way.paused_per_deploy_s,
+                        "paused_per_crash_s": way.crash.paused_s,
+                        "paused_per_day_s": way.paused_per_day_s,
+                    }
+                    for way in advice.ways
+                ],
+            }
+        if lines:
+            result["fleet"] = [asdict(line) for line in lines]
+        print_json(result)
+        return
+    if lines:
+        _print_fleet(lines)
+    elif advice is None:
+        several = len({cost.point.client for cost in found}) > 1
+        print_table(COLUMNS, [_row(cost, with_client=several) for cost in found])
+    else:
+        _print_advice(advice)
+    for error in errors:
+        typer.echo(f"no figures: {error}", err=True)
+
+
+def _print_advice(advice: Advice) -> None:
+    columns = (
+        name("HOW"),
+        number("PAUSED-S DEPLOY"),
+        number("WORST-S"),
+        number("PAUSED-S CRASH"),
+        number("PAUSED-S DAY"),
+        number("MOVES DEPLOY"),
+        number("REQUESTS/S"),
+    )
+    rows = [
+        (
+            way.label,
+            f"{way.paused_per_deploy_s:.1f}",
+            f"{way.deploy.longest_pause_s:.1f}",
+            f"{way.crash.paused_s:.1f}",
+            f"{way.paused_per_day_s:.1f}",
+            f"{way.deploy.moves:.0f}",
+            f"{way.deploy.requests_per_s:.1f}",
+        )
+        for way in advice.ways
+    ]
+    print_table(columns, rows)
+    typer.echo()
+    for line in advice.lines:
+        typer.echo(line)
+
+
+def _print_fleet(lines: list[Line]) -> None:
+    columns = (
+        name("HOW"),
+        number("SHARDS"),
+        number("MEMBERS/SHARD"),
+        number("REQUESTS/S"),
+        number("HEARTBEATS/S"),
+        number("RECORDS/S"),
+        number("MB/S"),
+        number("CORES"),
+        number("± %"),
+        number("SHARD %"),
+        number("STATE-GB"),
+    )
+    rows = [
+        (
+            line.label + (", beyond the largest sample" if load.beyond else ""),
+            load.shards,
+            f"{load.members_of_a_shard:,.0f}",
+            f"{load.requests_per_s:,.0f}",
+            f"{load.heartbeats_per_s:,.0f}",
+            f"{load.records_per_s:,.0f}",
+            f"{load.record_bytes_per_s / 1e6:.1f}",
+            f"{load.cores:.1f}",
+            f"{100 * load.spread:.0f}",
+            f"{100 * load.shard_share:.1f}",
+            f"{load.state_bytes / 1e9:.2f}",
+        )
+        for line in lines
+        for load in line.loads
+    ]
+    print_table(columns, rows)
+    typer.echo()
+    for line in lines:
+        restart = line.restart
+        typer.echo(
+            f"{line.label}: one restart of a member costs {restart.requests:.0f} requests, {restart.records:.0f} "
+            f"records and {1000 * restart.cpu_s:.1f} ms of a core"
+        )

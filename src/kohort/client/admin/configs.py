@@ -1,0 +1,123 @@
+"""The settings of topics and groups: read, and changed one by one.
+
+Any broker may be asked. A group need not exist to have settings; brokers that know none (Apache Kafka before 4.0) say
+that the request is invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kohort.client.errors import server_error
+from kohort.client.wire.routing import Router
+from kohort.wire.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+SET, DELETE = 0, 1
+"""IncrementalAlterConfigs' operations."""
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where the value of a setting comes from, as DescribeConfigs says it."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting of a topic or group. `value` is None where the broker keeps it secret or has none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+
+    @property
+    def set_on_topic(self) -> bool:
+        return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+    @property
+    def set_on_group(self) -> bool:
+        return self.source == ConfigSource.GROUP_CONFIG
+
+
+def describe_configs(router: Router, type: ResourceType, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+    resources = tuple(
+        DescribeConfigsResource(resource_type=type, resource_name=name, configuration_keys=None)
+        for name in dict.fromkeys(names)
+    )
+    if not resources:
+        return {}
+
+    def attempt() -> DescribeConfigsResponse:
+        answer = router.any_connection().request(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        for row in answer.results:
+            if row.error_code:
+                what = f"settings of {type.name.lower()} {row.resource_name}"
+                raise server_error(row.error_code, what, row.error_message)
+        return answer
+
+    return {row.resource_name: _entries(row) for row in router.retrying(attempt).results}
+
+
+def _entries(row: DescribeConfigsResult) -> tuple[ConfigEntry, ...]:
+    known = {int(source) for source in ConfigSource}
+    return tuple(
+        ConfigEntry(
+            entry.name,
+            entry.value,
+            ConfigSource(entry.config_source) if entry.config_source in known else ConfigSource.UNKNOWN,
+            entry.read_only,
+            entry.is_sensitive,
+        )
+        for entry in sorted(row.configs, key=lambda entry: entry.name)
+    )
+
+
+def alter_configs(router: Router, type: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
+    """Set these settings, all or none; None takes one back."""
+    resource = AlterConfigsResource(
+        resource_type=type,
+        resource_name=name,
+        configs=tuple(
+            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            for key, value in changes.items()
+        ),
+    )
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+    def attempt() -> None:
+        answer = router.any_connection().request(request, IncrementalAlterConfigsResponse)
+        for row in answer.responses:
+            if row.error_code:
+                what = f"cannot change the settings of {type.name.lower()} {name}"
+                raise server_error(row.error_code, what, row.error_message)
+
+    if changes:
+        router.retrying(attempt)

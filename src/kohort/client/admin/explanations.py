@@ -1,0 +1,76 @@
+"""Why a group is as it is: the stories of its rebalances, and the state of the one that is running.
+
+Only kohort keeps a journal. The question is a tagged field of DescribeGroups, which other brokers skip; their answer
+then lacks the explanation, and `NoJournal` says so. Stories and states are JSON documents, described in
+`kohort.coordinator.journal.story` and `kohort.coordinator.classic.status`; they are handed on as they came.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.client.admin.groups import GroupDescription, consumers_instead, described
+from kohort.client.errors import BadAnswer, KafkaError
+from kohort.client.wire.blocking_connection import Connection
+from kohort.client.wire.routing import Router
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+FIRST_VERSION = 5
+"""Of DescribeGroups, that has tagged fields."""
+
+Document = dict[str, Any]
+
+
+class NoJournal(KafkaError):
+    """The group's coordinator is no kohort, or an older one: it keeps no journal."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            ErrorCode.UNSUPPORTED_VERSION, f"the coordinator at {address} keeps no journal of its groups; kohort does"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """What the coordinator knows of a group's past and present. Instants are milliseconds by the server's clock."""
+
+    group: GroupDescription
+    """In state "Dead" where there is no such group; it may still have stories."""
+    now_ms: int
+    loaded_ms: int | None
+    """When the coordinator loaded the group, if it did so since the server's start."""
+    status: Document | None
+    """The present phase, and each member's state in it; None where there is no such group."""
+    rebalance: Document | None
+    """The story of the rebalance under way."""
+    stories: tuple[Document, ...]
+    """The newest ones, the newest last; the one under way included."""
+
+
+def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
+    def ask(connection: Connection) -> GroupExplanation:
+        if connection.version_of(DescribeGroupsRequest) < FIRST_VERSION:
+            raise NoJournal(connection.address)
+        request = DescribeGroupsRequest(groups=(group_id,), explain_last=max(last, 0))
+        row = connection.request(request, DescribeGroupsResponse).groups[0]
+        group = consumers_instead(connection, described(row, group_id, router.coordinator(group_id)))
+        if not row.explanation:
+            raise NoJournal(connection.address)
+        try:
+            explanation = json.loads(row.explanation)
+            stories = tuple(json.loads(story) for story in row.stories)
+        except ValueError as error:
+            raise BadAnswer(connection.address, f"an explanation that is no JSON: {error}") from None
+        return GroupExplanation(
+            group,
+            explanation["now_ms"],
+            explanation.get("loaded_ms"),
+            explanation.get("status"),
+            explanation.get("rebalance"),
+            stories,
+        )
+
+    return router.at_coordinator(group_id, ask)

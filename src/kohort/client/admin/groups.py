@@ -1,0 +1,407 @@
+"""Groups as an operator sees them: list, describe, delete; committed offsets read and written from outside.
+
+Everything about one group is asked at its coordinator. Lists are asked at every broker, since each knows its own
+groups. A group that does not exist is state "Dead": versions of DescribeGroups differ in how they say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kohort.client.errors import check, error_code, server_error
+from kohort.client.metadata import TopicPartition
+from kohort.client.records.partition_leaders import by_topic
+from kohort.client.wire.blocking_connection import Connection
+from kohort.client.wire.routing import Router
+from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, rack_in, subscription_in
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+)
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+DEAD = "Dead"
+NO_GENERATION = -1
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+"""Epochs of KIP-848's heartbeats."""
+MEMBER_PROTOCOLS = {0: "classic", 1: "consumer"}
+
+
+class Committed(NamedTuple):
+    """A group's committed offset: the position of the next record. The leader epoch is -1 where it is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of a list. `state` is empty from brokers before Kafka 2.6, `type` from those before 3.8."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group.
+
+    `metadata` and `assignment` are the member's own bytes, of a classic group. Where the group speaks the consumer
+    protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
+    otherwise. Only members of consumer groups (KIP-848) have a `target`, the partitions that they are on the way to,
+    and may have subscribed by a `pattern` besides; of those, `protocol` is "classic" for one that speaks the classic
+    protocol, "consumer" for the others, and "" where the server does not say. Their `epoch` is how far they have come,
+    -2 of a static member that is away and whose place is kept; None in classic groups.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    metadata: bytes
+    assignment: bytes
+    subscribed: tuple[str, ...]
+    assigned: Mapping[str, tuple[int, ...]]
+    rack: str | None = None
+    target: Mapping[str, tuple[int, ...]] | None = None
+    pattern: str = ""
+    protocol: str = ""
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and its members. `protocol` is the assignor; `state` is DEAD where there is no such group. `type` is
+    "classic" or, where the group is of KIP-848's protocol, "consumer"; "" where nobody says."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+    coordinator: int
+    type: str = ""
+
+
+def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    wanted_states, wanted_types = tuple(states), tuple(types)
+    found: dict[int, list[ListedGroup]] = {}
+
+    def attempt() -> None:
+        for node_id in sorted(router.nodes()):
+            if node_id not in found:
+                found[node_id] = _groups_of(router.connection(node_id), node_id, wanted_states, wanted_types)
+
+    router.retrying(attempt)
+    listed = [group for groups in found.values() for group in groups]
+    if wanted_states and any(not group.state for group in listed):
+        listed = _with_states(router, listed)
+    lower_states = {state.lower() for state in wanted_states}
+    lower_types = {type.lower() for type in wanted_types}
+    return sorted(
+        (
+            group
+            for group in listed
+            if (not lower_states or group.state.lower() in lower_states)
+            and (not lower_types or (group.type or "classic").lower() in lower_types)
+        ),
+        key=lambda group: group.group_id,
+    )
+
+
+def _groups_of(
+    connection: Connection, node_id: int, states: tuple[str, ...], types: tuple[str, ...]
+) -> list[ListedGroup]:
+    version = connection.version_of(ListGroupsRequest)
+    request = ListGroupsRequest(
+        states_filter=states if version >= 4 else (), types_filter=types if version >= 5 else ()
+    )
+    answer = connection.request(request, ListGroupsResponse)
+    check(answer.error_code, f"groups of broker {node_id} at {connection.address}")
+    return [
+        ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type, node_id) for row in answer.groups
+    ]
+
+
+def _with_states(router: Router, listed: list[ListedGroup]) -> list[ListedGroup]:
+    """Brokers before ListGroups version 4 do not tell states; describing tells them."""
+    described = describe_groups(router, [group.group_id for group in listed])
+    return [
+        ListedGroup(group.group_id, group.protocol_type, described[group.group_id].state, group.type, group.coordinator)
+        for group in listed
+    ]
+
+
+def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+    return {group_id: _describe_group(router, group_id) for group_id in dict.fromkeys(group_ids)}
+
+
+def _describe_group(router: Router, group_id: str) -> GroupDescription:
+    def ask(connection: Connection) -> GroupDescription:
+        answer = connection.request(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
+        group = described(answer.groups[0], group_id, router.coordinator(group_id))
+        return consumers_instead(connection, group)
+
+    return router.at_coordinator(group_id, ask)
+
+
+def consumers_instead(connection: Connection, group: GroupDescription) -> GroupDescription:
+    """DescribeGroups does not know consumer groups (KIP-848); where it knows none, they are asked for."""
+    if group.state != DEAD or not connection.serves(ConsumerGroupDescribeRequest):
+        return group
+    request = ConsumerGroupDescribeRequest(group_ids=(group.group_id,), include_authorized_operations=False)
+    row = connection.request(request, ConsumerGroupDescribeResponse).groups[0]
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not group.group_id:
+        return group
+    check(row.error_code, f"cannot describe group {group.group_id}", row.error_message)
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            b"",
+            b"",
+            member.subscribed_topic_names,
+            _partitions(member.assignment),
+            member.rack_id,
+            _partitions(member.target_assignment),
+            member.subscribed_topic_regex or "",
+            MEMBER_PROTOCOLS.get(member.member_type, ""),
+            member.member_epoch,
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator, "consumer"
+    )
+
+
+def _partitions(assignment: DescribedAssignment) -> dict[str, tuple[int, ...]]:
+    return {topic.topic_name: topic.partitions for topic in assignment.topic_partitions}
+
+
+def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDescription:
+    """An answer's row. Raises ServerError."""
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupDescription(group_id, DEAD, "", "", (), coordinator)
+    check(row.error_code, f"cannot describe group {group_id}", row.error_message)
+    consumers = row.protocol_type == CONSUMER_PROTOCOL
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.member_metadata,
+            member.member_assignment,
+            decode_subscription(member.member_metadata) if consumers else (),
+            decode_assignment(member.member_assignment) if consumers else {},
+            rack_in(member.member_metadata) if consumers else None,
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id,
+        row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        members,
+        coordinator,
+        "" if row.group_state == DEAD else "classic",
+    )
+
+
+def delete_group(router: Router, group_id: str) -> None:
+    def ask(connection: Connection) -> None:
+        answer = connection.request(DeleteGroupsRequest(groups_names=(group_id,)), DeleteGroupsResponse)
+        for row in answer.results:
+            check(row.error_code, f"cannot delete group {group_id}")
+
+    router.at_coordinator(group_id, ask)
+
+
+def committed(
+    router: Router, group_id: str, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, Committed]:
+    wanted = None if partitions is None else [(topic, tuple(indexes)) for topic, indexes in by_topic(partitions)]
+
+    def ask(connection: Connection) -> dict[TopicPartition, Committed]:
+        if connection.version_of(OffsetFetchRequest) >= 8:
+            return _committed_of_groups(connection, group_id, wanted)
+        return _committed_of_group(connection, group_id, wanted)
+
+    if wanted is not None and not wanted:
+        return {}
+    return router.at_coordinator(group_id, ask)
+
+
+def _committed_of_groups(
+    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
+) -> dict[TopicPartition, Committed]:
+    topics = None
+    if wanted is not None:
+        topics = tuple(OffsetFetchRequestTopics(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),))
+    answer = connection.request(request, OffsetFetchResponse)
+    found: dict[TopicPartition, Committed] = {}
+    for group in answer.groups:
+        check(group.error_code, f"offsets of group {group_id}")
+        for topic in group.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+                if row.committed_offset >= 0:
+                    found[topic.name, row.partition_index] = Committed(
+                        row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                    )
+    return found
+
+
+def _committed_of_group(
+    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
+) -> dict[TopicPartition, Committed]:
+    topics = None
+    if wanted is not None:
+        topics = tuple(OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
+    answer = connection.request(OffsetFetchRequest(group_id=group_id, topics=topics), OffsetFetchResponse)
+    check(answer.error_code, f"offsets of group {group_id}")
+    found: dict[TopicPartition, Committed] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+            if row.committed_offset >= 0:
+                found[topic.name, row.partition_index] = Committed(
+                    row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """In whose name offsets are committed: a member at its generation (classic) or member epoch (KIP-848)."""
+
+    member_id: str
+    generation_id_or_epoch: int
+    instance_id: str | None = None
+
+
+NOBODY = Committer("", NO_GENERATION)
+
+
+def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    """Commit without being a member. Raises ServerError."""
+    for (topic, index), code in commit_as(router, group_id, offsets, NOBODY).items():
+        raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}", _commit_hint(code))
+
+
+def commit_as(
+    router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
+) -> dict[TopicPartition, int]:
+    """What was refused, with its error code. What asking again cures is asked again; then it raises KafkaError."""
+    request = _commit_request(group_id, offsets, committer)
+
+    def ask(connection: Connection) -> dict[TopicPartition, int]:
+        answer = connection.request(request, OffsetCommitResponse)
+        rows = {
+            (topic.name, row.partition_index): row.error_code for topic in answer.topics for row in topic.partitions
+        }
+        for (topic, index), code in rows.items():
+            if code and error_code(code).retriable:
+                raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}")
+        return {place: code for place, code in rows.items() if code}
+
+    return router.at_coordinator(group_id, ask) if offsets else {}
+
+
+def leave_as(router: Router, group_id: str, member: Committer, *, classic: bool) -> None:
+    """Make a member leave, for instance one that died without a word. A static one of KIP-848 leaves for a while.
+
+    Nothing happens where there is no such member; nor to a static one of the classic protocol, whose place is taken by
+    joining under its instance id.
+    """
+    if classic and member.instance_id is not None:
+        return
+
+    def ask(connection: Connection) -> None:
+        if classic:
+            only = MemberIdentity(member_id=member.member_id, reason="its process has ended")
+            connection.request(
+                LeaveGroupRequest(group_id=group_id, member_id=member.member_id, members=(only,)), LeaveGroupResponse
+            )
+        else:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group_id,
+                member_id=member.member_id,
+                member_epoch=LEAVES if member.instance_id is None else LEAVES_FOR_A_WHILE,
+                instance_id=member.instance_id,
+            )
+            connection.request(request, ConsumerGroupHeartbeatResponse)
+
+    router.at_coordinator(group_id, ask)
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
+) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=committer.generation_id_or_epoch,
+        member_id=committer.member_id,
+        group_instance_id=committer.instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[topic, index].offset,
+                        committed_leader_epoch=offsets[topic, index].leader_epoch,
+                        committed_metadata=offsets[topic, index].metadata,
+                    )
+                    for index in indexes
+                ),
+            )
+            for topic, indexes in by_topic(offsets)
+        ),
+    )
+
+
+def _commit_hint(code: int) -> str | None:
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        return "The group has members, and only they may commit."
+    return None
+
+
+def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
+    """Partitions by topic of a consumer's assignment; empty where it is none (yet), or not the consumer protocol's."""
+    return {topic: tuple(sorted(partitions)) for topic, partitions in (assignment_in(data) or {}).items()}
+
+
+def decode_subscription(data: bytes) -> tuple[str, ...]:
+    """The topics that a consumer asked for; empty where the bytes are not the consumer protocol's."""
+    return subscription_in(data) or ()

@@ -1,0 +1,303 @@
+"""The consumer in a group for programs with threads: `GroupConsumer` without asyncio.
+
+    class Billing(BlockingGroupConsumer):
+        ...                                    # the same callbacks, all plain functions
+
+    with Billing("localhost:9092", "billing") as consumer:
+        consumer.subscribe(["orders"])
+        for fetched in consumer.fetch(positions): ...
+
+What runs where. Each consumer has a thread with an event loop, in which a `GroupConsumer` lives and heartbeats go on
+whatever your code does; calls may come from any thread. `on_assigned` and `on_revoked` run in a second thread of the
+consumer's, one at a time, and may block and call it. `on_lost` runs in the loop's thread, at once: it must only tell.
+Nothing watches whether your own code goes on: while no partition is to be given up, a member may take as long as it
+likes.
+
+The threads are daemons. At the interpreter's exit, consumers that are open leave their groups without `on_revoked`:
+what it needs may be gone already. A child of fork has no such threads; it makes consumers of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from kohort.client.admin.groups import Committed
+from kohort.client.cluster import Isolation
+from kohort.client.concurrency.worker_thread import WorkerThread, tamely
+from kohort.client.consumer.consumer import GroupConsumer
+from kohort.client.consumer.options import ConsumerOptions
+from kohort.client.consumer.ownership import Partitions
+from kohort.client.errors import Closed, Misuse
+from kohort.client.metadata import TopicPartition
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
+
+EXIT_S = 2.0
+"""How long the interpreter's exit waits for consumers to leave, each."""
+
+T = TypeVar("T")
+
+_open: weakref.WeakSet[BlockingGroupConsumer] = weakref.WeakSet()
+
+
+class BlockingGroupConsumer:
+    """One member of a group of consumers. Settings, callbacks and properties are those of `GroupConsumer`."""
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str], group_id: str, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._inner = _Inner(self, bootstrap_servers, group_id, **options)
+        self._starting = threading.Lock()
+        self._gate = threading.Lock()
+        """Held while work is given to the loop, and to end it."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self._ended = False
+
+    # -- to be overridden
+
+    def on_assigned(self, partitions: Partitions) -> None:
+        """These are this member's own, besides what it has."""
+        return
+
+    def on_revoked(self, partitions: Partitions) -> None:
+        """End the work on these, and commit: when this returns they are given up. Also called by `close`."""
+        return
+
+    def on_lost(self, partitions: Partitions) -> None:
+        """These are not this member's own any more; a commit would be refused. It joins again by itself."""
+        return
+
+    # -- what is known; from any thread
+
+    @property
+    def group_id(self) -> str:
+        return self._inner.group_id
+
+    @property
+    def protocol(self) -> str | None:
+        """As GroupConsumer.protocol."""
+        return self._inner.protocol
+
+    @property
+    def member_id(self) -> str:
+        """As GroupConsumer.member_id."""
+        return self._inner.member_id
+
+    @property
+    def epoch(self) -> int:
+        """As GroupConsumer.epoch."""
+        return self._inner.epoch
+
+    @property
+    def owned(self) -> Mapping[TopicPartition, int]:
+        """As GroupConsumer.owned."""
+        return self._inner.owned
+
+    @property
+    def lease_left_ms(self) -> int:
+        """As GroupConsumer.lease_left_ms."""
+        return self._inner.lease_left_ms
+
+    @property
+    def reader(self) -> GroupMember | None:
+        """As GroupConsumer.reader."""
+        return self._inner.reader
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended this consumer, which every call raises from then on."""
+        return self._inner.failure
+
+    # -- what is done; from any thread
+
+    def subscribe(self, topics: str | Iterable[str] = (), *, pattern: str | None = None) -> None:
+        """As GroupConsumer.subscribe."""
+        self._do("subscribe", self._subscribe, topics, pattern)
+
+    def commit(self, offsets: Mapping[TopicPartition, int | Committed]) -> None:
+        """As GroupConsumer.commit."""
+        self._do("commit", self._inner.commit, offsets)
+
+    def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
+        """As GroupConsumer.committed."""
+        return self._do("committed", self._inner.committed, partitions)
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], at: Any = "latest", *, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """As GroupConsumer.offsets."""
+        return self._do("offsets", self._offsets, partitions, at, isolation)
+
+    def fetch(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+    ) -> list[FetchedPartition]:
+        """As GroupConsumer.fetch."""
+        return self._do("fetch", self._fetch, positions, max_wait_ms, max_bytes, partition_max_bytes, isolation)
+
+    def close(self, *, leave: bool | None = None) -> None:
+        """As GroupConsumer.close; ends the threads. May be called in any thread but those of callbacks, also twice."""
+        if not self._ended:
+            self._check("close")
+        if self._inner.callbacks.is_current:
+            raise Misuse("close was called inside a callback of the same consumer")
+        with self._starting:
+            if self._ended or self._loop is None:
+                self._ended = True
+                return
+            try:
+                self._do("close", self._close, leave)
+            finally:
+                self._end()
+
+    def __enter__(self) -> Self:
+        self._do("with", self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside
+
+    async def _begin(self) -> None:
+        await self._inner.__aenter__()
+
+    async def _subscribe(self, topics: str | Iterable[str], pattern: str | None) -> None:
+        self._inner.subscribe(topics, pattern=pattern)
+
+    async def _offsets(
+        self, partitions: Iterable[TopicPartition], at: Any, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        return await self._inner.offsets(partitions, at, isolation=isolation)
+
+    async def _fetch(
+        self, positions: Mapping[TopicPartition, int], wait: int, most: int, each: int, isolation: Isolation
+    ) -> list[FetchedPartition]:
+        return await self._inner.fetch(
+            positions, max_wait_ms=wait, max_bytes=most, partition_max_bytes=each, isolation=isolation
+        )
+
+    async def _close(self, leave: bool | None) -> None:
+        await self._inner.close(leave=leave)
+
+    def _do(self, call: str, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Have it done in the loop's thread. An interrupt of the wait ends the work, too."""
+        self._check(call)
+        self._start()
+        with self._gate:
+            if self._ended or self._loop is None:
+                raise Closed(f"{call}: the consumer of group {self.group_id} is closed")
+            future = asyncio.run_coroutine_threadsafe(work(*args), self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise Closed(f"{call}: the consumer of group {self.group_id} was closed") from None
+        finally:
+            future.cancel()
+
+    def _check(self, call: str) -> None:
+        if self._pid not in (0, os.getpid()):
+            raise Misuse(f"{call}: this consumer belongs to the process that forked this one")
+        if threading.current_thread() is self._thread:
+            raise Misuse(f"{call} was called in the consumer's own thread, where on_lost runs")
+
+    def _start(self) -> None:
+        if self._loop is not None or self._ended:
+            return
+        with self._starting:
+            if self._loop is None:
+                self._pid = os.getpid()
+                loop, ready = asyncio.new_event_loop(), threading.Event()
+                name = f"kohort-consumer-{self.group_id}"
+                self._thread = threading.Thread(target=_run, args=(loop, ready), name=name, daemon=True)
+                self._thread.start()
+                ready.wait()
+                self._loop = loop
+                _open.add(self)
+
+    def _end(self) -> None:
+        _open.discard(self)
+        assert self._loop is not None
+        assert self._thread is not None
+        with self._gate:
+            self._ended = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _leave_at_exit(self) -> None:
+        if not self._ended and self._loop is not None and self._pid == os.getpid():
+            leaving = asyncio.run_coroutine_threadsafe(self._inner.abandon(), self._loop)
+            with suppress(Exception):
+                leaving.result(EXIT_S)
+
+
+class _Inner(GroupConsumer):
+    """Calls the callbacks in a thread of theirs."""
+
+    def __init__(
+        self,
+        outer: BlockingGroupConsumer,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__(bootstrap_servers, group_id, **options)
+        self._outer = outer
+        self.callbacks = WorkerThread(f"kohort-callbacks-{group_id}")
+
+    async def on_assigned(self, partitions: Partitions) -> None:
+        await self.callbacks.run(_plain, self._outer.on_assigned, partitions)
+
+    async def on_revoked(self, partitions: Partitions) -> None:
+        await self.callbacks.run(_plain, self._outer.on_revoked, partitions)
+
+    def on_lost(self, partitions: Partitions) -> None:
+        tamely(self._outer.on_lost, partitions)
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self.callbacks.close()
+
+
+def _plain(callback: Callable[[Partitions], Any], partitions: Partitions) -> None:
+    result = tamely(callback, partitions)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise Misuse(f"{callback.__name__} is a coroutine function: those are for GroupConsumer")
+
+
+def _run(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+    asyncio.set_event_loop(loop)
+    loop.call_soon(ready.set)
+    try:
+        loop.run_forever()
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for consumer in list(_open):
+        consumer._leave_at_exit()

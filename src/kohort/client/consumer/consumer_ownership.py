@@ -1,0 +1,123 @@
+"""What a consumer of KIP-848's protocol holds: see `client/consumer/ownership.py`.
+
+The group speaks of topics by id, the application by name. A partition whose topic has no name here yet is waited for:
+a broker may know a new topic a moment later than the coordinator does. It is this member's own meanwhile, and unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kohort.client.admin.groups import Committer
+from kohort.client.consumer.ownership import NONE, Divide, GiveUp, Name, Over, Partitions, Step, Take, Wait, Wanted
+from kohort.client.membership import consumer as kip848
+from kohort.client.membership.classic import Ended, Millis
+from kohort.client.membership.consumer import ConsumerMembership, ConsumerSettings, Subscription
+from kohort.client.metadata import TopicPartition
+from kohort.client.records.partition_leaders import GroupMember
+
+
+class ConsumerTenure:
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.membership = ConsumerMembership(settings, Subscription())
+        self._wanted = Wanted()
+        self._names: dict[bytes, str] = {}
+        self._told: dict[TopicPartition, int] = {}
+        self._ids: dict[TopicPartition, kip848.Partition] = {}
+        """Of what was told."""
+        self._revoke: kip848.Partitions | None = None
+        self._error: int | None = None
+
+    # -- what is known
+
+    @property
+    def owned(self) -> Mapping[TopicPartition, int]:
+        return self._told
+
+    def lease_left(self, now: Millis) -> Millis:
+        until = self.membership.trusted_until()
+        return 0 if until is None else max(until - now, 0)
+
+    def committer(self) -> Committer:
+        settings = self.membership.settings
+        return Committer(settings.member_id, self.membership.epoch, settings.instance_id)
+
+    def reader(self) -> GroupMember | None:
+        settings = self.membership.settings
+        return GroupMember(settings.group_id, settings.member_id, self.membership.epoch)
+
+    def watched(self) -> tuple[str, ...]:
+        return ()
+
+    def lacks(self) -> bool:
+        return False
+
+    # -- what is heard
+
+    def heard(self, news: Any, now: Millis) -> Partitions:
+        match news:
+            case kip848.Revoke():
+                self._revoke = news.partitions
+            case kip848.Lost():
+                return self._lose()
+            case Ended():
+                self._error = news.error
+                return self._lose()
+        return NONE
+
+    def _lose(self) -> Partitions:
+        lost = frozenset(self._told)
+        self._told, self._ids, self._revoke = {}, {}, None
+        return lost
+
+    # -- what is due
+
+    def step(self, now: Millis) -> Step:
+        if self._error is not None:
+            return Over(self._error)
+        if self.membership.phase is kip848.Phase.OUTSIDE:
+            self.membership.join(now)
+            return Wait()
+        if self._revoke is not None:
+            gone = frozenset(place for place, partition in self._ids.items() if partition in self._revoke)
+            if gone:
+                return GiveUp(gone)
+            self._revoke = None
+            self.membership.revoked(now)
+        new = self.membership.owned - frozenset(self._ids.values())
+        known = {(self._names[topic], index): (topic, index) for topic, index in new if topic in self._names}
+        if known:
+            self._ids.update(known)
+            self._told.update(dict.fromkeys(known, self.membership.epoch))
+            return Take(frozenset(known))
+        if new:
+            return Name(None if self._wanted.pattern is not None else self._wanted.topics)
+        return Wait()
+
+    def given_up(self, step: GiveUp, now: Millis) -> None:
+        for place in step.partitions:
+            self._told.pop(place, None)
+            self._ids.pop(place, None)
+
+    def named(self, names: Mapping[bytes, str]) -> None:
+        self._names.update(names)
+
+    def divided(self, step: Divide, counts: Mapping[str, int], now: Millis) -> None:
+        raise AssertionError("the server divides")
+
+    # -- what the application wants
+
+    def subscribe(self, wanted: Wanted, topics: Iterable[str], now: Millis) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.membership.subscribe(Subscription(wanted.topics, wanted.pattern), now)
+
+    def sized(self, counts: Mapping[str, int], now: Millis) -> None:
+        return  # the server looks after it
+
+    def commit_answered(self, error: int, committer: Committer, now: Millis) -> None:
+        self.membership.commit_answered(error, committer.generation_id_or_epoch, now)
+
+    def leave(self, now: Millis, *, static_too: bool) -> None:
+        self.membership.leave(now, static_too=static_too)

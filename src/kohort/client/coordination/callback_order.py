@@ -1,0 +1,179 @@
+"""The order of a coordinator's callbacks, without IO: the membership's news go in, the callback that is due comes out.
+
+    rounds.heard(news)                       # what an AsyncMember tells
+    match rounds.step():
+        case Failed():    the membership has ended, with this error
+        case Prepare():   call on_join_prepare, then `prepared`
+        case Join():      call metadata, then `join`
+        case Divide():    call perform_assignment, then `divided`
+        case Complete():  call on_join_complete, then `completed`
+        case Wait():      until something is heard
+        case Active():    the member has its assignment, and the application knows it
+
+A round: Prepare, Join, Divide on the leader, Complete. A callback that has failed is due again until it succeeds or the
+group has gone on without it. Prepare is called once for each assignment that the application was told of, and before
+the first round. When an assignment is lost, its Prepare comes with NO_GENERATION's id: it may be somebody else's then.
+When it is lost after its Prepare, the round begins again with Join, so that `metadata` says what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.client.membership.classic import Assign, Assigned, Ended, LetGo, Lost, Membership, Millis, Phase, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a member needs to show that it belongs to the group: an offset commit carries the first two."""
+
+    generation_id: int
+    member_id: str
+    protocol: str | None
+    """The name of the protocol that the group chose."""
+
+
+NO_GENERATION = Generation(-1, "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Divide:
+    assign: Assign
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    assigned: Assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    pass
+
+
+Step = Failed | Prepare | Join | Divide | Complete | Wait | Active
+
+
+class Rounds:
+    """See the module's text."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+        self.generation = NO_GENERATION
+        self._prepare_due = True
+        self._assign: Assign | None = None
+        self._assigned: Assigned | None = None
+        """What on_join_complete has not been told yet."""
+        self._error: int | None = None
+        self._again: str | None = None
+        """Why another round is wanted; what `metadata` says after this was set is what counts."""
+
+    def anew(self, membership: Membership) -> Rounds:
+        """The same application with a new membership. What it was told of is to be let go of first."""
+        rounds = Rounds(membership)
+        rounds._prepare_due = self._prepare_due
+        return rounds
+
+    def heard(self, news: LetGo | Assign | Assigned | Lost | Ended) -> None:
+        match news:
+            case Assign():
+                self._assign = news
+            case Assigned():
+                self._assigned = news
+                self.generation = Generation(news.generation_id, news.member_id, news.protocol or None)
+            case LetGo():
+                self._assigned = None
+            case Lost():
+                self._assigned = None
+                member_id = self.membership.member_id
+                self.generation = Generation(-1, member_id, None) if member_id else NO_GENERATION
+            case Ended():
+                self._assigned = None
+                self.generation = NO_GENERATION
+                self._error = news.error
+
+    def step(self) -> Step:
+        """What is due now."""
+        if self._error is not None:
+            return Failed(self._error)
+        match self.membership.phase:
+            case Phase.OUTSIDE | Phase.LETTING_GO if self._prepare_due:
+                return Prepare(self.generation)
+            case Phase.OUTSIDE | Phase.LETTING_GO:
+                self._again = None
+                return Join()
+            case Phase.ASSIGNING if self._assign is not None:
+                return Divide(self._assign)
+            case Phase.STABLE if self._assigned is not None:
+                self._prepare_due = True  # it may be told half, if the callback fails
+                return Complete(self._assigned)
+            case Phase.STABLE if self.generation.generation_id == self.membership.generation_id:
+                return Active()
+            case _:
+                return Wait()
+
+    @property
+    def active(self) -> bool:
+        """Whether nothing is due."""
+        return (
+            self._error is None
+            and self.membership.phase is Phase.STABLE
+            and self._assigned is None
+            and self.generation.generation_id == self.membership.generation_id
+        )
+
+    # -- the callbacks' results
+
+    def prepared(self) -> None:
+        self._prepare_due = False
+
+    def join(self, protocols: Mapping[str, bytes], now: Millis) -> None:
+        """Ignored where the group has gone on meanwhile."""
+        offered = tuple(Protocol(name, metadata) for name, metadata in protocols.items())
+        match self.membership.phase:
+            case Phase.OUTSIDE:
+                self.membership.subscribe(offered, now)
+                self.membership.join(now)
+            case Phase.LETTING_GO:
+                self.membership.subscribe(offered, now)
+                self.membership.let_go(now)
+
+    def divided(self, step: Divide, assignments: Mapping[str, bytes], now: Millis) -> None:
+        if self._assign is step.assign:
+            self._assign = None
+            self.membership.assign(step.assign.generation_id, assignments, now)
+
+    def completed(self, step: Complete, now: Millis) -> None:
+        if self._assigned is step.assigned:
+            self._assigned = None
+            if self._again is not None:
+                self.rejoin(self._again, now)
+
+    # -- what the application wants
+
+    def rejoin(self, reason: str, now: Millis) -> None:
+        """Another round, with what `metadata` says from now on; after the one that is under way."""
+        self._again = reason
+        if self.active:
+            self.membership.subscribe(self.membership.settings.protocols, now, reason)

@@ -1,0 +1,178 @@
+"""Group membership for anything that many workers share: what Kafka keeps to itself as AbstractCoordinator.
+
+    class Workers(Coordinator):
+        protocol_type = "workers"
+
+        def metadata(self):                                        # ordered: the group takes the first that all have
+            return {"by-name": b"what the leader should know of me"}
+
+        def perform_assignment(self, leader_id, protocol, members):    # on one member, the leader
+            return {member.member_id: b"what it should do" for member in members}
+
+        async def on_join_complete(self, generation, member_id, protocol, assignment):
+            self.work = asyncio.create_task(...)
+
+        async def on_join_prepare(self, generation, member_id):
+            ...                                                    # stop the work; whoever gets it may begin after this
+
+    async with Workers("localhost:9092", "my-workers") as workers:
+        while True:
+            await workers.ensure_active_group()
+            await workers.wait_for_rejoin()
+
+It works with every Kafka cluster. The server never looks into metadata and assignments: their bytes are yours.
+
+Order of the calls. All callbacks but `on_lost` run inside `ensure_active_group`, one at a time, in this order:
+`on_join_prepare`, `metadata`, on the leader `perform_assignment`, `on_join_complete`. The first round begins with
+`on_join_prepare(-1, "")`; later ones give the generation that ends. If that is -1 the assignment is lost already and
+others may work on it. Before it leaves, the coordinator calls `on_leave_prepare`. Callbacks may be plain functions or
+coroutine functions. One that raises ends `ensure_active_group` with its exception, and is due again at the next call.
+
+What runs where. There is one thread, the event loop's, so there is no lock: state changes between two awaits.
+Heartbeats are sent by the loop while your code awaits, in callbacks too. `generation`, `generation_if_stable`,
+`member_id` and `rejoin_needed` may be read anywhere, also in other threads; everything else belongs to the loop in
+which the coordinator was first used. Inside a callback, `ensure_active_group` and `close` raise Misuse. Code that
+blocks the loop blocks the heartbeats: use `asyncio.to_thread`. A callback that blocks it for longer than the session
+raises Misuse.
+
+When the group rebalances, members have `rebalance_timeout_ms` to come back to `ensure_active_group`; one that does not
+is removed from the group, and its next call begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from kohort.client.concurrency.callback import limited
+from kohort.client.coordination.callback_order import NO_GENERATION, Active, Generation, Wait
+from kohort.client.coordination.callbacks import JoinedMember, Participant
+from kohort.client.errors import Closed, Misuse
+
+__all__ = ["NO_GENERATION", "Coordinator", "Generation", "JoinedMember"]
+
+
+class Coordinator(Participant):
+    """One member of a group: subclass it. See the module's text for what is called when.
+
+    `group_instance_id` makes a static member (KIP-345): it keeps its place when it is closed and comes back within the
+    session. The timeouts are Kafka's, in milliseconds: `session_timeout_ms` of silence remove a member,
+    `rebalance_timeout_ms` is what all have to come back when the group rebalances. `bootstrap_timeout_ms` bounds the
+    first contact: a cluster that never answers is most often a wrong address; one that has answered is waited for.
+    `security` are security properties in Kafka's names, or a `Security` made of them. Raises ValueError for settings
+    that cannot be.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None
+    _turn: asyncio.Lock
+    _busy: asyncio.Task[Any] | None = None
+    """The task that runs a callback."""
+    _closed = False
+
+    # -- what is done; in the loop
+
+    async def ensure_active_group(self) -> None:
+        """Join the group, or rejoin it, if need be: returns when this member is part of it and its callbacks have run.
+
+        Waits for as long as it takes; it may be cancelled, as by `asyncio.timeout`, and goes on where it was at the
+        next call. Raises what a callback raised; Closed; Misuse; ServerError where the coordinator refused:
+        FENCED_INSTANCE_ID (82: another member has this one's instance id; for good), INCONSISTENT_GROUP_PROTOCOL (23:
+        a group of another protocol type, or with none of the protocols in common), GROUP_MAX_SIZE_REACHED (81),
+        INVALID_SESSION_TIMEOUT (26), GROUP_AUTHORIZATION_FAILED (30); KafkaError where no broker can be reached.
+        After these the next call tries again.
+        """
+        self._enter("ensure_active_group")
+        async with self._turn:
+            while not isinstance(step := self._step(), Active):
+                if isinstance(step, Wait):
+                    await self._seat.changed()
+                else:
+                    callback, arguments = self._callback(step)
+                    self._seat.done(step, await self._call(callback, *arguments))
+
+    async def wait_for_rejoin(self) -> None:
+        """Returns when `rejoin_needed`: the group rebalances, the assignment was lost, or the membership has failed.
+
+        Raises Closed when the coordinator is closed meanwhile.
+        """
+        self._enter("wait_for_rejoin")
+        while not self.rejoin_needed:
+            await self._seat.changed()
+            if self._closed:
+                raise Closed(f"group {self.group_id}: the coordinator was closed")
+
+    def request_rejoin(self, reason: str) -> None:
+        """Make the group rebalance, for instance because `metadata` has changed. `reason` goes to the broker's log."""
+        self._enter("request_rejoin")
+        self._seat.request_rejoin(reason)
+
+    async def close(self, *, leave: bool | None = None) -> None:
+        """Leave the group. Closing twice does nothing; an `ensure_active_group` in another task raises Closed.
+
+        `leave` None: a dynamic member tells the coordinator, so that the others need not wait; a static member says
+        nothing, so that it can come back. Waits for a callback that is running. Raises what `on_leave_prepare` raised,
+        after it has left; Misuse inside a callback.
+        """
+        if self._closed and self._seat.left:
+            return
+        self._enter("close", closing=True)
+        self._closed = True
+        self._seat.stir()
+        async with self._turn:
+            if self._seat.left:
+                return  # another task has closed it meanwhile
+            try:
+                if self.generation.generation_id >= 0:
+                    await self._call(self.on_leave_prepare)
+            finally:
+                await self._seat.leave(leave)
+
+    async def __aenter__(self) -> Self:
+        self._enter("async with")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- inside
+
+    def _enter(self, call: str, *, closing: bool = False) -> None:
+        """Checks that every call begins with."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise Misuse(f"{call}: no event loop runs in this thread") from None
+        if self._loop is None:
+            self._loop = loop
+            self._turn = asyncio.Lock()
+            self._seat.sit()
+        if loop is not self._loop:
+            raise Misuse(f"{call}: this coordinator belongs to another event loop, the one in which it was first used")
+        if self._closed and not closing:
+            raise Closed(f"{call}: the coordinator of group {self.group_id} is closed")
+        if call in ("ensure_active_group", "close") and self._busy is asyncio.current_task():
+            raise Misuse(f"{call} was called inside a callback of the same coordinator")
+
+    def _step(self) -> Any:
+        if self._closed:
+            raise Closed(f"group {self.group_id}: the coordinator was closed")
+        return self._seat.step()
+
+    async def _call(self, callback: Any, *args: Any) -> Any:
+        self._busy = asyncio.current_task()
+        try:
+            return await limited(
+                callback,
+                args,
+                timeout_ms=self._settings.rebalance_timeout_ms,
+                session_ms=self._settings.session_timeout_ms,
+                heartbeat_ms=self._settings.heartbeat_interval_ms,
+            )
+        except Exception as error:
+            error.add_note(f"in {callback.__name__} of group {self.group_id}")
+            raise
+        finally:
+            self._busy = None

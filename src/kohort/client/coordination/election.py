@@ -1,0 +1,282 @@
+"""One leader at a time, among all who ask for it.
+
+    async with lead("localhost:9092", "nightly-report") as election:
+        async for term in election:              # each time that this process is elected
+            await term.run(report(term.token))   # cancelled the moment that the term ends
+
+All candidates are members of one group. The group's leader, which divides the work, gives the whole of it to one: to
+who leads already, if that one still does, else to one of them. So candidates come and go without disturbing who leads.
+
+A term ends when this process leaves, when the group gives leadership to another, and when its *lease* is over: the
+session, counted from when the last accepted heartbeat was sent. The coordinator counts from later, so by the clock the
+term is over here before anybody else can be elected. Who waits for the others in a
+rebalance sends no heartbeats, so that one that takes longer than the session costs the term. Who does not come back to
+it is removed when its time-out is over, and the lease ends with that, whatever the heartbeats. The time-out is twice
+the session.
+
+A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
+is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
+smaller one than it has seen. What the order is worth is said by the token's type (`client/coordination/tokens.py`):
+
+    lead(servers, group)                            on kohort a LastingToken, elsewhere a GroupToken
+    lead(servers, group, token_topic="tokens")      a LastingToken everywhere
+
+It is the group's generation in which the term began. On kohort a generation is never used twice, not after a crash and
+not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted or that it has
+forgotten. With a token topic, terms on such clusters are numbered there (`client/coordination/token_topic.py`), which
+takes transactions and some round trips more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+from kohort.client.cluster import Cluster
+from kohort.client.coordination.callbacks import JoinedMember
+from kohort.client.coordination.coordinator import Coordinator
+from kohort.client.coordination.lease import LeaseWatch, outlast
+from kohort.client.coordination.token_topic import Overtaken
+from kohort.client.coordination.tokens import GroupToken, LastingToken, Token, of_generation
+from kohort.client.errors import Closed, KafkaError, Misuse
+
+NO_CLAIM = -1
+PROTOCOL = "one-leader"
+
+API_TIMEOUT_MS = 60_000
+"""How long a candidate tries to get its token from a topic, while it has not begun to lead."""
+
+AnyToken = TypeVar("AnyToken", bound=Token, covariant=True)
+
+log = logging.getLogger("kohort.client")
+
+
+class Term(Generic[AnyToken]):
+    """A time in which this process leads. Belongs to the event loop of its election."""
+
+    def __init__(self, election: Election[AnyToken], token: AnyToken) -> None:
+        self.token = token
+        """The fencing token: larger than that of every earlier term; its type says how far that goes."""
+        self._election = election
+        self._over = asyncio.Event()
+
+    @property
+    def valid(self) -> bool:
+        """Whether this process leads at this very instant: look before each effect. The clock decides."""
+        return not self._over.is_set() and self._election.lease_left_ms > 0
+
+    async def ended(self) -> None:
+        """Returns when the term is over."""
+        await self._over.wait()
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Do this while the term lasts. True if it came to its end, False if it was cancelled because the term did.
+
+        It does not begin in a term that is over. Raises what it raises. Returns, or is cancelled, when it has stopped;
+        what it does after it was cancelled is not covered.
+        """
+        if not self.valid:
+            work.close()
+            return False
+        working = asyncio.create_task(work)
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait((working, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            finished = working.done()
+            working.cancel()
+            await outlast(working)
+        if finished or not working.cancelled():
+            working.result()
+        return finished
+
+
+class Election(Coordinator, Generic[AnyToken]):
+    """One candidate; made by `lead`."""
+
+    protocol_type = "kohort-election"
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        *,
+        token_topic: str | None,
+        session_timeout_ms: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(
+            bootstrap_servers,
+            group_id,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=2 * session_timeout_ms,
+            **settings,
+        )
+        self.leader_id = ""
+        """The member id of who leads, as far as this candidate has heard."""
+        self._bootstrap_servers = bootstrap_servers
+        self._token_topic = token_topic
+        self._term: Term[AnyToken] | None = None
+        self._given: Term[AnyToken] | None = None
+        """The last one that the application was given."""
+        self._change = asyncio.Event()
+        self._lease = LeaseWatch(
+            lambda: self.lease_left_ms,
+            lambda: not self.rejoin_needed,
+            self._end,
+            lambda: self.request_rejoin("the leader's lease was over"),
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    # -- for the application
+
+    @property
+    def term(self) -> Term[AnyToken] | None:
+        """The term of this process that lasts; None while it does not lead."""
+        return self._term if self._term is not None and self._term.valid else None
+
+    async def __aiter__(self) -> AsyncIterator[Term[AnyToken]]:
+        while True:
+            while (term := self.term) is None or term is self._given:
+                if self._task is None:
+                    raise Misuse("an election is used inside `async with`")
+                if self._task.cancelled():
+                    raise Closed(f"group {self.group_id}: the election is over")
+                if self._task.done():
+                    self._task.result()
+                self._change.clear()
+                await self._change.wait()
+            self._given = term
+            yield term
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._task = asyncio.create_task(self._take_part())
+        self._task.add_done_callback(lambda _: self._end())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await super().__aexit__(kind, error, trace)
+
+    async def _take_part(self) -> None:
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
+    # -- the group
+
+    def metadata(self) -> Mapping[str, bytes]:
+        claim = NO_CLAIM if self.term is None else self.term.token
+        return {PROTOCOL: claim.to_bytes(8, "big", signed=True)}
+
+    def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
+        return elect({member.member_id: member.metadata for member in members})
+
+    async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        self.leader_id = assignment.decode()
+        if self.leader_id != member_id:
+            self._end()
+        elif self.term is None:
+            self._end()
+            try:
+                token = await self._token(generation)
+            except KafkaError as error:
+                if not error.retriable and not isinstance(error, Overtaken):
+                    raise
+                log.warning("group %s: no token for this term: %s", self.group_id, error)
+                self.request_rejoin("the leader got no token")
+            else:
+                self._term = Term(self, token)
+                self._lease.begin()
+                self._change.set()
+
+    async def _token(self, generation: int) -> AnyToken:
+        if self.lasting_generations or self._token_topic is None:
+            token = of_generation(generation, self.lasting_generations)
+        else:
+            token = LastingToken(await asyncio.to_thread(self._next_token, self._token_topic))
+        return cast(AnyToken, token)  # `lead` says which it can be
+
+    def _next_token(self, topic: str) -> int:
+        settings = self._settings
+        with Cluster(
+            self._bootstrap_servers,
+            request_timeout_ms=settings.request_timeout_ms,
+            api_timeout_ms=API_TIMEOUT_MS,
+            security=self._security,
+        ) as cluster:
+            return cluster.next_token(topic, self.group_id)
+
+    def on_lost(self, generation: int, member_id: str, reason: str) -> None:
+        self._end()
+
+    def on_leave_prepare(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        term, self._term = self._term, None
+        self._lease.end()
+        if term is not None:
+            term._over.set()
+        self._change.set()
+
+
+def elect(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
+    """To who claims the latest term, else to the first: all are told who."""
+    claims = {member_id: int.from_bytes(claim[:8], "big", signed=True) for member_id, claim in metadata.items()}
+    elected = max(claims, key=claims.__getitem__)
+    return dict.fromkeys(claims, elected.encode())
+
+
+@overload
+def lead(
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: str,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[LastingToken]: ...
+
+
+@overload
+def lead(
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: None = None,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[LastingToken | GroupToken]: ...
+
+
+def lead(
+    bootstrap_servers: str | Sequence[str],
+    group_id: str,
+    *,
+    token_topic: str | None = None,
+    session_timeout_ms: int = 10_000,
+    **settings: Any,
+) -> Election[Any]:
+    """A candidate for the leadership of a group; use it in `async with`.
+
+    A leader that dies is followed by another one after `session_timeout_ms`; one that leaves, at once. `token_topic` is
+    where terms are numbered on clusters whose generations may begin anew: the same for all candidates, used by nobody
+    else, and made if it is missing. `settings` are those of `Coordinator`, but for `rebalance_timeout_ms`, which
+    follows from the session, and `group_instance_id`: a static member's successor would lead at once and with the same
+    token. Raises ValueError.
+    """
+    for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
+        raise ValueError(f"lead: {name} cannot be chosen")
+    return Election(
+        bootstrap_servers, group_id, token_topic=token_topic, session_timeout_ms=session_timeout_ms, **settings
+    )

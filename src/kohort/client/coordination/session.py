@@ -1,0 +1,208 @@
+"""A place in a group, on an event loop: a membership, the round it is in, and what has gone wrong with it.
+
+What `Coordinator` and `BlockingCoordinator` have in common: the one calls it in the loop where the application runs,
+the other from the application's thread, in a loop of its own. After a failure the next `step` begins a new membership,
+but for a fenced one, which stays so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kohort.client.coordination.callback_order import Complete, Divide, Failed, Generation, Join, Prepare, Rounds, Step
+from kohort.client.errors import Misuse, server_error
+from kohort.client.membership.classic import Assign, Assigned, Ended, LetGo, Lost, Membership, Phase, Settings
+from kohort.client.membership.driver import AsyncMember, clock_ms
+from kohort.client.wire.discovery import Discovery
+from kohort.wire.errors import ErrorCode
+
+News = LetGo | Assign | Assigned | Lost | Ended
+
+LEAVE_MS = 5_000
+"""Who leaves waits this long for the answer to its LeaveGroup."""
+
+log = logging.getLogger("kohort.client")
+
+
+class Seat:
+    """Its properties may be read in any thread. `sit` binds it to the running loop; the rest belongs there."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        discovery: Discovery,
+        bootstrap_timeout_ms: int,
+        on_lost: Callable[[int, str, str], None],
+    ) -> None:
+        self.settings = settings
+        self.left = False
+        self._bound = False
+        self._quiet = False
+        self._discovery = discovery
+        self._bootstrap_timeout_ms = bootstrap_timeout_ms
+        self._on_lost = on_lost
+        self._rounds = Rounds(Membership(settings))
+        self._failure: Exception | None = None
+        self._member: AsyncMember
+        self._news: asyncio.Event
+
+    def sit(self) -> None:
+        """Bind it to the running event loop. Nothing is sent before the first round."""
+        self._news = asyncio.Event()
+        self._member = self._new_member()
+        self._bound = True
+
+    # -- what is known
+
+    @property
+    def member_id(self) -> str:
+        return self._rounds.membership.member_id
+
+    @property
+    def generation(self) -> Generation:
+        return self._rounds.generation
+
+    @property
+    def generation_if_stable(self) -> Generation | None:
+        rounds = self._rounds
+        generation = rounds.generation
+        return generation if generation.generation_id >= 0 and rounds.membership.owns(clock_ms()) else None
+
+    @property
+    def lease_left_ms(self) -> int:
+        return self._rounds.membership.lease_left(clock_ms())
+
+    @property
+    def lasting_generations(self) -> bool:
+        return self._bound and self._member.lasting_generations
+
+    @property
+    def taken(self) -> bool:
+        """Whether the coordinator knows this member, or may soon."""
+        return self._rounds.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to do."""
+        return self._failure is None and self._rounds.active
+
+    # -- a round
+
+    def step(self) -> Step:
+        """What is due. Raises what has failed, once."""
+        failure = self._failure
+        if failure is None:
+            step = self._rounds.step()
+            if not isinstance(step, Failed):
+                return step
+            self._begin_anew()  # it had left, without an error
+            return self._rounds.step()
+        if getattr(failure, "code", None) != ErrorCode.FENCED_INSTANCE_ID:
+            self._begin_anew()
+        raise failure
+
+    def done(self, step: Step, result: Any = None) -> None:
+        """The callback of a step has returned this."""
+        rounds = self._rounds
+        match step:
+            case Prepare():
+                rounds.prepared()
+            case Join():
+                rounds.join(result, clock_ms())
+            case Divide():
+                strangers = set(result) - {member.member_id for member in step.assign.members}
+                if strangers:
+                    group = self.settings.group_id
+                    raise Misuse(f"perform_assignment: no members of group {group}: {sorted(strangers)}")
+                rounds.divided(step, result, clock_ms())
+            case Complete():
+                rounds.completed(step, clock_ms())
+        self._member.act()
+
+    async def changed(self) -> None:
+        """Returns when something has been heard."""
+        self._news.clear()
+        await self._news.wait()
+
+    def stir(self) -> None:
+        """Let those who wait look again."""
+        self._news.set()
+
+    def request_rejoin(self, reason: str) -> None:
+        self._rounds.rejoin(reason, clock_ms())
+        self._member.act()
+
+    # -- the end
+
+    def retire(self, reason: str, *, quietly: bool = False) -> None:
+        """Leave the group; the next `step` begins anew. `quietly`: the application has nothing to lose any more."""
+        self._quiet = quietly
+        self._rounds.membership.leave(clock_ms(), reason)
+        self._member.act()
+        self._quiet = False
+
+    async def leave(self, leave: bool | None) -> None:
+        """Leave for good, and say so to the coordinator: `leave` True always, False never, None unless static."""
+        self.left = True
+        membership = self._rounds.membership
+        try:
+            if leave is not False:
+                membership.leave(clock_ms(), "the coordinator was closed", static_too=bool(leave))
+                self._member.act()
+                async with asyncio.timeout(LEAVE_MS / 1000):
+                    while membership.phase is not Phase.ENDED:
+                        await self.changed()
+        except TimeoutError:
+            pass  # its session will end
+        finally:
+            self._member.close()
+            self._rounds.heard(Ended(0))
+            self._news.set()
+
+    # -- inside
+
+    def _new_member(self) -> AsyncMember:
+        return AsyncMember(
+            self._rounds.membership,
+            self._discovery,
+            bootstrap_timeout_ms=self._bootstrap_timeout_ms,
+            tell=self._heard,
+            give_up=self._gave_up,
+        )
+
+    def _begin_anew(self) -> None:
+        self._failure = None
+        self._member.close()
+        self._rounds = self._rounds.anew(Membership(self.settings))
+        self._member = self._new_member()
+
+    def _heard(self, news: News) -> None:
+        member_id = self._rounds.generation.member_id
+        self._rounds.heard(news)
+        if isinstance(news, Lost) and not self.left and not self._quiet:
+            log.warning("group %s: lost generation %d: %s", self.settings.group_id, news.generation_id, news.reason)
+            try:
+                self._on_lost(news.generation_id, member_id, news.reason)
+            except Exception:
+                log.exception("group %s: on_lost raised", self.settings.group_id)
+        if isinstance(news, Ended) and news.error:
+            self._failure = self._refused(news.error)
+        self._news.set()
+
+    def _refused(self, error: int) -> Exception:
+        hint = None
+        if error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            offered = ", ".join(protocol.name for protocol in self._rounds.membership.settings.protocols)
+            hint = f"its members are not of type {self.settings.protocol_type!r}, or none of {offered} is common to all"
+        elif error == ErrorCode.FENCED_INSTANCE_ID:
+            hint = f"another member has joined as {self.settings.instance_id!r}"
+        return server_error(error, f"group {self.settings.group_id}", hint)
+
+    def _gave_up(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+            self.retire("")  # it could not be told any more that it has lost something
+            self._news.set()

@@ -1,0 +1,501 @@
+"""A member of a consumer group (KIP-848), without sockets, clock or chance: answers and time in, requests and news out.
+
+    member = ConsumerMembership(ConsumerSettings("orders", str(uuid4())), Subscription(("t",)))
+    member.join(now)
+    for action in member.take():            # after every call
+        match action:
+            case Ask():             send its request to the coordinator; the answer goes to `received`
+            case FindCoordinator(): drop the connection to the old one; `coordinator_found` when there is a new one
+            case Added():           work on these partitions, too
+            case Revoke():          stop work on these partitions, commit, then `revoked`
+            case Lost():            others may own these already: stop at once, commits would be refused
+            case Doubtful():        the coordinator was out of reach for so long that others may own them; see below
+            case Assured():         it answers again, and they were this member's own all the time
+            case Waits():           it refuses for now, and is asked again
+            case Ended():           the membership is over, with an error or without
+    edge calls `wake(now)` when `next_deadline()` has come
+
+| phase | it heartbeats with | then |
+| --- | --- | --- |
+| OUTSIDE | nothing, until `join` | JOINING |
+| JOINING | epoch 0 and all that it wants | MEMBER |
+| MEMBER | its epoch, at the interval that it was told last | JOINING when it is fenced |
+| LEAVING | -1, or -2 for a static member that may come back, once | ENDED |
+
+What it owns changes partition by partition: the answer tells all that it may use. What is not in it any more is to be
+revoked first, and when the application has done so, a heartbeat says at once what is still owned; the coordinator gives
+nothing to others before that. What is new is its own as soon as it is told. Whatever is told is acknowledged so, also
+what changes nothing: the coordinator may wait for it to give up what it has missed that it got.
+
+A heartbeat says what has changed since the last one, and nothing else; everything is said when it joins, and after an
+answer that did not come or was an error, because nobody knows then what the coordinator has heard. What it says that it
+owns is all that it uses or is about to use: a report without a partition that it takes a moment later would give that
+partition away. One request is under way at a time, and any other answer is ignored; only a leave or a new subscription
+does not wait for the answer to the one before, which the coordinator may be holding.
+
+A member that cannot reach its coordinator goes on with what it has, like Java's: most often nothing has happened, and
+everything stands still if all stop at once. The coordinator removes it when the session is over, or when it has not
+given up what it should within its rebalance timeout, counted from a decision of which it may not have heard. Until
+`trusted_until` neither can be, and nobody else owns what it owns; the session is the server's setting and is never
+told, so `session_timeout_ms` must not be longer than that. From then on what it does may be done twice, its commits are
+refused if it was removed, and Doubtful tells the application so, which may stop or not.
+
+Errors: 14 asks again, 15 and 16 look for the coordinator; 25 and 110, and 69 for a member, lose everything and join
+again at once; 111 asks again, because the former holder of the instance id may be dead and its session not over (Java
+gives up here), and 29 because rights may be granted. Any other ends the membership.
+
+Instants and durations are milliseconds; `chance`, from 0 to 1, spreads retries. Behaviour: KIP-848, and Java's
+ConsumerHeartbeatRequestManager and ConsumerMembershipManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from kohort.client.membership.classic import Ask, Ended, FindCoordinator
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+
+Millis = int
+Partition = tuple[bytes, int]
+"""The topic's id and the number of the partition."""
+Partitions = frozenset[Partition]
+NONE: Partitions = frozenset()
+
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    """Topics whose whole name matches (RE2), besides those that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What a member asks for; names and defaults of Kafka's consumer."""
+
+    group_id: str
+    member_id: str
+    """Made by the client, new for each process: a UUID."""
+    instance_id: str | None = None
+    """Makes it a static member (KIP-345): it may come back within its session without a rebalance."""
+    rack_id: str | None = None
+    server_assignor: str | None = None
+    rebalance_timeout_ms: Millis = 300_000
+    """How long it may take to give partitions up."""
+    session_timeout_ms: Millis = 45_000
+    """The server's, or less."""
+    request_timeout_ms: Millis = 30_000
+    """Longer than a heartbeat may be held."""
+    retry_backoff_ms: Millis = 100
+    retry_backoff_max_ms: Millis = 1_000
+
+
+class Phase(Enum):
+    OUTSIDE = "outside"
+    JOINING = "joining"
+    MEMBER = "member"
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+# -- what comes out
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """These are this member's own from now on, besides what it has."""
+
+    epoch: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """These are to be given up. They are still its own, for commits; call `revoked` when done."""
+
+    epoch: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """These are not its own any more. It joins again by itself, unless it left."""
+
+    partitions: Partitions
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Others may own these: see the module's text."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Assured:
+    """They are its own still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The coordinator refuses for now, with 111 or 29; told once, until it does not any more."""
+
+    error: int
+
+
+Action = Ask | FindCoordinator | Added | Revoke | Lost | Doubtful | Assured | Waits | Ended
+
+
+class Reaction(Enum):
+    RETRY = "ask again after a backoff"
+    REDISCOVER = "find the coordinator, then ask again"
+    WAIT = "ask again after a backoff, and tell"
+    REJOIN = "all is lost: join again"
+    END = "no use in going on"
+
+
+REACTIONS: dict[int, Reaction] = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: Reaction.REDISCOVER,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.REJOIN,
+    ErrorCode.FENCED_MEMBER_EPOCH: Reaction.REJOIN,
+    ErrorCode.UNRELEASED_INSTANCE_ID: Reaction.WAIT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.WAIT,
+}
+
+
+class ConsumerMembership:
+    """See the module's text. Every call may leave actions; `take` hands them out in order."""
+
+    def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
+        self.settings = settings
+        self.subscription = subscription
+        self.phase = Phase.OUTSIDE
+        self.epoch = 0
+        """For commits, too; 0 while it is no member."""
+        self.owned: Partitions = NONE
+        """What it may use, and what it is about to give up."""
+        self.interval_ms: Millis | None = None
+        """That it was told last."""
+        self._actions: list[Action] = []
+        self._target: Partitions = NONE
+        """What it was told last that it may use."""
+        self._revoking: Partitions = NONE
+        """What the application was asked to give up."""
+        self._had_regex = False
+        self._say_all = True
+        self._say_subscription = False
+        self._say_owned = False
+        self._leave_epoch = LEAVES
+        self._waits = False
+        """The application knows that the coordinator refuses for now."""
+        self._coordinator_known = False
+        self._searching = False
+        self._last_number = 0
+        self._awaited: int | None = None
+        """The number of the request under way."""
+        self._sent_at: Millis = 0
+        self._timeout_at: Millis | None = None
+        self._retry_at: Millis | None = None
+        self._heartbeat_at: Millis | None = None
+        self._failures = 0
+        self._assured_at: Millis | None = None
+        """When the last request that was accepted was sent."""
+        self._unanswered_since: Millis | None = None
+        """When the first request was sent that came to the coordinator, maybe, and whose answer did not come back."""
+        self._revoke_since: Millis | None = None
+        """When the request was sent whose answer, or one before it, told to give partitions up."""
+        self._doubtful = False
+
+    # -- what the application does
+
+    def join(self, now: Millis) -> None:
+        """Become a member. Once only: a membership that has ended stays so."""
+        if self.phase is not Phase.OUTSIDE:
+            raise ValueError(f"join: the member is {self.phase.value}")
+        self.phase = Phase.JOINING
+        self._ask(now)
+
+    def subscribe(self, subscription: Subscription, now: Millis) -> None:
+        """Change what the member wants. The coordinator is told at once."""
+        self.subscription = subscription
+        self._say_subscription = True
+        if self.phase in (Phase.JOINING, Phase.MEMBER):
+            if self._awaited is not None:
+                self._say_all = True  # the answer under way will be ignored
+                self._forget_request()
+            if self._retry_at is None:
+                self._ask(now)
+
+    def revoked(self, now: Millis) -> None:
+        """The application has stopped work on the partitions of the last Revoke. Ignored if that is over already."""
+        if self._revoking:
+            self.owned -= self._revoking
+            self._revoking = NONE
+            self._say_owned = True
+            self._advance()
+            self._ask_if_idle(now)
+
+    def leave(self, now: Millis, *, static_too: bool = False) -> None:
+        """Give everything up. A static member may come back within its session, unless `static_too`."""
+        if self.phase in (Phase.LEAVING, Phase.ENDED):
+            return None
+        is_known = self._last_number > 0 and self._coordinator_known
+        self._lose("it leaves")
+        if not is_known:
+            return self._end(ErrorCode.NONE)  # its session will end
+        stays = self.settings.instance_id is not None and not static_too
+        self._leave_epoch = LEAVES_FOR_A_WHILE if stays else LEAVES
+        self.phase = Phase.LEAVING
+        self._forget_request()
+        self._retry_at = None
+        return self._ask(now)
+
+    def commit_answered(self, error: int, epoch: int, now: Millis) -> None:
+        """The error of an OffsetCommit in this member's name, in this epoch. A heartbeat tells more."""
+        told = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID)
+        if error in told and self.phase is Phase.MEMBER and epoch == self.epoch:
+            self._ask_if_idle(now)
+
+    # -- what the edge tells
+
+    def coordinator_found(self, now: Millis) -> None:
+        """There is a connection to the coordinator."""
+        self._coordinator_known = True
+        self._searching = False
+        if self._retry_at is None:
+            self._ask(now)
+
+    def failed(self, now: Millis, chance: float = 0.5) -> None:
+        """The connection to the coordinator broke, or the request under way got no answer in time."""
+        self._coordinator_known = False
+        if self.phase is Phase.LEAVING:
+            return self._end(ErrorCode.NONE)
+        if self.phase in (Phase.JOINING, Phase.MEMBER):
+            self._forget_request()
+            self._say_all = True
+            self._back_off(now, chance)
+            self._search()
+        return None
+
+    def received(self, number: int, response: ConsumerGroupHeartbeatResponse, now: Millis, chance: float = 0.5) -> None:
+        """The answer to the Ask of this number."""
+        if number != self._awaited:
+            return None
+        self._forget_request()
+        if self.phase is Phase.LEAVING:
+            return self._end(ErrorCode.NONE)
+        error = response.error_code
+        if error == ErrorCode.NONE:
+            return self._accepted(response, now)
+        self._say_all = True
+        reaction = REACTIONS.get(error, Reaction.END)
+        if error == ErrorCode.GROUP_ID_NOT_FOUND and self.phase is Phase.MEMBER:
+            reaction = Reaction.REJOIN
+        return self._react(reaction, error, now, chance)
+
+    def wake(self, now: Millis, chance: float = 0.5) -> None:
+        """`next_deadline()` has come; too early does no harm."""
+        until = self.trusted_until()
+        if until is not None and now >= until and not self._doubtful:
+            self._doubtful = True
+            self._actions.append(Doubtful(self.owned))
+        if self._timeout_at is not None and now >= self._timeout_at:
+            self.failed(now, chance)
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._ask(now)
+        if self._heartbeat_at is not None and now >= self._heartbeat_at:
+            self._ask_if_idle(now)
+
+    def next_deadline(self) -> Millis | None:
+        """When `wake` is due."""
+        idle = self._awaited is None and self._coordinator_known and self._retry_at is None
+        heartbeat = self._heartbeat_at if idle else None
+        doubt = self.trusted_until() if not self._doubtful else None
+        deadlines = (self._timeout_at, self._retry_at, heartbeat, doubt)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    @property
+    def heartbeat_interval_ms(self) -> Millis:
+        """What it was told last; a guess before it was told any."""
+        return self.interval_ms if self.interval_ms is not None else self.settings.session_timeout_ms // 3
+
+    def trusted_until(self) -> Millis | None:
+        """Up to here nobody else can own what this member owns. None while it owns nothing."""
+        if not self.owned or self._assured_at is None:
+            return None
+        until = self._assured_at + self.settings.session_timeout_ms
+        for since in (self._unanswered_since, self._revoke_since):
+            if since is not None:
+                until = min(until, since + self.settings.rebalance_timeout_ms)
+        return until
+
+    def take(self) -> list[Action]:
+        """What is to be done, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # -- answers
+
+    def _accepted(self, response: ConsumerGroupHeartbeatResponse, now: Millis) -> None:
+        self.phase = Phase.MEMBER
+        self.epoch = response.member_epoch
+        self.interval_ms = response.heartbeat_interval_ms
+        self._failures = 0
+        self._waits = False
+        self._assured_at = self._sent_at
+        since = self._sent_at if self._unanswered_since is None else self._unanswered_since
+        self._unanswered_since = None
+        if not self._revoking and not self._say_owned:
+            self._revoke_since = None  # the coordinator has heard what is given up
+        if response.assignment is not None:
+            self._target = _partitions(response.assignment)
+            self._say_owned = True
+            if self._advance():
+                self._say_owned = False
+                self._revoke_since = since
+        until = self.trusted_until()
+        if self._doubtful and (until is None or now < until):
+            self._doubtful = False
+            self._actions.append(Assured())
+        self._heartbeat_at = self._sent_at + self.interval_ms
+        if self._say_owned or self._say_subscription:
+            self._ask(now)
+
+    def _advance(self) -> bool:
+        """One step from what it owns to what it was told: give up, then take. Whether there is something to give up."""
+        if self._revoking:
+            return False
+        gone, new = self.owned - self._target, self._target - self.owned
+        if gone:
+            self._revoking = gone
+            self._actions.append(Revoke(self.epoch, gone))
+        elif new:
+            self.owned = self._target
+            self._actions.append(Added(self.epoch, new))
+        return bool(gone)
+
+    def _react(self, reaction: Reaction, error: int, now: Millis, chance: float) -> None:
+        match reaction:
+            case Reaction.RETRY:
+                self._back_off(now, chance)
+            case Reaction.WAIT:
+                self._back_off(now, chance)
+                if not self._waits:
+                    self._waits = True
+                    self._actions.append(Waits(error))
+            case Reaction.REDISCOVER:
+                self.failed(now, chance)
+            case Reaction.REJOIN:
+                self._lose(f"error {error}")
+                self.phase = Phase.JOINING
+                self._ask(now)
+            case Reaction.END:
+                self._end(error)
+
+    def _lose(self, reason: str) -> None:
+        """Whatever it was told in its former epochs does not count any more."""
+        if self.owned:
+            self._actions.append(Lost(self.owned, reason))
+        self.owned = self._target = self._revoking = NONE
+        self.epoch = 0
+        self._heartbeat_at = self._assured_at = self._unanswered_since = self._revoke_since = None
+        self._doubtful = False
+
+    def _end(self, error: int) -> None:
+        self._lose("the membership is over")
+        self.phase = Phase.ENDED
+        self._forget_request()
+        self._retry_at = None
+        self._actions.append(Ended(error))
+
+    def _back_off(self, now: Millis, chance: float) -> None:
+        settings = self.settings
+        wait = min(settings.retry_backoff_ms << min(self._failures, 16), settings.retry_backoff_max_ms)
+        self._failures += 1
+        self._retry_at = now + int(wait * (0.8 + 0.4 * chance))
+
+    # -- requests
+
+    def _forget_request(self) -> None:
+        self._awaited = None
+        self._timeout_at = None
+
+    def _ask_if_idle(self, now: Millis) -> None:
+        if self.phase in (Phase.JOINING, Phase.MEMBER) and self._awaited is None and self._retry_at is None:
+            self._ask(now)
+
+    def _ask(self, now: Millis) -> None:
+        """Send a heartbeat, or find somebody to send it to."""
+        if self.phase in (Phase.OUTSIDE, Phase.ENDED) or self._awaited is not None:
+            return None
+        if not self._coordinator_known:
+            return self._search()
+        self._last_number += 1
+        self._awaited = self._last_number
+        self._sent_at = now
+        self._timeout_at = now + self.settings.request_timeout_ms
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        self._actions.append(Ask(self._last_number, self._request()))
+        return None
+
+    def _search(self) -> None:
+        if not self._searching:
+            self._searching = True
+            self._actions.append(FindCoordinator())
+
+    def _request(self) -> ConsumerGroupHeartbeatRequest:
+        settings = self.settings
+        if self.phase is Phase.LEAVING:
+            return ConsumerGroupHeartbeatRequest(
+                group_id=settings.group_id,
+                member_id=settings.member_id,
+                member_epoch=self._leave_epoch,
+                instance_id=settings.instance_id,
+            )
+        say_all = self._say_all or self.phase is Phase.JOINING
+        subscription = self.subscription if say_all or self._say_subscription else None
+        owned = self.owned | self._target if say_all or self._say_owned else None
+        self._say_all = self._say_subscription = self._say_owned = False
+        return ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=settings.member_id,
+            member_epoch=self.epoch,
+            instance_id=settings.instance_id,
+            rack_id=settings.rack_id if say_all else None,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms if say_all else -1,
+            subscribed_topic_names=subscription.topics if subscription is not None else None,
+            subscribed_topic_regex=self._regex(subscription) if subscription is not None else None,
+            server_assignor=settings.server_assignor if say_all else None,
+            topic_partitions=_reported(owned) if owned is not None else None,
+        )
+
+    def _regex(self, subscription: Subscription) -> str | None:
+        """An empty one takes back what was said before."""
+        self._had_regex |= subscription.regex is not None
+        return subscription.regex or ("" if self._had_regex else None)
+
+
+def _partitions(assignment: HeartbeatAssignment) -> Partitions:
+    return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
+
+
+def _reported(partitions: Iterable[Partition]) -> tuple[HeartbeatTopicPartitions, ...]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        topics.setdefault(topic_id, []).append(index)
+    return tuple(HeartbeatTopicPartitions(topic_id=topic_id, partitions=tuple(p)) for topic_id, p in topics.items())

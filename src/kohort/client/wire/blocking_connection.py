@@ -1,0 +1,254 @@
+"""One blocking connection to one broker.
+
+The constructor connects, by TLS if it is told to, asks for the broker's API versions and authenticates;
+`client/wire/exchange.py` knows what is said, this module how it travels. Where the broker takes an authentication for
+some time only, it is done again between two requests. A connection belongs to one thread. `send` and `receive` are
+`request` in two halves, so that one thread can have a question pending at several brokers; on one connection, answers
+come in the order of the questions. After any failure the connection is closed and stays closed: what was in flight is
+unknown, and a half-read frame cannot be skipped.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed, TimedOut, UnsupportedVersion
+from kohort.client.security.security import Security
+from kohort.client.security.tls import Tls, refusal
+from kohort.client.wire.exchange import PLAINTEXT, VERSION_CAPS, Exchange, Question, VersionRange, size_of
+
+DEFAULT_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+
+Response = TypeVar("Response")
+T = TypeVar("T")
+
+
+class Pending(NamedTuple):
+    """A question on its way, and until when its answer is waited for."""
+
+    question: Question
+    deadline: float
+
+
+class Connection:
+    """A connection to one broker, open and negotiated once constructed. Use it from one thread.
+
+    `connect_timeout_ms` bounds connecting, the TLS handshake, and each request of the version and SASL handshakes,
+    `request_timeout_ms` a request from sending to its whole answer, `max_response_bytes` the size of an answer.
+    Raises ConnectionFailed, AuthenticationFailed, TimedOut, UnsupportedVersion.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "kohort",
+        connect_timeout_ms: int = 10_000,
+        request_timeout_ms: int = 30_000,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+        version_caps: Mapping[type, int] = VERSION_CAPS,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self._exchange = Exchange(host, port, client_id, version_caps, security)
+        self.address = self._exchange.address
+        self._connect_timeout_ms = connect_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
+        self.max_response_bytes = max_response_bytes
+        self._pending: deque[Pending] = deque()
+        self._socket: socket.socket | None = None
+        try:
+            self._socket = socket.create_connection((host, port), timeout=connect_timeout_ms / 1000)
+        except TimeoutError:
+            raise ConnectionFailed(self.address, f"no connection within {connect_timeout_ms} ms") from None
+        except (OSError, UnicodeError) as error:
+            raise ConnectionFailed(self.address, reason(error)) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._renew_at: float | None = None
+        """When to authenticate again."""
+        try:
+            if security.tls is not None:
+                self._socket = self._in_tls(self._socket, host, security.tls)
+            self._converse(self._exchange.negotiate(), connect_timeout_ms)
+            self._authenticate()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    def close(self) -> None:
+        """Close the connection. Questions in flight are given up."""
+        opened, self._socket = self._socket, None
+        self._pending.clear()
+        if opened is not None:
+            opened.close()
+
+    @property
+    def api_versions(self) -> Mapping[int, VersionRange]:
+        """What the broker serves, by API key."""
+        return self._exchange.api_versions
+
+    def version_of(self, request_class: type) -> int:
+        """The version in which a request of this class is sent here. Raises UnsupportedVersion."""
+        return self._exchange.version_of(request_class)
+
+    def serves(self, request_class: type) -> bool:
+        """Whether there is a common version of a request class."""
+        try:
+            self.version_of(request_class)
+        except UnsupportedVersion:
+            return False
+        return True
+
+    def request(
+        self,
+        message: Any,
+        response_class: type[Response],
+        *,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Response:
+        """Send a request and wait for its answer.
+
+        `version` None: the highest common one. `timeout_ms` None: the connection's request timeout.
+        Raises ConnectionFailed, TimedOut, UnsupportedVersion, AuthenticationFailed. Error codes inside the answer are
+        the caller's.
+        """
+        self.send(message, version=version, timeout_ms=timeout_ms)
+        return self.receive(response_class)
+
+    def send(self, message: Any, *, version: int | None = None, timeout_ms: int | None = None) -> None:
+        """The first half of `request`; the time-out counts from here and ends with the answer."""
+        self._renew()
+        self._pending.append(self._send(self._exchange.question(message, version), timeout_ms))
+
+    def send_unanswered(self, message: Any) -> None:
+        """Send a request to which the broker gives no answer (Produce with acks=0)."""
+        self._renew()
+        self._send(self._exchange.question(message), None)
+
+    def receive(self, response_class: type[Response], *, timeout_ms: int | None = None) -> Response:
+        """The second half of `request`: the answer of the oldest question that was sent.
+
+        It is waited for `timeout_ms` at least, where that is given, however long ago the question was sent.
+        """
+        pending = self._pending.popleft()
+        if timeout_ms is not None:
+            pending = pending._replace(deadline=max(pending.deadline, time.monotonic() + timeout_ms / 1000))
+        try:
+            return self._exchange.answer(response_class, pending.question, self._receive_frame(pending))
+        except BaseException:
+            self.close()  # an interrupt may leave half an answer unread
+            raise
+
+    def _send(self, question: Question, timeout_ms: int | None) -> Pending:
+        timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        pending = Pending(question, time.monotonic() + timeout_ms / 1000)
+        try:
+            self._arm(pending).sendall(question.frame)
+        except TimeoutError:
+            self._time_out(pending)
+        except OSError as error:
+            self._fail(reason(error) + self._exchange.in_flight((question.name,)))
+        except BaseException:
+            self.close()
+            raise
+        return pending
+
+    def _receive_frame(self, pending: Pending) -> bytes:
+        size = size_of(self._receive_exactly(4, pending), self.address, self.max_response_bytes)
+        return bytes(self._receive_exactly(size, pending))
+
+    def _receive_exactly(self, size: int, pending: Pending) -> bytearray:
+        buffer = bytearray(size)
+        rest = memoryview(buffer)
+        try:
+            while rest:
+                count = self._arm(pending).recv_into(rest)
+                if count == 0:
+                    self._fail("closed the connection" + self._exchange.in_flight((pending.question.name,)))
+                rest = rest[count:]
+        except TimeoutError:
+            self._time_out(pending)
+        except ssl.SSLEOFError:
+            self._fail("closed the connection" + self._exchange.in_flight((pending.question.name,)))
+        except ssl.SSLError as error:
+            self.close()
+            raise refusal(self.address, error) from None
+        except OSError as error:
+            self._fail(reason(error) + self._exchange.in_flight((pending.question.name,)))
+        return buffer
+
+    def _arm(self, pending: Pending) -> socket.socket:
+        """The socket, its time-out set to what is left of the question's."""
+        if self._socket is None:
+            raise ConnectionFailed(self.address, "the connection is closed")
+        left = pending.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._socket
+
+    def _fail(self, why: str) -> NoReturn:
+        self.close()
+        raise ConnectionFailed(self.address, why) from None
+
+    def _time_out(self, pending: Pending) -> NoReturn:
+        self.close()
+        raise TimedOut(f"{self.address}: {pending.question.name} was not answered in time") from None
+
+    def _in_tls(self, plain: socket.socket, host: str, tls: Tls) -> socket.socket:
+        try:
+            return tls.context().wrap_socket(plain, server_hostname=host)
+        except TimeoutError:
+            self._fail(f"no TLS handshake within {self._connect_timeout_ms} ms")
+        except OSError as error:
+            raise refusal(self.address, error) from None
+        except ValueError as error:  # a file that could be read before
+            raise AuthenticationFailed(self.address, str(error)) from None
+
+    def _authenticate(self) -> None:
+        sasl = self._exchange.security.sasl
+        if sasl is None:
+            return
+        lasts_s = self._converse(self._exchange.authenticate(sasl, self._connect_timeout_ms), self._connect_timeout_ms)
+        self._renew_at = None if lasts_s is None else time.monotonic() + lasts_s
+
+    def _renew(self) -> None:
+        """Authenticate again if it is time; between a question and its answer it would come out of order."""
+        if self._renew_at is None or self._pending or time.monotonic() < self._renew_at or self._socket is None:
+            return
+        try:
+            self._authenticate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _converse(self, asking: Generator[Question, bytes, T], timeout_ms: int) -> T:
+        """Carry out a handshake: send what it yields, hand in what is answered."""
+        try:
+            question = next(asking)
+            while True:
+                question = asking.send(self._receive_frame(self._send(question, timeout_ms)))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def reason(error: Exception) -> str:
+    """What the operating system said, in the middle of a sentence."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "unknown host name"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__

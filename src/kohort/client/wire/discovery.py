@@ -1,0 +1,93 @@
+"""Where a group's coordinator is, for asyncio.
+
+One attempt at a time: the caller decides whether to try again, and when. It asks a broker that is known, in random
+order the brokers of which it has heard and then the bootstrap servers, and learns the other brokers from the one that
+answers, so that a member lives on when the servers that it was given are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from kohort.client.errors import ConnectionFailed, KafkaError, TimedOut, Unreachable, check
+from kohort.client.security.security import Security
+from kohort.client.wire.async_connection import AsyncConnection
+from kohort.client.wire.exchange import PLAINTEXT
+from kohort.client.wire.routing import parse_addresses
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+
+Address = tuple[str, int]
+
+
+class Discovery:
+    """Finds coordinators by way of any broker. Raises ValueError for a bad `bootstrap_servers`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str,
+        connect_timeout_ms: int,
+        request_timeout_ms: int,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        self.reached = False
+        """Whether a broker has ever answered. A cluster that never did is most often a wrong address."""
+        self._bootstrap = parse_addresses(bootstrap_servers)
+        self._client_id = client_id
+        self._connect_timeout_ms = connect_timeout_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._security = security
+        self._brokers: tuple[Address, ...] = ()
+
+    async def open(self, address: Address) -> AsyncConnection:
+        """A connection to a broker. Raises ConnectionFailed, AuthenticationFailed."""
+        return await AsyncConnection.open(
+            *address,
+            client_id=self._client_id,
+            connect_timeout_ms=self._connect_timeout_ms,
+            security=self._security,
+        )
+
+    async def coordinator(self, group_id: str) -> Address:
+        """The broker that coordinates a group; one attempt. Raises KafkaError, some of them retriable."""
+        connection = await self._any_broker()
+        try:
+            async with asyncio.timeout(self._request_timeout_ms / 1000):
+                found = connection.ask(self._question(connection, group_id), FindCoordinatorResponse)
+                brokers = connection.ask(MetadataRequest(topics=()), MetadataResponse)
+                answer = await found
+                self._brokers = tuple((broker.host, broker.port) for broker in (await brokers).brokers)
+        except TimeoutError:
+            raise TimedOut(f"{connection.address}: FindCoordinator was not answered in time") from None
+        finally:
+            connection.close()
+        row = answer.coordinators[0] if answer.coordinators else answer
+        check(row.error_code, f"coordinator of group {group_id}", row.error_message)
+        return row.host, row.port
+
+    def _question(self, connection: AsyncConnection, group_id: str) -> FindCoordinatorRequest:
+        if connection.exchange.version_of(FindCoordinatorRequest) >= 4:
+            return FindCoordinatorRequest(key_type=0, coordinator_keys=(group_id,))
+        return FindCoordinatorRequest(key_type=0, key=group_id)
+
+    async def _any_broker(self) -> AsyncConnection:
+        known = [address for address in self._brokers if address not in self._bootstrap]
+        given = list(self._bootstrap)
+        random.shuffle(known)
+        random.shuffle(given)
+        failures: list[KafkaError] = []
+        for address in known + given:
+            try:
+                connection = await self.open(address)
+            except (ConnectionFailed, TimedOut) as error:
+                failures.append(error)
+                continue
+            self.reached = True
+            return connection
+        unreachable = Unreachable("cannot reach the cluster", "; ".join(failure.message for failure in failures))
+        unreachable.retriable = any(failure.retriable for failure in failures)
+        raise unreachable

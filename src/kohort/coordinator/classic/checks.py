@@ -1,0 +1,85 @@
+"""Checks of a request before anything changes. Each returns the error, or 0; their order is part of the protocol."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from kohort.config import Config
+from kohort.coordinator.classic.group import Group, Phase
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+_T = TypeVar("_T")
+
+MOST_REPEATS = 3
+"""How often one request is told of the same thing: what is told can be much longer than the name that asks for it.
+Kafka repeats itself without end, but no client asks twice."""
+LONGEST_NAME = 8_000
+"""Characters of a group id, instance id or protocol. Flexible requests can carry names that neither a record's key nor
+an older version's response can hold: there a string's length is an int16."""
+
+
+def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None = None) -> Sequence[_T]:
+    """Without what repeats the same name more than MOST_REPEATS times."""
+    names: Sequence[Hashable] = asked if name_of is None else list(map(name_of, asked))
+    if len(set(names)) == len(names):
+        return asked
+    times: Counter[Hashable] = Counter()
+    kept = []
+    for one, name in zip(asked, names, strict=True):
+        times[name] += 1
+        if times[name] <= MOST_REPEATS:
+            kept.append(one)
+    return kept
+
+
+def check_join(request: JoinGroupRequest, config: Config) -> int:
+    """What is wrong with a request, whatever the group."""
+    if not request.group_id or len(request.group_id) > LONGEST_NAME:
+        return ErrorCode.INVALID_GROUP_ID
+    if not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if len(request.group_instance_id or "") > LONGEST_NAME:
+        return ErrorCode.INVALID_REQUEST
+    if len(request.protocol_type) > LONGEST_NAME or any(len(p.name) > LONGEST_NAME for p in request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def founds(request: JoinGroupRequest, config: Config) -> bool:
+    """Whether a join makes a group where there is none: it is right in itself, and says nothing of having joined."""
+    is_right = bool(request.protocol_type and request.protocols) and not check_join(request, config)
+    return is_right and not request.member_id
+
+
+def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
+    """25 for somebody unknown, 82 for one whose instance id belongs to another."""
+    if instance_id is not None:
+        owner = group.instances.get(instance_id)
+        if owner is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if owner != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def check_sync(group: Group | None, request: SyncGroupRequest, version: int) -> int:
+    if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+    error = check_member(group, request.member_id, request.group_instance_id)
+    if error:
+        return error
+    if request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    # Before its first generation a group has no protocol that a request could differ from.
+    for asked, has in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
+        if asked is not None and has is not None and asked != has:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.PREPARING else ErrorCode.NONE

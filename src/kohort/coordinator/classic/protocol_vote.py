@@ -1,0 +1,60 @@
+"""What a group makes of its members' protocols: which are common, which is chosen, what the members subscribe to.
+
+A protocol is a name and metadata that only the members understand. The one exception is the protocol type "consumer",
+whose metadata begins with the topics that a member subscribes to: their offsets neither expire nor are deleted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.coordinator.classic.group import Group, Phase, Protocols
+from kohort.wire.codec import decode_prefix
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+
+CONSUMER = "consumer"
+
+
+def candidates(group: Group) -> list[str]:
+    """Protocols that every member supports, in the order of the first member."""
+    first = next(iter(group.members.values()))
+    return [name for name in dict.fromkeys(first.protocol_names) if group.support[name] == len(group.members)]
+
+
+def vote(group: Group) -> str:
+    """Each member votes for its first protocol among those that all support; most votes win, then the first (J16)."""
+    names = candidates(group)
+    votes = Counter(next(name for name in m.protocol_names if name in names) for m in group.members.values())
+    return max(names, key=lambda name: votes[name])
+
+
+def supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
+    """Whether a member with these protocols can be in the group (J9, J10)."""
+    if not protocol_type or not protocols:
+        return False
+    if group.phase is Phase.EMPTY:
+        return True
+    if protocol_type != group.protocol_type:
+        return False
+    return not group.members or not {name for name, _ in protocols}.isdisjoint(candidates(group))
+
+
+def subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that the members of a group of consumers subscribe to; None when that cannot be known."""
+    if group.protocol_type != CONSUMER:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            # Every version of the subscription begins with the fields of version 0, behind two bytes of version.
+            subscription, _ = decode_prefix(ConsumerProtocolSubscription, 0, member.metadata_of(group.protocol), 2)
+        except ProtocolError:
+            return None
+        topics.update(subscription.topics)
+    return topics
+
+
+def is_subscribed(group: Group, topics: set[str] | None, topic: str) -> bool:
+    """`topics`: the subscribed topics of the group. Consumers that cannot be read may subscribe to anything."""
+    return topic in topics if topics is not None else group.protocol_type == CONSUMER

@@ -1,0 +1,225 @@
+"""The rebalance of a classic group: how it starts, whom it waits for, how it ends (the picture: classic_group.py).
+
+    start ──► join phase ──all joined, or time is up──► a new generation ──leader's assignment──► stable
+
+The join phase of a group's first members waits for its window to end (KIP-134); that of a storm stays open for a while;
+any other ends as soon as all have joined. Whoever does not join or sync in time is removed, and nobody else: no
+generation is ever completed without assignments.
+
+Storms: members that come and go all the time would cause one rebalance after the other. From the third on that begins
+soon after the one before, because somebody came or went, the join phase stays open for a while, so that one rebalance
+serves many of them.
+"""
+
+from __future__ import annotations
+
+from kohort.config import Config
+from kohort.coordinator.classic.group import Group, HardState, Member, Phase
+from kohort.coordinator.classic.group_record import value_of
+from kohort.coordinator.classic.protocol_vote import vote
+from kohort.coordinator.classic.responses import join_error, joined, sync_error, synced
+from kohort.coordinator.effects import stories_of
+from kohort.coordinator.events import Millis, Record, What
+from kohort.coordinator.records import generation_record, group_record
+from kohort.coordinator.soft_state import Running
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.sync_group import SyncGroupRequest
+
+STORM = 3
+"""So many rebalances in a row, each begun right after the one before, make a storm."""
+
+LEAST_WAIT_MS = 1_000
+"""Between two attempts to complete a join that nobody has joined, whatever rebalance timeout the members ask for."""
+
+
+class Rebalances:
+    def __init__(self, config: Config, hard: HardState, running: Running) -> None:
+        self._config = config
+        self._hard = hard
+        self._running = running
+
+    def start(
+        self, group: Group, now: Millis, why: str, member: Member | None = None, *, same_members: bool = False
+    ) -> None:
+        """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined.
+
+        `same_members`: nobody came or went. The second step of a cooperative rebalance is no sign of a storm.
+        """
+        if group.phase is Phase.PREPARING:
+            return self.complete_if_all_joined(group, now)
+        self._call_off(group, now)
+        group.initial = group.phase is Phase.EMPTY
+        group.cause, group.began_ms = why, now
+        self._running.out.note(group, "rebalance started", why, member, waited_ms=now - group.since)
+        self._running.enter(group, Phase.PREPARING, now)
+        if group.initial:
+            delay = self._config.group_initial_rebalance_delay_ms
+            group.joined_in_window = False
+            group.window_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
+            self._running.arm("initial", group, now + delay)
+            return None
+        if not same_members:
+            self._look_out_for_storm(group, now)
+        return self.complete_if_all_joined(group, now)
+
+    def _call_off(self, group: Group, now: Millis) -> None:
+        """What the members of this generation wait for will not come; those that sit still are told to join (27)."""
+        completing = group.phase is Phase.COMPLETING
+        for member in group.members.values():
+            if completing:
+                member.assignment = b""
+            if member.sync is not None:
+                self._running.arm_session(group, member, now)
+                self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+            self._running.answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+            if member.join is None:
+                member.joined_ms = -1
+        self._running.disarm("sync", group)
+        group.awaiting_sync.clear()
+
+    def _look_out_for_storm(self, group: Group, now: Millis) -> None:
+        delay = self._config.group_storm_rebalance_delay_ms
+        hasty = group.ended_ms >= 0 and now - group.ended_ms < delay
+        group.hasty = group.hasty + 1 if hasty else 0
+        if group.hasty >= STORM:
+            group.settling = True
+            self._running.arm("settle", group, now + delay)
+
+    def _window_ended(self, group: Group, now: Millis) -> None:
+        """The initial window is over; joins in it earn one more (J11)."""
+        if group.joined_in_window and group.window_remaining_ms > 0:
+            group.joined_in_window = False
+            delay = min(self._config.group_initial_rebalance_delay_ms, group.window_remaining_ms)
+            group.window_remaining_ms -= delay
+            self._running.arm("initial", group, now + delay)
+            return
+        self._complete_join(group, now)
+
+    def complete_if_all_joined(self, group: Group, now: Millis) -> None:
+        if group.phase is not Phase.PREPARING or group.initial:
+            return
+        all_joined = group.parked_joins == len(group.members) and not group.pending and not group.settling
+        if all_joined or not group.members:  # with nobody left there is nothing to wait for, and no timeout either
+            self._complete_join(group, now)
+        elif ("join", group.group_id, str(group.generation_id)) not in self._running.deadlines:
+            self._running.arm("join", group, now + group.rebalance_timeout_ms)
+
+    def _complete_join(self, group: Group, now: Millis) -> None:
+        """Everybody joined, or the time is up: the next generation begins with those that are here (J13-J16)."""
+        for kind in ("join", "initial", "settle"):
+            self._running.disarm(kind, group)
+        group.initial = group.settling = False
+        late = [m for m in group.members.values() if m.join is None]
+        for member in late:
+            if member.instance_id is None:
+                self.remove(group, member.member_id, now, "it did not rejoin in time", waited_ms=now - group.since)
+        present = [m for m in group.members.values() if m.join is not None]
+        if group.members and not present:
+            # Only static members that are away: wait on, until they come or their sessions end.
+            wait = max(group.rebalance_timeout_ms, LEAST_WAIT_MS)
+            self._running.arm("join", group, now + wait)
+            return
+        if group.leader is not None and group.members[group.leader].join is None:
+            group.leader = present[0].member_id
+        group.generation_id = max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1
+        self._running.out.records.append(generation_record(group.group_id, group.generation_id))
+        group.ended_ms = now
+        if not group.members:
+            group.protocol = None
+            self._running.out.note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
+            self._running.enter(group, Phase.EMPTY, now)
+            self._running.persist(group)
+            return
+        group.protocol = vote(group)
+        self._running.out.note(
+            group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since
+        )
+        self._running.enter(group, Phase.COMPLETING, now)
+        for member in group.members.values():
+            group.awaiting_sync[member.member_id] = None
+            member.is_new = False
+            member.synced_ms = -1
+            self._running.arm_session(group, member, now)
+            self._running.answer_join(
+                group, member, joined(group, member, with_members=member.member_id == group.leader)
+            )
+        self._running.arm("sync", group, now + group.rebalance_timeout_ms)
+
+    def _sync_overdue(self, group: Group, now: Millis) -> None:
+        """Members that were told of their generation and never synced hold up everybody: they go (S10)."""
+        overdue = list(group.awaiting_sync)
+        for member_id in overdue:
+            self.remove(group, member_id, now, "it did not sync in time", waited_ms=now - group.ended_ms)
+        self.start(group, now, f"{len(overdue)} did not sync in time")
+
+    # -- the leader's assignment
+
+    def take_assignment(self, group: Group, request: SyncGroupRequest, now: Millis) -> None:
+        given = {a.member_id: a.assignment for a in request.assignments}
+        for member in group.members.values():
+            member.assignment = given.get(member.member_id, b"")
+        leader = group.members[request.member_id]
+        record = group_record(group.group_id, value_of(group, since=now))
+        if self.is_too_large(record):
+            self._refuse_assignment(group, record, leader, now)
+            return
+        took = now - group.since
+        self._running.enter(group, Phase.STABLE, now)
+        self._running.out.records.append(record)
+        self._running.out.note(group, "group is stable", "the leader's assignment", leader, took, stories_of(group))
+        for member in group.members.values():
+            if member.sync is not None:
+                self._running.arm_session(group, member, now)
+                self._running.answer_sync(member, synced(group, member))
+
+    def is_too_large(self, record: Record) -> bool:
+        return len(record.value or b"") > self._config.group_max_bytes
+
+    def _refuse_assignment(self, group: Group, record: Record, leader: Member, now: Millis) -> None:
+        """It cannot be stored, so it cannot be promised; the members are told to begin anew (R5)."""
+        size, limit = len(record.value or b""), self._config.group_max_bytes
+        why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
+        self._running.out.note(group, "assignment refused", why, leader)
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync is not None:
+                self._running.arm_session(group, member, now)
+                self._running.answer_sync(member, sync_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self.start(group, now, "the assignment was too large to be stored", leader)
+
+    # -- removal, time
+
+    def remove(
+        self,
+        group: Group,
+        member_id: str,
+        now: Millis,
+        why: str,
+        what: What = "member removed",
+        waited_ms: Millis = -1,
+    ) -> Member:
+        """The caller rebalances, once for all that it removes."""
+        member = group.take_out(member_id)
+        if member.instance_id is not None:
+            del group.instances[member.instance_id]
+        group.awaiting_sync.pop(member_id, None)
+        self._running.deadlines.clear(("session", group.group_id, member_id))
+        self._running.answer_join(group, member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.join_version, ""))
+        self._running.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._running.answer_heartbeat(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.leader == member_id:
+            group.leader = next(iter(group.members), None)
+        self._running.out.note(group, what, why, member, waited_ms)
+        return member
+
+    def phase_overdue(self, kind: str, group: Group, now: Millis) -> None:
+        match kind, group.phase:
+            case "initial", Phase.PREPARING if group.initial:
+                self._window_ended(group, now)
+            case "settle", Phase.PREPARING:
+                group.settling = False
+                self.complete_if_all_joined(group, now)
+            case "join", Phase.PREPARING:
+                self._complete_join(group, now)
+            case "sync", Phase.COMPLETING | Phase.STABLE:
+                self._sync_overdue(group, now)

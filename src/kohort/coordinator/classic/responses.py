@@ -1,0 +1,117 @@
+"""Answers of the group APIs, built from a group and a member; refusals carry an error and nothing else (J28)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.coordinator.classic.group import Group, Member
+from kohort.coordinator.events import GroupRequested
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def join_error(error: int, version: int, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error,
+        protocol_name=None if version >= 7 else "",
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def joined(
+    group: Group, member: Member, *, with_members: bool, leader: str | None = None, skip_assignment: bool = False
+) -> JoinGroupResponse:
+    """The current generation, as `member` is told of it. `leader` when it is told of another one than the group's."""
+    members: tuple[JoinGroupResponseMember, ...] = ()
+    if with_members:
+        members = tuple(
+            JoinGroupResponseMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                metadata=m.metadata_of(group.protocol),
+            )
+            for m in group.members.values()
+        )
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=leader or group.leader or "",
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def sync_error(error: int) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def synced(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=0,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def refusal(event: GroupRequested, error: int) -> Any:
+    """The answer to a request that fails as a whole, whatever its API."""
+    body = event.body
+    match body:
+        case JoinGroupRequest():
+            return join_error(error, event.version, body.member_id)
+        case SyncGroupRequest():
+            return sync_error(error)
+        case HeartbeatRequest():
+            return HeartbeatResponse(error_code=error)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerGroupHeartbeatResponse(
+                throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
+            )
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=error)
+        case OffsetCommitRequest():
+            return commit_error(body, error)
+        case OffsetDeleteRequest():
+            return OffsetDeleteResponse(error_code=error, topics=())
+        case DeleteGroupsRequest():
+            return DeleteGroupsResponse(
+                results=tuple(DeletableGroupResult(group_id=name, error_code=error) for name in body.groups_names)
+            )
+        case _:
+            raise TypeError(f"no group API takes {type(body).__name__}")
+
+
+def commit_error(request: OffsetCommitRequest, error: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    for asked in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

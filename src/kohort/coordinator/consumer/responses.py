@@ -1,0 +1,142 @@
+"""Answers about consumer groups, built from their state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kohort.coordinator.consumer.assignment_records import by_topic
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.reconciliation import TopicPartition
+from kohort.coordinator.events import MemberStory
+from kohort.coordinator.migration.classic_side import is_classic
+from kohort.coordinator.topics import Topics
+from kohort.wire.codec import encode
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import (
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedConsumerGroupMember,
+    DescribedTopicPartitions,
+)
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentResponseTopicPartition,
+)
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Member types in ConsumerGroupDescribe, by the protocol that the member speaks."""
+
+
+def heartbeat_answer(
+    member_id: str, epoch: int, interval_ms: int, assigned: Iterable[TopicPartition] | None = None
+) -> ConsumerGroupHeartbeatResponse:
+    """`assigned` None: what the member was told before still holds."""
+    assignment = None
+    if assigned is not None:
+        assignment = HeartbeatAssignment(
+            topic_partitions=tuple(
+                HeartbeatTopicPartitions(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in by_topic(assigned)
+            )
+        )
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=assignment,
+    )
+
+
+def heartbeat_error(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0, error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def state_name(group: ConsumerGroup) -> str:
+    """As Kafka prints it."""
+    if not group.members:
+        return "Empty"
+    if group.epoch > group.assignment_epoch:
+        return "Assigning"
+    return "Stable" if all(group.is_reconciled(member_id) for member_id in group.members) else "Reconciling"
+
+
+def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedConsumerGroup:
+    members = []
+    for member_id, member in sorted(group.members.items()):
+        state = group.state_of(member_id)
+        members.append(
+            DescribedConsumerGroupMember(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=state.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=member.subscribed_topic_names,
+                subscribed_topic_regex=member.subscribed_topic_regex or "",
+                # What it has still to give up, nobody else has yet.
+                assignment=_described_assignment({**state.assigned, **state.revoking}, topics),
+                target_assignment=_described_assignment(group.targets.get(member_id, ()), topics),
+                member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
+            )
+        )
+    return DescribedConsumerGroup(
+        error_code=0,
+        group_id=group.group_id,
+        group_state=state_name(group),
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=assignor,
+        members=tuple(members),
+    )
+
+
+def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) -> DescribedAssignment:
+    """Partitions of topics that are gone are left out: there is no name to tell."""
+    return DescribedAssignment(
+        topic_partitions=tuple(
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=indexes)
+            for topic_id, indexes in by_topic(partitions)
+            if topic_id in topics.by_id
+        )
+    )
+
+
+Told = dict[str, tuple[Mapping[TopicPartition, int], bytes]]
+"""What the journal was told of each member the last time: its partitions, and the same encoded."""
+
+
+def stories_of(group: ConsumerGroup, topics: Topics, told: Told) -> tuple[tuple[MemberStory, ...], Told]:
+    """All members for the journal, what they own in the form of a consumer's assignment; and the new `told`.
+
+    Most members of a large group have what they had the last time, and encoding is what takes long.
+    """
+    stories, tells = [], {}
+    for member_id, member in sorted(group.members.items()):
+        assigned = group.state_of(member_id).assigned
+        known = told.get(member_id)
+        if known is None or known[0].keys() != assigned.keys():
+            known = assigned, _encoded(assigned, topics)
+        tells[member_id] = known
+        stories.append(
+            MemberStory(member_id, member.instance_id, member.client_id, member.client_host, assignment=known[1])
+        )
+    return tuple(stories), tells
+
+
+def _encoded(partitions: Iterable[TopicPartition], topics: Topics) -> bytes:
+    rows = tuple(
+        ConsumerProtocolAssignmentResponseTopicPartition(topic=topics.by_id[topic_id].name, partitions=indexes)
+        for topic_id, indexes in by_topic(partitions)
+        if topic_id in topics.by_id
+    )
+    return b"\x00\x00" + encode(ConsumerProtocolAssignment(assigned_partitions=rows), 0)

@@ -1,0 +1,381 @@
+"""The journal: what happened to the groups, folded into stories that explain their rebalances.
+
+The shards' effects hold entries, one for each thing that happened. Entries of a rebalance become one story: it begins
+with "rebalance started" (its cause is what was told right before in the same step), goes on with the generation, and
+ends when the group is stable or empty, when the next rebalance takes its place, or when the coordinator stops. A
+consumer group has one story from the first raise of its epoch until everybody has the newest target, however often the
+epoch is raised on the way; what its members did meanwhile is told of each (member_steps.py). What happens outside of a
+rebalance and starts none is a story by itself; the same thing again is added to it.
+
+Nothing here decides anything: the journal may be missing, cut or damaged, and every sequence of entries is taken.
+
+Bounded on all sides: stories of a group, groups, and bytes of all finished stories, which are kept as the JSON that is
+written and served. Who falls out first is the group to which nothing has happened for longest. A story's record has the
+group and a slot as its key, its number modulo the stories of a group, so compaction bounds the topic in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from kohort.config import Config
+from kohort.coordinator.classic.group import Phase
+from kohort.coordinator.events import STEPS, JournalEntry, Millis, Record
+from kohort.coordinator.journal.partition_moves import Owners, unread_owners
+from kohort.coordinator.journal.rebalance_end import end_of_rebalance
+from kohort.coordinator.journal.reconciliation_steps import Ways, hold_back, rows_of, take_step
+from kohort.coordinator.journal.story import HeldUp, PhaseLength, Story, cut, happening, held_up
+
+MAX_HAPPENINGS = 50
+"""Of a story; further ones are counted."""
+COUNTED_ONLY = frozenset(("subscription changed",))
+"""Members of a cooperative group tell what they own, and so change their subscription, each time that they rejoin."""
+
+WITHIN = STEPS | {"target made", "held back"}
+"""Of consumer groups, in a rebalance: what these entries tell is part of its story."""
+ASSIGNING, RECONCILING = "Assigning", "Reconciling"
+"""Phases of a consumer group's rebalance: until it has a target; until everybody has come to it."""
+
+GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
+
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Story]:
+    """Making it takes a start longer than many a restart has stories to read."""
+    return msgspec.json.Decoder(Story)
+
+
+class Refused(NamedTuple):
+    group: str
+    why: str
+    story: Story | None
+    """The rebalance that it was for."""
+
+
+class _Group:
+    """What the journal has of one group."""
+
+    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "ways")
+
+    def __init__(self, owners: Owners | None) -> None:
+        self.next_number = 1
+        self.stories: deque[bytes] = deque()
+        """Finished ones, the newest last."""
+        self.open: Story | None = None
+        """The running rebalance."""
+        self.since: Millis = 0
+        """When its present phase began."""
+        self.single: Story | None = None
+        """The newest story, if it was no rebalance: the same thing again is added to it."""
+        self.owners = owners
+        """Who has what; None: not known, since the journal has forgotten it."""
+        self.gave_up: frozenset[str] = frozenset()
+        """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
+        self.loaded_ms: Millis | None = None
+        self.ways: Ways = {}
+        """Of a consumer group's running rebalance: the steps of its members."""
+
+
+class Journal:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._groups: dict[str, _Group] = {}
+        """The one to which something happened last stands last."""
+        self._bytes = 0
+        self._has_forgotten = False
+        self._changed: dict[tuple[str, int], Story] = {}
+        self._delays: list[tuple[str, HeldUp]] = []
+        self._refused: list[Refused] = []
+
+    # -- told
+
+    def tell(self, entries: Iterable[JournalEntry], now: Millis) -> None:
+        """Entries of one step."""
+        by_group: dict[str, list[JournalEntry]] = {}
+        for entry in entries:
+            by_group.setdefault(entry.group, []).append(entry)
+        for group_id, told in by_group.items():
+            self._tell(self._group(group_id, told[0]), told, now)
+        self._forget_some()
+
+    def _tell(self, group: _Group, entries: Sequence[JournalEntry], now: Millis) -> None:
+        waiting: list[JournalEntry] = []
+        """May turn out to be what starts the next rebalance."""
+        for entry in entries:
+            match entry.what:
+                case "rebalance started":
+                    self._start(group, waiting, entry, now)
+                    waiting = []
+                case what if what in WITHIN:
+                    if group.open is not None:
+                        self._within(group, group.open, entry, now)
+                case "generation began" | "group is stable" | "group is empty":
+                    for happened in waiting:
+                        self._add(group, happened, now)
+                    waiting = []
+                    self._go_on(group, entry, now)
+                case "group loaded":
+                    self._loaded(group, entry, now)
+                case "group unloaded":
+                    self._interrupt(group, now)
+                case _:
+                    if entry.what == "assignment refused":
+                        self._refused.append(Refused(cut(entry.group), cut(entry.cause), group.open))
+                    waiting.append(entry)
+        for happened in waiting:
+            self._add(group, happened, now)
+
+    def _within(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
+        """What happens to a consumer group within a rebalance only."""
+        match entry.what:
+            case "target made":
+                self._target(group, story, entry, now)
+            case "held back":
+                hold_back(story, entry, now)
+            case _:
+                take_step(story, group.ways, entry, now)
+
+    def _start(self, group: _Group, waiting: list[JournalEntry], entry: JournalEntry, now: Millis) -> None:
+        open_story = group.open
+        if open_story is not None and open_story.group_type and entry.assignment_epoch >= 0:
+            for happened in waiting:
+                self._add(group, happened, now)
+            open_story.generation_after = entry.generation_id
+            return
+        if open_story is not None:
+            for happened in waiting:
+                self._note_delay(group, open_story, happened, now)
+            self._close(group, open_story, "superseded", now)
+        cause = next((w for w in waiting if w.member_id == entry.member_id), waiting[0] if waiting else entry)
+        story = self._open(group, cause, entry, now)
+        if cause.what == "subscription changed" and cut(cause.member_id) in group.gave_up:
+            story.cause.cause = GAVE_UP
+        for happened in waiting:
+            if happened is not cause:
+                self._note(story, happened, now)
+            if open_story is None:
+                self._note_delay(group, story, happened, now)
+        self._mark(story)
+
+    def _open(self, group: _Group, cause: JournalEntry, entry: JournalEntry, now: Millis) -> Story:
+        is_consumer_group = entry.assignment_epoch >= 0
+        raised = 1 if is_consumer_group and entry.what == "rebalance started" else 0
+        story = Story(
+            group=entry.group,
+            number=self._number(group),
+            started_ms=now,
+            cause=happening(cause, 0),
+            why=entry.cause,
+            group_type="consumer" if is_consumer_group else "",
+            generation_before=entry.generation_id - raised,
+            protocol_type=entry.protocol_type,
+            phases=[PhaseLength(ASSIGNING if is_consumer_group else Phase.PREPARING.value)],
+        )
+        group.open, group.since, group.single = story, now, None
+        group.ways = {}
+        return story
+
+    def _target(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
+        story.assignment_epoch, story.protocol = entry.assignment_epoch, entry.protocol
+        phase = story.phases[-1]
+        if phase.phase == ASSIGNING:
+            phase.took_ms, group.since = now - group.since, now
+            story.phases.append(PhaseLength(RECONCILING))
+
+    def _go_on(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
+        """The rebalance makes progress, or ends."""
+        story = group.open or self._open(group, entry, entry, now)
+        phase = story.phases[-1]
+        told_ms = -1 if story.group_type else entry.waited_ms
+        phase.took_ms = told_ms if told_ms >= 0 else now - group.since
+        phase.ended_by = entry.cause
+        story.generation_after = entry.generation_id
+        story.protocol_type = entry.protocol_type or story.protocol_type
+        story.protocol = entry.protocol or story.protocol
+        group.since = now
+        if entry.what == "generation began":
+            story.phases.append(PhaseLength(Phase.COMPLETING.value))
+            self._mark(story)
+            return
+        members = () if entry.what == "group is empty" else entry.members
+        story.assignment_epoch = entry.assignment_epoch
+        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.ways)
+        hands_on = story.released and not story.group_type
+        group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
+        self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
+
+    def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
+        """Something that starts no rebalance."""
+        if group.open is not None:
+            self._note(group.open, entry, now)
+            self._note_delay(group, group.open, entry, now)
+            return
+        single = group.single
+        if single is not None and single.cause.what == entry.what and group.stories:
+            self._bytes -= len(group.stories.pop())
+            self._note(single, entry, now)
+        else:
+            single = Story(
+                group=entry.group,
+                number=self._number(group),
+                started_ms=now,
+                cause=happening(entry, 0),
+                generation_before=entry.generation_id,
+                generation_after=entry.generation_id,
+            )
+        self._close(group, single, "noted", now)
+        group.single = single
+
+    def _note(self, story: Story, entry: JournalEntry, now: Millis) -> None:
+        is_counted_only = entry.what in COUNTED_ONLY and entry.assignment_epoch < 0
+        if len(story.happenings) < MAX_HAPPENINGS and not is_counted_only:
+            story.happenings.append(happening(entry, now - story.started_ms))
+        else:
+            story.more[entry.what] = story.more.get(entry.what, 0) + 1
+
+    def _note_delay(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
+        """The others may have waited for somebody who is gone now."""
+        if entry.what == "member removed" and entry.waited_ms >= 0:
+            delay = held_up(entry, entry.cause, entry.waited_ms)
+        elif entry.what == "session expired" and (waited_ms := self._waited(group, story, entry, now)) > 0:
+            delay = held_up(entry, entry.what, waited_ms)
+        else:
+            return
+        self._delays.append((cut(entry.group), delay))
+        if len(story.held_up_by) < MAX_HAPPENINGS:
+            story.held_up_by.append(delay)
+
+    def _waited(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> Millis:
+        """How long the others waited for a member that was silent. Those of a consumer group wait only for one that has
+        partitions to give up."""
+        if not story.group_type:
+            return now - group.since
+        way = group.ways.get(cut(entry.member_id))
+        return now - way.told_ms if way is not None and way.told_ms is not None else 0
+
+    def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
+        self._interrupt(group, now)
+        group.owners = unread_owners(entry.members)
+        group.loaded_ms = now
+
+    def _interrupt(self, group: _Group, now: Millis) -> None:
+        if group.open is not None:
+            self._close(group, group.open, "interrupted", now)
+
+    def _close(self, group: _Group, story: Story, outcome: str, now: Millis) -> None:
+        story.outcome = outcome
+        story.took_ms = now - story.started_ms
+        if outcome in ("superseded", "interrupted"):
+            story.phases[-1].took_ms = now - group.since
+            story.phases[-1].ended_by = outcome
+            story.members = rows_of(group.ways)
+        group.ways = {}
+        group.open = group.single = None
+        self._keep(group, _encode(story))
+        self._mark(story)
+
+    # -- kept
+
+    def _group(self, group_id: str, first: JournalEntry) -> _Group:
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            group = _Group(None if self._has_forgotten and first.generation_id > 0 else {})
+        self._groups[group_id] = group
+        return group
+
+    def _number(self, group: _Group) -> int:
+        group.next_number += 1
+        return group.next_number - 1
+
+    def _mark(self, story: Story) -> None:
+        self._changed[story.group, story.number] = story
+
+    def _keep(self, group: _Group, data: bytes) -> None:
+        group.stories.append(data)
+        self._bytes += len(data)
+        while len(group.stories) > self._config.journal_max_stories_per_group:
+            self._bytes -= len(group.stories.popleft())
+
+    def _forget_some(self) -> None:
+        while len(self._groups) > self._config.journal_max_groups or (
+            self._bytes > self._config.journal_max_bytes and len(self._groups) > 1
+        ):
+            self._forget(next(iter(self._groups)))
+        for group in self._groups.values() if self._bytes > self._config.journal_max_bytes else ():
+            while group.stories and self._bytes > self._config.journal_max_bytes:
+                self._bytes -= len(group.stories.popleft())
+
+    def _forget(self, group_id: str) -> None:
+        self._bytes -= sum(map(len, self._groups.pop(group_id).stories))
+        self._has_forgotten = True
+
+    def take_delays(self) -> list[tuple[str, HeldUp]]:
+        """Groups, and who was removed while their others waited for it, since the last call."""
+        delays, self._delays = self._delays, []
+        return delays
+
+    def take_refused(self) -> list[Refused]:
+        """Assignments that were refused since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def take_changed(self) -> list[Record]:
+        """Records of the stories that made progress since the last call."""
+        slots = self._config.journal_max_stories_per_group
+        records = {
+            f"{group}#{number % slots}".encode(): _encode(story) for (group, number), story in self._changed.items()
+        }
+        self._changed.clear()
+        return [Record(key, value) for key, value in records.items()]
+
+    def restore(self, value: bytes) -> None:
+        """A record of the topic, in the order of its offsets. Raises ValueError for one that is no story.
+
+        A story that was running when its coordinator stopped is interrupted, as the topic says from the next turn on.
+        """
+        try:
+            story = _decoder().decode(value)
+            if not story.outcome:
+                story.outcome = "interrupted"
+                value = _encode(story)
+                self._mark(story)
+        except (msgspec.MsgspecError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+        # If it has members, "group loaded" will tell.
+        group = self._groups.pop(story.group, None) or _Group({})
+        self._groups[story.group] = group
+        group.next_number = max(group.next_number, story.number + 1)
+        self._keep(group, value)
+        self._forget_some()
+
+    # -- asked
+
+    def stories(self, group_id: str, last: int) -> list[bytes]:
+        """The newest stories of a group as JSON, the newest last; the running one included."""
+        group = self._groups.get(group_id)
+        if group is None or last <= 0:
+            return []
+        found = list(group.stories)
+        if (running := self.running(group_id)) is not None:
+            found.append(_encode(running))
+        return found[-last:]
+
+    def running(self, group_id: str) -> Story | None:
+        """The rebalance under way."""
+        group = self._groups.get(group_id)
+        if group is None or group.open is None:
+            return None
+        return replace(group.open, members=rows_of(group.ways))
+
+    def loaded_ms(self, group_id: str) -> Millis | None:
+        """When the group's coordinator started, if that was in the life of this process."""
+        group = self._groups.get(group_id)
+        return group.loaded_ms if group is not None else None

@@ -1,0 +1,129 @@
+"""How the members of a consumer group came to their target: the steps of each, folded into the story of a rebalance.
+
+    told to revoke ─► revoked ─►            of a member that has to give partitions up
+    waits for partitions ─► got partitions  of one that shall have more
+
+Each is told with a heartbeat's answer. A held one carries it at once, which is a push; who is not held learns it with
+its next heartbeat. Who is told does not choose when; how long it takes from there to having given up is its own doing.
+So of those for whose partitions somebody waited, the one that took longest has held the others up.
+
+Bounded: the steps of so many members as a story shows, and of each the names of a few that it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kohort.coordinator.events import JournalEntry, Millis
+from kohort.coordinator.journal.story import HeldBack, HeldUp, MemberThen, Steps, Story, cut, happening
+
+MAX_MEMBERS = 200
+"""Members that a story shows; the others are counted."""
+MAX_REASONS = 20
+MAX_PEERS = 5
+PUSH, HEARTBEAT = "push", "heartbeat"
+
+
+class Way(msgspec.Struct):
+    """A member on its way."""
+
+    then: MemberThen
+    steps: Steps
+    """The same as in `then`."""
+    told_ms: Millis | None = None
+    """Since when it has partitions to give up."""
+    waits_ms: Millis | None = None
+    """Since when it waits."""
+
+
+Ways = dict[str, Way]
+"""By member id (cut)."""
+
+
+def take_step(story: Story, ways: Ways, entry: JournalEntry, now: Millis) -> None:
+    if entry.what in ("told to revoke", "got partitions"):
+        story.pushed += entry.pushed
+        story.polled += not entry.pushed
+    way = _way_of(ways, entry)
+    if way is None:
+        return
+    steps, after_ms = way.steps, now - story.started_ms
+    how = PUSH if entry.pushed else HEARTBEAT
+    match entry.what:
+        case "told to revoke":
+            if steps.told_after_ms is None:
+                steps.told_after_ms, steps.told_by = after_ms, how
+            if way.told_ms is None:
+                way.told_ms = now
+                steps.times += 1
+            steps.revoked += entry.partitions
+            steps.revoked_after_ms = None
+        case "revoked":
+            if way.told_ms is not None:
+                steps.gave_up_in_ms = max(steps.gave_up_in_ms or 0, now - way.told_ms)
+                steps.revoked_after_ms, way.told_ms = after_ms, None
+        case "waits for partitions":
+            if way.waits_ms is None:
+                way.waits_ms = now
+            if steps.waited_after_ms is None:
+                steps.waited_after_ms = after_ms
+            others = dict.fromkeys([*steps.waited_for, *map(cut, entry.peers)])
+            steps.waited_for = list(others)[:MAX_PEERS]
+        case "got partitions":
+            if way.waits_ms is not None:
+                steps.waited_ms = (steps.waited_ms or 0) + now - way.waits_ms
+                way.waits_ms = now if entry.peers else None
+            steps.got += entry.partitions
+            steps.got_after_ms, steps.got_by = after_ms, how
+
+
+def _way_of(ways: Ways, entry: JournalEntry) -> Way | None:
+    member_id = cut(entry.member_id)
+    known = ways.get(member_id)
+    if known is None and len(ways) < MAX_MEMBERS:
+        who, steps = happening(entry, 0), Steps()
+        then = MemberThen(member_id, who.instance_id, who.client_id, who.host, steps=steps)
+        known = ways[member_id] = Way(then, steps)
+    return known
+
+
+def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
+    why, after_ms, for_ms = cut(entry.cause), now - story.started_ms, max(entry.waited_ms, 0)
+    known = next((row for row in story.held_back if row.why == why), None)
+    if known is None:
+        if len(story.held_back) < MAX_REASONS:
+            story.held_back.append(HeldBack(why, after_ms, for_ms, partitions=entry.partitions))
+        return
+    known.partitions = max(known.partitions, entry.partitions)
+    if after_ms + for_ms > known.after_ms + known.for_ms:
+        known.for_ms = after_ms + for_ms - known.after_ms
+        known.times += 1
+
+
+def rows_of(ways: Ways) -> list[MemberThen]:
+    """While nobody knows yet who has what."""
+    return [way.then for way in ways.values()]
+
+
+def put_steps(rows: Iterable[MemberThen], ways: Ways) -> None:
+    for row in rows:
+        way = ways.get(row.member_id)
+        if way is not None:
+            row.steps = way.steps
+
+
+def who_gave_up_late(ways: Ways) -> HeldUp | None:
+    """Of those for whom somebody waited, who took longest."""
+    awaited = {member_id for way in ways.values() for member_id in way.steps.waited_for}
+    took = [
+        (way.steps.gave_up_in_ms, member_id)
+        for member_id, way in ways.items()
+        if member_id in awaited and way.steps.gave_up_in_ms is not None
+    ]
+    if not took:
+        return None
+    waited_ms, member_id = max(took)
+    who = ways[member_id].then
+    return HeldUp("gave up late", waited_ms, member_id, who.instance_id, who.client_id, who.host)

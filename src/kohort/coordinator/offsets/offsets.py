@@ -1,0 +1,339 @@
+"""Committed offsets: commit, fetch, delete, expiry (OffsetMetadataManager.java, KIP-211).
+
+Offsets are hard state only: a commit is a record, and what a fetch reads is the fold of the records.
+"""
+
+from __future__ import annotations
+
+from kohort.config import LONG_MAX, Config
+from kohort.coordinator.classic.checks import LONGEST_NAME, check_member, not_too_often
+from kohort.coordinator.classic.group import Group, HardState, Phase, Place
+from kohort.coordinator.classic.protocol_vote import CONSUMER, is_subscribed, subscribed_topics
+from kohort.coordinator.classic.responses import commit_error
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.soft_state import SESSION
+from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
+from kohort.coordinator.migration.classic_side import is_classic, session_timeout_of
+from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
+from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.records import generation_record, offset_record
+from kohort.coordinator.settings.group_settings import SettingsOfGroups
+from kohort.coordinator.soft_state import Running
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import NO_UUID
+from kohort.wire.schemas.group_records import OffsetCommitValue
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+NO_RETENTION = -1
+TOPIC_IDS = 10
+"""The version of OffsetCommit and OffsetFetch from which on topics are named by their ids. What was committed by name
+is kept without one: it is of whatever topic has that name."""
+MEMBER_EPOCHS = 9
+"""The version of OffsetCommit and OffsetFetch from which on consumer groups' members use them."""
+
+
+class Offsets:
+    def __init__(self, config: Config, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
+        self._config = config
+        self._hard = hard
+        self._running = running
+        self._settings = settings
+
+    # -- commit
+
+    def commit(self, event: GroupRequested, now: Millis) -> None:
+        request: OffsetCommitRequest = event.body
+        error = self._check_commit(request, event.version, now)
+        if error:
+            return self._reply(event, commit_error(request, error))
+        expire = -1
+        if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
+            expire = max(0, min(now + request.retention_time_ms, LONG_MAX))
+        fence = self._fence(request)
+        limit = self._config.offset_metadata_max_bytes
+        topics = []
+        for topic in request.topics:
+            results = []
+            for asked in topic.partitions:
+                metadata = asked.committed_metadata or ""
+                if len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit:
+                    refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    refused = fence((topic.topic_id, asked.partition_index))
+                if not refused:
+                    value = OffsetCommitValue(
+                        offset=asked.committed_offset,
+                        leader_epoch=asked.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=now,
+                        expire_timestamp=expire,
+                        topic_id=topic.topic_id if event.version >= TOPIC_IDS else NO_UUID,
+                    )
+                    self._emit(offset_record(request.group_id, topic.name, asked.partition_index, value))
+                results.append(OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=refused))
+            topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
+            )
+        return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
+
+    def takes_again(self, commit: RepeatedCommit, now: Millis) -> bool:
+        """Whether a commit like one before it is taken whole. If so, the member has been heard of."""
+        request = commit.request
+        if self._check_commit(request, commit.version, now):
+            return False
+        if request.group_id not in self._hard.consumers.groups:
+            return True
+        fence = self._fence(request)
+        return not any(fence(partition) for partition in commit.fenced)
+
+    def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
+        generation = request.generation_id_or_member_epoch
+        consumers = self._hard.consumers.groups.get(request.group_id)
+        if consumers is not None:
+            error = _check_consumer_commit(consumers, request, version)
+            member = consumers.members.get(request.member_id)
+            if not error and member is not None and is_classic(member):
+                key = (SESSION, request.group_id, request.member_id)
+                self._running.deadlines.set(key, now + session_timeout_of(member))
+            return error
+        group = self._running.groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                # A simple group: offsets without members (O1).
+                return ErrorCode.INVALID_GROUP_ID if len(request.group_id) > LONGEST_NAME else ErrorCode.NONE
+            if request.group_id in self._hard.offsets:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+        if group.phase is Phase.EMPTY and generation < 0:
+            return ErrorCode.NONE
+        if generation < 0 and not request.member_id and request.group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID  # an operator's commit on a live group (O4)
+        error = check_member(group, request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if generation != group.generation_id or group.members[request.member_id].is_new:
+            return ErrorCode.ILLEGAL_GENERATION  # who is new was never in the generation that is ending
+        if group.phase is Phase.COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._running.arm_session(group, group.members[request.member_id], now)
+        return ErrorCode.NONE
+
+    def _fence(self, request: OffsetCommitRequest) -> Fence:
+        group = self._hard.consumers.groups.get(request.group_id)
+        if group is None:
+            return every(ErrorCode.NONE)  # a generation is all that a classic group is fenced by
+        epoch = request.generation_id_or_member_epoch
+        by_ownership = self._settings.of(request.group_id).ownership_fencing_enable
+        return commit_fence(group, request.member_id, epoch, by_ownership=by_ownership)
+
+    # -- fetch
+
+    def fetch(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+        error = self._check_fetch(request, version)
+        if error:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error, topics=())
+        offsets = self._hard.offsets.get(request.group_id, {})
+        wanted: dict[tuple[str, bytes], list[int]] = {}
+        if request.topics is None:
+            for topic, partition in offsets:
+                wanted.setdefault((topic, NO_UUID), []).append(partition)
+        else:
+            for asked in request.topics:
+                wanted.setdefault((asked.name, asked.topic_id), []).extend(asked.partition_indexes)
+        return OffsetFetchResponseGroup(
+            group_id=request.group_id,
+            error_code=ErrorCode.NONE,
+            topics=tuple(
+                OffsetFetchResponseTopics(
+                    name=topic,
+                    topic_id=topic_id,
+                    partitions=tuple(
+                        _fetched(index, offsets.get((topic, index)), topic_id) for index in not_too_often(partitions)
+                    ),
+                )
+                for (topic, topic_id), partitions in wanted.items()
+            ),
+        )
+
+    def _check_fetch(self, request: OffsetFetchRequestGroup, version: int) -> int:
+        """Whether the member that asks may ask (O20). Nobody in particular may, as an operator does."""
+        group = self._hard.consumers.groups.get(request.group_id)
+        if version < MEMBER_EPOCHS or group is None or (request.member_id is None and request.member_epoch < 0):
+            return ErrorCode.NONE
+        if request.member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if request.member_epoch == group.state_of(request.member_id).member_epoch:
+            return ErrorCode.NONE
+        return stale_error(group.members[request.member_id])
+
+    # -- delete
+
+    def delete(self, event: GroupRequested) -> None:
+        request: OffsetDeleteRequest = event.body
+        group = self._running.groups.get(request.group_id)
+        offsets = self._hard.offsets.get(request.group_id, {})
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None and not offsets and request.group_id not in self._hard.consumers.groups:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and group.phase is not Phase.EMPTY and group.protocol_type != CONSUMER:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error:
+            return self._reply(event, OffsetDeleteResponse(error_code=error, topics=()))
+        live = group if group is not None and group.phase is not Phase.EMPTY else None
+        subscribed = subscribed_topics(live) if live is not None else None
+        consumers = self._hard.consumers.groups.get(request.group_id)
+        topics = []
+        deleted = 0
+        for asked in request.topics:
+            kept = live is not None and is_subscribed(live, subscribed, asked.name)
+            if consumers is not None:
+                kept = asked.name in consumers.subscribed_topics
+            results = []
+            for index in dict.fromkeys(partition.partition_index for partition in asked.partitions):
+                if not kept and (asked.name, index) in offsets:
+                    self._emit(offset_record(request.group_id, asked.name, index, None))
+                    deleted += 1
+                refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
+                results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
+            topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
+        self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
+        return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
+
+    def delete_all(self, group_id: str) -> None:
+        for topic, partition in self._hard.offsets.get(group_id, {}):
+            self._emit(offset_record(group_id, topic, partition, None))
+
+    def topics_deleted(self, topics: tuple[str, ...]) -> None:
+        gone = set(topics)
+        for group_id, offsets in self._hard.offsets.items():
+            places = [place for place in offsets if place[0] in gone]
+            for topic, partition in places:
+                self._emit(offset_record(group_id, topic, partition, None))
+            names = ", ".join(sorted({topic for topic, _ in places}))
+            self._note_deleted(group_id, len(places), f"deleted topic: {names}")
+
+    # -- expiry
+
+    def expire(self, now: Millis) -> None:
+        """Offsets past their retention go, and groups that are empty in every sense (X1-X6)."""
+        retention = self._config.offsets_retention_ms
+        for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
+            group = self._running.groups.get(group_id)
+            offsets = self._hard.offsets.get(group_id, {})
+            consumers = self._hard.consumers.groups.get(group_id)
+            if consumers is not None and consumers.has_pending:
+                expired = []
+            elif consumers is not None and consumers.members:
+                subscribed = consumers.subscribed_topics
+                expired = [
+                    place
+                    for place, value in offsets.items()
+                    if place[0] not in subscribed and now >= _expiry(value, None, retention)
+                ]
+            else:
+                expired = _expired(offsets, group, retention, now)
+            for topic, partition in expired:
+                self._emit(offset_record(group_id, topic, partition, None))
+            self._note_deleted(group_id, len(expired), "past their retention")
+            if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
+                self._running.delete(group, "it has no members and no offsets")
+        self._forget_former_groups()
+
+    def _forget_former_groups(self) -> None:
+        """Of names that no group uses any more the oldest go; the highest of their generations stays for all of them,
+        and new groups count on from there (docs/decisions/0002)."""
+        live = (self._running.groups, self._hard.consumers.groups)
+        former = [name for name in self._hard.generations if not any(name in groups for groups in live)]
+        gone = former[: max(len(former) - self._config.group_max_former_groups, 0)]
+        highest = max((self._hard.generations[name] for name in gone), default=0)
+        if highest > self._hard.forgotten:
+            self._emit(generation_record("", highest))
+        for name in gone:
+            self._emit(generation_record(name, None))
+
+    def _note_deleted(self, group_id: str, count: int, why: str) -> None:
+        if count:
+            entry = JournalEntry(group_id, "offsets deleted", f"{count} of them; {why}")
+            self._running.out.journal.append(entry)
+
+    def _emit(self, record: Record) -> None:
+        self._running.out.records.append(record)
+
+    def _reply(self, event: GroupRequested, body: object) -> None:
+        self._running.out.replies.append(Reply(event.request_id, body))
+
+
+def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
+    """O13. Epochs that are over are looked at partition by partition."""
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE  # nobody's, whatever it says of members
+    holder = group.instances.get(request.group_instance_id or "", request.member_id)
+    if holder != request.member_id:
+        return ErrorCode.FENCED_INSTANCE_ID
+    if request.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    member = group.members[request.member_id]
+    if version < MEMBER_EPOCHS and not is_classic(member):
+        return ErrorCode.UNSUPPORTED_VERSION
+    known = group.state_of(request.member_id).member_epoch
+    return stale_error(member) if epoch > known else ErrorCode.NONE
+
+
+def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
+    """A topic may have been created again under its name: what was committed for the former one is not of this one.
+    Where one side does not say which it means (NO_UUID), the name counts."""
+    if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=0)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        error_code=0,
+    )
+
+
+def _expired(
+    offsets: dict[Place, OffsetCommitValue], group: Group | None, retention: Millis, now: Millis
+) -> list[Place]:
+    if not offsets:
+        return []
+    subscribed: set[str] | None = None
+    if group is not None and group.phase is not Phase.EMPTY:
+        subscribed = subscribed_topics(group) if group.phase is Phase.STABLE else None
+        if subscribed is None:
+            return []
+    return [
+        place
+        for place, value in offsets.items()
+        if now >= _expiry(value, group, retention) and (subscribed is None or place[0] not in subscribed)
+    ]
+
+
+def _expiry(value: OffsetCommitValue, group: Group | None, retention: Millis) -> Millis:
+    """An empty group's offsets count from when it became empty (X1), all others from their commit (X2, X3)."""
+    if value.expire_timestamp >= 0:
+        return value.expire_timestamp
+    if group is not None and group.protocol_type is not None and group.phase is Phase.EMPTY and group.since >= 0:
+        return group.since + retention
+    return value.commit_timestamp + retention

@@ -1,0 +1,63 @@
+"""A commit that a member sends again and again, the same but for its offsets: what it writes, made in one go.
+
+The records are those that `Offsets.commit` would write, byte by byte (tests/broker/test_commits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.coordinator.consumer.reconciliation import TopicPartition
+from kohort.coordinator.events import Millis
+from kohort.coordinator.records import offset_record
+from kohort.wire.records import NewRecord, encode_record
+from kohort.wire.schemas.group_records import OffsetCommitValue
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
+from kohort.wire.skeleton import Skeleton
+
+
+class RepeatedCommit:
+    """`request`: one that was taken whole, without a retention of its own, with its topics' names; `topic_ids`: what is
+    written of their ids."""
+
+    __slots__ = ("_constants", "_records", "fenced", "group_id", "places", "request", "version")
+
+    def __init__(self, request: OffsetCommitRequest, version: int, topic_ids: Sequence[bytes]) -> None:
+        self.request = request
+        self.version = version
+        self.group_id = request.group_id
+        asked = [
+            (topic, topic_id, partition)
+            for topic, topic_id in zip(request.topics, topic_ids, strict=True)
+            for partition in topic.partitions
+        ]
+        self.places = tuple((topic.name, partition.partition_index) for topic, _, partition in asked)
+        self.fenced: tuple[TopicPartition, ...] = tuple(
+            (topic.topic_id, partition.partition_index) for topic, _, partition in asked
+        )
+        self._constants = tuple(
+            (partition.committed_leader_epoch, partition.committed_metadata or "", topic_id)
+            for _, topic_id, partition in asked
+        )
+        self._records = Skeleton(*(self._encoded([number] * len(asked), number) for number in (0, -1)))
+
+    def values(self, offsets: Sequence[int], now: Millis) -> list[OffsetCommitValue]:
+        return [
+            OffsetCommitValue(
+                offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=now, topic_id=topic_id
+            )
+            for offset, (epoch, metadata, topic_id) in zip(offsets, self._constants, strict=True)
+        ]
+
+    def records(self, offsets: Sequence[int], now: Millis) -> bytes:
+        """All records of a batch that has these only."""
+        numbers = [now] * (2 * len(offsets))
+        numbers[::2] = offsets
+        return self._records.fill(numbers)
+
+    def _encoded(self, offsets: Sequence[int], now: Millis) -> bytes:
+        parts = []
+        for delta, ((topic, index), value) in enumerate(zip(self.places, self.values(offsets, now), strict=True)):
+            record = offset_record(self.group_id, topic, index, value)
+            parts.append(encode_record(NewRecord(record.key, record.value, now), 0, delta))
+        return b"".join(parts)

@@ -1,0 +1,222 @@
+"""What applies to one consumer group: the server's settings, and over them the group's own.
+
+A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); those that the server has too are named
+as its setting without "group.". Clients set them as text; `checked` refuses what cannot be, `SettingsOfGroups` has what
+is in force. A server that starts again with narrower bounds, or as an older version, finds texts that it would now
+refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set, and an interval that is
+longer than the session is cut to a third of it.
+
+Source: GroupConfig.java for the names that Kafka has too; the others are kohort's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kohort.config import BOUNDED, INT_MAX, SETTINGS, Config, consumer_bounds, property_name
+from kohort.coordinator.events import Millis
+from kohort.coordinator.settings import config_keys
+from kohort.coordinator.settings.config_keys import (
+    BOOLEAN,
+    INT,
+    STRING,
+    ConfigKey,
+    InvalidConfig,
+    any_text,
+    boolean,
+    config_key,
+    int_key,
+    long_key,
+    value_text,
+    whole,
+)
+
+NEVER = 0
+"""An instant that is always over."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    """The values in force for a group. Each is named as its config, without "consumer."."""
+
+    session_timeout_ms: Millis
+    heartbeat_interval_ms: Millis
+    assignment_interval_ms: Millis
+    assignor: str
+    """What divides the partitions, whatever the members ask for; "": they choose."""
+    initial_rebalance_delay_ms: Millis
+    heartbeat_hold_enable: bool
+    handover_max_partitions: int
+    """How many partitions may move at a time from members that are there to one that has just joined; 0: all."""
+    handover_interval_ms: Millis
+    ownership_fencing_enable: bool
+    hold_until_timestamp_ms: Millis = NEVER
+    """A rollout hold: until then members come and go without a rebalance."""
+    hold_until_members: int = 0
+    """The hold is over when a join makes the group this large; 0: only with time."""
+    hold_dead_members: bool = False
+    """Whether partitions of members whose session ended are held back too."""
+
+
+# -- the configs there are
+
+
+def _like_setting(attribute: str) -> tuple[str, ConfigKey]:
+    """A config that overrides a setting of the server, with its type and bounds."""
+    setting = SETTINGS[property_name(attribute)]
+    name, doc = property_name(attribute).removeprefix("group."), setting.metadata["doc"]
+    if isinstance(setting.default, bool):
+        return config_key(name, BOOLEAN, setting.default, boolean, doc, attribute)
+    high = setting.metadata["high"]
+    parse = partial(whole, setting.metadata["low"], INT_MAX if high is None else high)
+    return config_key(name, INT, setting.default, parse, doc, attribute)
+
+
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNOR = "consumer.assignor"
+HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
+HOLD_MEMBERS = "consumer.hold.until.members"
+HOLD_DEAD = "consumer.hold.dead.members"
+HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
+"""The configs that are a rollout hold."""
+
+GROUP_CONFIGS: dict[str, ConfigKey] = dict(
+    sorted(
+        (
+            _like_setting("group_consumer_session_timeout_ms"),
+            _like_setting("group_consumer_heartbeat_interval_ms"),
+            _like_setting("group_consumer_assignment_interval_ms"),
+            _like_setting("group_consumer_initial_rebalance_delay_ms"),
+            _like_setting("group_consumer_heartbeat_hold_enable"),
+            _like_setting("group_consumer_handover_max_partitions"),
+            _like_setting("group_consumer_handover_interval_ms"),
+            _like_setting("group_consumer_ownership_fencing_enable"),
+            config_key(ASSIGNOR, STRING, "", any_text, "What divides the partitions; empty leaves that to the members"),
+            config_key(
+                "consumer.assignor.offload.enable",
+                BOOLEAN,
+                True,
+                boolean,
+                "No effect: assignments that take long are always made beside the requests",
+            ),
+            long_key(
+                HOLD_UNTIL,
+                0,
+                NEVER,
+                "Rollout hold: until this time, in ms since 1970, members come and go without a rebalance; 0 for none",
+            ),
+            int_key(HOLD_MEMBERS, 0, 0, "Rollout hold: it ends when the group has so many members; 0 only with time"),
+            config_key(
+                HOLD_DEAD,
+                BOOLEAN,
+                False,
+                boolean,
+                "Rollout hold: hold partitions back too whose member died; else they are given to others at once",
+            ),
+        )
+    )
+)
+"""Name: what is known of it, in the order of names."""
+
+
+def checked(
+    configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
+) -> dict[str, str]:
+    """A group's configs if they may become these, as they are to be kept; `now` in milliseconds since 1970.
+
+    Raises InvalidConfig. What stays as it was is not looked at again: it must not stand in the way of a change of
+    something else. What is new is kept as it is understood, without spaces and zeros before it.
+    """
+    kept = dict(configs)
+    changed = {name for name, text in configs.items() if former.get(name) != text}
+    for name in sorted(changed):
+        value = config_keys.parse(GROUP_CONFIGS, "group", name, configs[name])
+        if problem := _problem(name, value, config, assignors, now):
+            raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
+        kept[name] = value_text(value)
+    if not {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
+        settings = SettingsOfGroups(config).with_own(configs)
+        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:
+            raise InvalidConfig(
+                f"{SESSION_TIMEOUT} ({settings.session_timeout_ms}) must be more than {HEARTBEAT_INTERVAL} "
+                f"({settings.heartbeat_interval_ms})"
+            )
+    return kept
+
+
+def _problem(name: str, value: Any, config: Config, assignors: Container[str], now: Millis) -> str | None:
+    """Why a value may not be set, though it is one of the config's type."""
+    short = name.removeprefix("consumer.")
+    if short in BOUNDED:
+        low, high = consumer_bounds(config, short)
+        if not low <= value <= high:
+            return f"it must be between {low} and {high} (group.consumer.min.{short}, group.consumer.max.{short})"
+    if name == ASSIGNOR and value and value not in assignors:
+        return "the server has no such assignor"
+    if name == HOLD_UNTIL and value != NEVER:
+        if value <= now:
+            return f"it is over; it takes a time to come, in milliseconds since 1970 (now {now}), or {NEVER} for none"
+        if value > now + config.group_consumer_hold_max_ms:
+            return f"a hold lasts at most {config.group_consumer_hold_max_ms // 1000} s (group.consumer.hold.max.ms)"
+    return None
+
+
+# -- what is in force
+
+
+class SettingsOfGroups:
+    """The settings of each group of a shard."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._default = GroupSettings(
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            assignor="",
+            initial_rebalance_delay_ms=config.group_consumer_initial_rebalance_delay_ms,
+            heartbeat_hold_enable=config.group_heartbeat_hold_enable and config.group_consumer_heartbeat_hold_enable,
+            handover_max_partitions=config.group_consumer_handover_max_partitions,
+            handover_interval_ms=config.group_consumer_handover_interval_ms,
+            ownership_fencing_enable=config.group_consumer_ownership_fencing_enable,
+        )
+        self._own: dict[str, GroupSettings] = {}
+
+    def of(self, group_id: str) -> GroupSettings:
+        return self._own.get(group_id, self._default)
+
+    def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:
+        """The group's own settings are these, and no others. Returns what was in force before."""
+        former = self.of(group_id)
+        settings = self.with_own(overrides)
+        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # by a setting of the server that changed
+            settings = msgspec.structs.replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
+        if settings == self._default:
+            self._own.pop(group_id, None)
+        else:
+            self._own[group_id] = settings
+        return former
+
+    def with_own(self, overrides: Mapping[str, str]) -> GroupSettings:
+        """The server's settings with these over them."""
+        values: dict[str, Any] = {}
+        for name, text in overrides.items():
+            field = name.removeprefix("consumer.").replace(".", "_")
+            if not hasattr(self._default, field):
+                continue
+            try:
+                values[field] = self._within_bounds(name, config_keys.parse(GROUP_CONFIGS, "group", name, text))
+            except InvalidConfig:
+                continue
+        return msgspec.structs.replace(self._default, **values)
+
+    def _within_bounds(self, name: str, value: Any) -> Any:
+        short = name.removeprefix("consumer.")
+        if short not in BOUNDED:
+            return value
+        low, high = consumer_bounds(self._config, short)
+        return min(max(value, low), high)

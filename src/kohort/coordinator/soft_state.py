@@ -1,0 +1,127 @@
+"""The running groups of a shard: soft state, the requests that are parked in it, its deadlines, the effects of a step.
+
+Here are the small moves that all parts of the coordinator share: park a request, answer it, arm a deadline, persist a
+group. What they mean stands where they are called.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.group import Group, HardState, Member, Phase
+from kohort.coordinator.classic.group_record import value_of
+from kohort.coordinator.classic.responses import join_error
+from kohort.coordinator.deadlines import Deadline, Deadlines
+from kohort.coordinator.effects import Outbox
+from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
+from kohort.coordinator.records import generation_record, group_record
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
+
+Key = tuple[str, str, str]
+"""Of a deadline: kind, group id, and whom or what it was armed for.
+
+session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
+generation than the group's is out of date and does nothing.
+"""
+
+
+class Heard:
+    """A heartbeat of which nothing came but its answer and a later end of its member's session."""
+
+    __slots__ = ("answer", "lasts", "session", "session_ms", "steps")
+
+    def __init__(self, answer: int, session: Deadline, session_ms: Millis, *, lasts: bool = True) -> None:
+        self.answer = answer
+        """The error, or the interval, that it tells."""
+        self.session = session
+        self.session_ms = session_ms
+        self.lasts = lasts
+        """Whether equal ones come to the same, for as long as nothing else happens."""
+        self.steps = 0
+        """How often something had happened in the shard by then (shard.py)."""
+
+
+class Running:
+    def __init__(self, hard: HardState) -> None:
+        self._hard = hard
+        self.groups: dict[str, Group] = {}
+        self.deadlines: Deadlines[Key] = Deadlines()
+        self.parked: dict[RequestId, tuple[str, str]] = {}
+        """Parked requests: group and member."""
+        self.asked: dict[str, int] = {}
+        """Consumer groups whose target is being made elsewhere, and for which epoch."""
+        self.out = Outbox()
+        """Of the step under way."""
+
+    # -- deadlines
+
+    def arm_session(self, group: Group, member: Member, now: Millis) -> None:
+        self.deadlines.set(("session", group.group_id, member.member_id), now + member.session_timeout_ms)
+
+    def arm(self, kind: str, group: Group, when: Millis) -> None:
+        self.deadlines.set((kind, group.group_id, str(group.generation_id)), when)
+
+    def disarm(self, kind: str, group: Group) -> None:
+        self.deadlines.clear((kind, group.group_id, str(group.generation_id)))
+
+    # -- groups
+
+    def enter(self, group: Group, phase: Phase, now: Millis) -> None:
+        group.phase = phase
+        group.since = now
+
+    def persist(self, group: Group) -> None:
+        self.out.records.append(group_record(group.group_id, value_of(group)))
+
+    def forget_pending(self, group: Group, member_id: str) -> bool:
+        if group.pending.pop(member_id, None) is None:
+            return False
+        self.deadlines.clear(("pending", group.group_id, member_id))
+        return True
+
+    def delete(self, group: Group, why: str) -> None:
+        """Forget a group that is empty, and member ids that it gave out. Its highest generation stays in the log."""
+        for member_id in list(group.pending):
+            self.forget_pending(group, member_id)
+        del self.groups[group.group_id]
+        if group.group_id in self._hard.groups:
+            if self._hard.generations.get(group.group_id, 0) < group.generation_id:
+                # Written by another coordinator (a log taken over from Kafka): only the group itself tells so far.
+                self.out.records.append(generation_record(group.group_id, group.generation_id))
+            self.out.records.append(group_record(group.group_id, None))
+        self.out.note(group, "group deleted", why)
+
+    # -- parked requests
+
+    def park_join(self, group: Group, member: Member, event: GroupRequested, now: Millis) -> None:
+        # J22: the one it replaces; with 25 its client would give up the member id that waits here.
+        self.answer_join(
+            group, member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.join_version, member.member_id)
+        )
+        member.join = event.request_id
+        member.joined_ms = now
+        group.parked_joins += 1
+        member.join_version = event.version
+        self.parked[event.request_id] = (group.group_id, member.member_id)
+
+    def answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
+        request_id, member.join = member.join, None
+        if request_id is None:
+            return
+        group.parked_joins -= 1
+        if self.parked.pop(request_id, None) is not None:
+            self.out.replies.append(Reply(request_id, response))
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+        request_id, member.sync = member.sync, None
+        if request_id is not None and self.parked.pop(request_id, None) is not None:
+            self.out.replies.append(Reply(request_id, response))
+
+    def answer_heartbeat(self, group: Group, member: Member, error: int) -> None:
+        request_id, member.heartbeat = member.heartbeat, None
+        if request_id is None:
+            return
+        self.deadlines.clear(("hold", group.group_id, member.member_id))
+        if self.parked.pop(request_id, None) is not None:
+            self.out.replies.append(Reply(request_id, HeartbeatResponse(error_code=error)))

@@ -1,0 +1,230 @@
+"""A simulated member of a consumer group (KIP-848): our sans-IO member, a connection to its coordinator, and work.
+
+For each partition that it gets it reads where the group stands, and commits its progress from there; before it gives
+one up it commits once more. It uses what it was told to use until it has given it up or learns that it is fenced.
+Commits go by topic id, so that a topic which is deleted and created again is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from kohort.client.membership.classic import Ask, Ended, FindCoordinator
+from kohort.client.membership.consumer import (
+    Added,
+    Assured,
+    ConsumerMembership,
+    ConsumerSettings,
+    Doubtful,
+    Lost,
+    Partition,
+    Partitions,
+    Phase,
+    Revoke,
+    Subscription,
+    Waits,
+)
+from kohort.simulator.actors.participant import Participant
+from kohort.simulator.plan import Faults
+from kohort.simulator.world.process import Process
+from kohort.simulator.world.world import Millis, World
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+HEARTBEAT_VERSION = 1
+OFFSETS_VERSION = 10
+"""Of OffsetCommit and OffsetFetch: the one with topic ids."""
+
+SUBSCRIPTIONS = (("flights", "orders"), ("flights",), ("orders",), ("flights", "unheard-of"), ())
+PATTERNS = (None, None, "flights|ord.*", "f.+s", "unheard-.*")
+
+
+class Consumer(Participant):
+    kind = "consumer"
+    membership: ConsumerMembership
+
+    def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
+        super().__init__(world, process, faults, name, options)
+        self.membership = ConsumerMembership(ConsumerSettings(self.group, ""), Subscription())
+        self._uses: Partitions = frozenset()
+        """What it works on: all that it owns but what it is about to give up."""
+        self._positions: dict[Partition, int] = {}
+
+    # -- its life
+
+    def begin(self) -> None:
+        options = self.options
+        settings = ConsumerSettings(
+            self.group,
+            f"{self.name}-{self.lives}",
+            instance_id=self.instance,
+            server_assignor=options.get("assignor"),
+            rebalance_timeout_ms=options["rebalance_ms"],
+            session_timeout_ms=self.process.config.group_consumer_session_timeout_ms,
+            request_timeout_ms=options.get("patience_ms", 6_000),
+        )
+        self.membership = ConsumerMembership(settings, self._subscription())
+        self.membership.join(self.world.now)
+        self.act()
+        self.soon(self._pace(), self._work, self.lives)
+        if options.get("fickle"):
+            self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, self.lives)
+
+    def _subscription(self) -> Subscription:
+        if self.options.get("fickle"):
+            return Subscription(self.random.choice(SUBSCRIPTIONS), self.random.choice(PATTERNS))
+        return Subscription(SUBSCRIPTIONS[0])
+
+    def wants(self, topic: str) -> bool:
+        subscription = self.membership.subscription
+        return topic in subscription.topics or re.fullmatch(subscription.regex or "", topic) is not None
+
+    def _change_its_mind(self, life: int) -> None:
+        if life == self.lives and not self.world.healed:
+            subscription = self._subscription()
+            self.tell(f"subscribes to {subscription.topics} and {subscription.regex}")
+            self.membership.subscribe(subscription, self.world.now)
+            self.act()
+            if self.running:
+                self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, life)
+
+    def say_goodbye(self, *, static_too: bool) -> None:
+        self.membership.leave(self.world.now, static_too=static_too)
+
+    def forget(self) -> None:
+        self._uses = frozenset()
+        self._positions.clear()
+
+    @property
+    def content(self) -> bool:
+        """It is a member, and has nothing to give up."""
+        return self.running and not self.paused and self.membership.phase is Phase.MEMBER
+
+    # -- the membership's actions
+
+    def act(self) -> None:
+        for action in self.membership.take():
+            match action:
+                case Ask():
+                    self.send(action.request, HEARTBEAT_VERSION, action.number)
+                case FindCoordinator():
+                    self.drop_coordinator()
+                    self.find()
+                case Added():
+                    self.tell(f"may use {named(action.partitions)} at {action.epoch}")
+                    self.process.checkers.consumers.beliefs.check(self)
+                    self._uses |= action.partitions
+                    self._read_positions(self.membership, action.partitions)
+                case Revoke():
+                    self._give_up(action)
+                case Lost():
+                    self.tell(f"has lost {named(action.partitions)}: {action.reason}")
+                    self.forget()
+                case Doubtful():
+                    self.tell(f"does not know whether it owns {named(action.partitions)} any more")
+                case Assured() | Waits():
+                    self.tell(f"is told {action}")
+                case Ended():
+                    self.over(action.error)
+                    return
+        self.plan_wake()
+
+    def _give_up(self, action: Revoke) -> None:
+        self.tell(f"is to give up {named(action.partitions)}")
+        delay = self.random.randrange(2_000, 12_000) if self.is_late(0.3) else self.random.choice((0, 0, 20, 400))
+        places = [place for place in sorted(action.partitions) if place in self._positions]
+        if places and self.random.random() < 0.7:
+            self._commit(places)
+        for place in places:
+            del self._positions[place]
+        self._uses -= action.partitions
+        self.soon(delay, self._gave_up, self.membership, action.partitions)
+
+    def _gave_up(self, membership: ConsumerMembership, partitions: Partitions) -> None:
+        if membership is self.membership and partitions <= membership.owned:
+            self.tell(f"gives up {named(partitions)}")
+            membership.revoked(self.world.now)
+            self.act()
+
+    # -- work
+
+    def _read_positions(self, membership: ConsumerMembership, partitions: Partitions) -> None:
+        """Until they are known, or not its own any more."""
+        missing = [p for p in sorted(partitions) if p in self._uses and p not in self._positions]
+        if membership is not self.membership or not missing:
+            return
+        topics: dict[bytes, list[int]] = {}
+        for topic_id, index in missing:
+            topics.setdefault(topic_id, []).append(index)
+        asked = tuple(OffsetFetchRequestTopics(topic_id=t, partition_indexes=tuple(p)) for t, p in topics.items())
+        group = OffsetFetchRequestGroup(
+            group_id=self.group, member_id=membership.settings.member_id, member_epoch=membership.epoch, topics=asked
+        )
+        answered = partial(self._positions_read, membership, partitions)
+        self.send(OffsetFetchRequest(groups=(group,)), OFFSETS_VERSION, answered)
+        self.soon(2_500, self._read_positions, membership, partitions)
+
+    def _positions_read(
+        self, membership: ConsumerMembership, partitions: Partitions, response: OffsetFetchResponse
+    ) -> None:
+        if membership is not self.membership or response.groups[0].error_code:
+            return
+        for topic in response.groups[0].topics:
+            for found in topic.partitions:
+                place = (topic.topic_id, found.partition_index)
+                wanted = place in partitions and place in self._uses and place not in self._positions
+                if not found.error_code and wanted:
+                    self._positions[place] = max(found.committed_offset, 0)
+
+    def _pace(self) -> Millis:
+        return self.random.randrange(self.options["work_ms"] // 2, self.options["work_ms"] * 2)
+
+    def _work(self, life: int) -> None:
+        if life != self.lives:
+            return
+        for place in self._positions:
+            self._positions[place] += self.random.randrange(3)
+        self._commit(sorted(self._positions))
+        self.soon(self._pace(), self._work, life)
+
+    def _commit(self, places: list[Partition]) -> None:
+        if not places:
+            return
+        topics: dict[bytes, list[OffsetCommitRequestPartition]] = {}
+        for topic_id, index in places:
+            offset = self._positions[topic_id, index]
+            topics.setdefault(topic_id, []).append(
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+            )
+        membership = self.membership
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=membership.epoch,
+            member_id=membership.settings.member_id,
+            group_instance_id=self.instance,
+            topics=tuple(OffsetCommitRequestTopic(topic_id=t, partitions=tuple(p)) for t, p in topics.items()),
+        )
+        self.send(request, OFFSETS_VERSION, partial(self._commit_answered, membership, membership.epoch))
+
+    def _commit_answered(self, membership: ConsumerMembership, epoch: int, response: OffsetCommitResponse) -> None:
+        errors = {result.error_code for topic in response.topics for result in topic.partitions} - {0}
+        if errors and membership is self.membership:
+            self.tell(f"its commit at {epoch} is answered {sorted(errors)}")
+            membership.commit_answered(max(errors), epoch, self.world.now)
+            self.act()
+
+
+def named(partitions: Partitions) -> str:
+    return " ".join(f"{topic_id.hex()[:4]}-{index}" for topic_id, index in sorted(partitions)) or "nothing"

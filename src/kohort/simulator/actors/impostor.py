@@ -1,0 +1,95 @@
+"""The liar of consumer groups: strangers that never heartbeat again, epochs of the future, requests that make no sense.
+
+It does not say in a heartbeat what only the member itself may say: who knows a member's id and its epoch is that
+member. It commits in its name, though, at epochs that are over, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kohort.simulator.actors.consumer import HEARTBEAT_VERSION, PATTERNS, SUBSCRIPTIONS, Consumer
+from kohort.simulator.actors.workload import Garbler
+from kohort.simulator.world.network import Link
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+NOWHERE = (HeartbeatTopicPartitions(topic_id=b"nowhere at all..", partitions=(0, 1)),)
+
+
+class Impostor(Garbler):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.victims: Callable[[], list[Consumer]] = list
+        self._strangers = 0
+
+    def act(self, link: Link) -> None:
+        if self.random.random() < 0.15:
+            self.garbage()
+            return
+        victims = [consumer.membership for consumer in self.victims() if consumer.lives]
+        victim = self.random.choice(victims) if victims else None
+        member_id = victim.settings.member_id if victim is not None else "nobody-at-all"
+        epoch = (victim.epoch if victim is not None else 0) + 1_000
+        act = self.random.choice((self._heartbeat, self._heartbeat, self._nonsense, self._join, self._commit))
+        act(link, member_id, epoch)
+
+    def _heartbeat(self, link: Link, member_id: str, epoch: int) -> None:
+        """With an epoch of the future, or of a member that there is not."""
+        if self.random.random() < 0.5:
+            member_id, epoch = "nobody-at-all", epoch - 1_000
+        owned = self.random.choice((None, (), NOWHERE))
+        self._ask(link, member_id, max(epoch, 1), topic_partitions=owned)
+
+    def _nonsense(self, link: Link, member_id: str, epoch: int) -> None:
+        """Refused before anything changes, whoever it is from."""
+        topics = SUBSCRIPTIONS[0]
+        whole = {"rebalance_timeout_ms": 5_000, "subscribed_topic_names": topics, "topic_partitions": ()}
+        choices: list[tuple[int, dict[str, Any]]] = [
+            (-3, {}),
+            (-2, {}),
+            (0, {**whole, "topic_partitions": NOWHERE}),
+            (0, {**whole, "topic_partitions": None}),
+            (0, {**whole, "rebalance_timeout_ms": -1}),
+            (0, {**whole, "server_assignor": "astrology"}),
+            (0, {**whole, "subscribed_topic_regex": "("}),
+            (0, {**whole, "instance_id": ""}),
+            (0, {**whole, "member_id": ""}),
+        ]
+        said, fields = self.random.choice(choices)
+        self._ask(link, fields.pop("member_id", member_id), said, **fields)
+
+    def _join(self, link: Link, member_id: str, epoch: int) -> None:
+        """It takes its part, and is not heard of again."""
+        self._strangers += 1
+        self._ask(
+            link,
+            f"{self.name}-{self._strangers}",
+            0,
+            rebalance_timeout_ms=self.random.choice((1, 5_000)),
+            subscribed_topic_names=self.random.choice(SUBSCRIPTIONS),
+            subscribed_topic_regex=self.random.choice(PATTERNS),
+            topic_partitions=(),
+        )
+
+    def _commit(self, link: Link, member_id: str, epoch: int) -> None:
+        partition = OffsetCommitRequestPartition(partition_index=self.random.randrange(3), committed_offset=7)
+        past = max(epoch - 1_000 - self.random.randrange(4), 1)
+        request = OffsetCommitRequest(
+            group_id=self.options["group"],
+            generation_id_or_member_epoch=self.random.choice((epoch, past, past, -1)),
+            member_id=self.random.choice((member_id, "nobody-at-all")),
+            topics=(OffsetCommitRequestTopic(name="orders", partitions=(partition,)),),
+        )
+        link.ask(request, 9, "lied")
+
+    def _ask(self, link: Link, member_id: str, epoch: int, **fields: Any) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.options["group"], member_id=member_id, member_epoch=epoch, **fields
+        )
+        link.ask(request, HEARTBEAT_VERSION, "lied")

@@ -1,0 +1,124 @@
+"""What members of consumer groups believe to own, against what is durable.
+
+| who | promise |
+| --- | --- |
+| a client that was told to use a partition | owns it durably until it gives it up, is removed or fenced |
+| a client that may trust to be the owner | is a member |
+| everybody, when the faults are over | uses its target, and each partition has one user |
+
+So at every instant no two clients that are members believe to own the same partition: durably it has one owner, which
+consumer_ledger.py checks record by record. Who was removed and does not know yet may believe so for longer; its commits
+are refused. The believers are looked at after each turn, and whenever one takes partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kohort.broker.broker import Broker
+from kohort.simulator.checks.consumer_ledger import AWAY, Durable, Has, Partition
+from kohort.simulator.plan import TOPICS
+from kohort.simulator.world.world import Violation, World
+
+if TYPE_CHECKING:
+    from kohort.simulator.actors.consumer import Consumer
+    from kohort.simulator.actors.member import Member
+
+
+class Beliefs:
+    def __init__(self, world: World, durable: Callable[[str], Durable]) -> None:
+        """`durable`: a group as it is durable now."""
+        self.consumers: Callable[[], list[Consumer]] = list
+        self.classic_members: Callable[[], list[Member]] = list
+        """Of the mixed group."""
+        self.requests_come_twice = False
+        """Then a copy may say what its sender would not say any more."""
+        self._world = world
+        self._durable = durable
+        self._topic_ids: dict[str, set[bytes]] = {}
+        """All that topics of a name ever had."""
+        self._topics: set[str] = set()
+        """Those that there are."""
+
+    def turn_ends(self, broker: Broker) -> None:
+        for consumer in self.consumers():
+            self.check(consumer)
+        topics = broker.state.catalog.topics.values()
+        self._topics = {topic.name for topic in topics}
+        for topic in topics:
+            self._topic_ids.setdefault(topic.name, set()).add(topic.topic_id)
+        for member in self.classic_members():
+            self._check_classic(member)
+
+    def check(self, consumer: Consumer) -> None:
+        membership = consumer.membership if consumer.running else None
+        if membership is None or not membership.owned:
+            return
+        member_id = membership.settings.member_id
+        group = self._durable(consumer.group)
+        until = membership.trusted_until()
+        if member_id not in group.members:
+            if until is not None and self._world.now < until and not self.requests_come_twice:
+                text = f"{group.name}: {member_id} is no member, and trusts until {until}"
+                raise Violation("who may trust to be the owner is it", text, group.name)
+            return
+        has = group.has.get(member_id)
+        if has is None or has.epoch != AWAY:
+            _check_uses(group, member_id, membership.owned, has)
+
+    def _check_classic(self, member: Member) -> None:
+        """One that speaks the classic protocol gives up everything before it joins again."""
+        if not member.running or self.requests_come_twice:
+            return
+        group, member_id = self._durable(member.group), member.membership.member_id
+        if member_id not in group.has:
+            return
+        once = {topic for topic, ids in self._topic_ids.items() if len(ids) == 1} & self._topics
+        places = [(topic, index) for topic, index in member.owned if topic in once]
+        owned = frozenset((next(iter(self._topic_ids[topic])), index) for topic, index in places)
+        _check_uses(group, member_id, owned, group.has[member_id])
+
+    # -- the end
+
+    def unsettled(
+        self, name: str, present: list[Consumer], classic: list[Member], topics: dict[str, tuple[bytes, int]]
+    ) -> str:
+        """Why the group is not as it should be when the faults are over; "" when it is. `topics`: ids and sizes."""
+        group = self._durable(name)
+        absent = [member.name for member in present if not member.content]
+        absent += [member.name for member in classic if not member.content]
+        if absent:
+            return f"{name}: {', '.join(absent)} not settled; {group}"
+        uses = {consumer.membership.settings.member_id: consumer.membership.owned for consumer in present}
+        for member in classic:
+            owned = ((topics[topic][0], index) for topic, index in member.owned if topic in topics)
+            uses[member.membership.member_id] = frozenset(owned)
+        if sorted(group.members) != sorted(uses):
+            return f"{name}: has {sorted(group.members)}, alive are {sorted(uses)}"
+        if not uses:
+            return ""
+        if group.epoch != group.target_epoch:
+            return f"{name}: epoch {group.epoch}, its target is of {group.target_epoch}"
+        for member_id, used in uses.items():
+            has, target = group.has[member_id], group.targets.get(member_id, frozenset())
+            if not has.assigned.keys() == target == used or has.epoch != group.target_epoch:
+                return f"{name}: {member_id} uses {sorted(used)}, has {has}, its target is {sorted(target)}"
+        wanted = {
+            (topic_id, index)
+            for topic, (topic_id, count) in topics.items()
+            if any(consumer.wants(topic) for consumer in present) or (classic and topic in TOPICS)
+            for index in range(count)
+        }
+        all_used = {partition for used in uses.values() for partition in used}
+        return "" if all_used == wanted else f"{name}: {sorted(wanted ^ all_used)} have no owner, or one too many"
+
+
+def _check_uses(group: Durable, member_id: str, uses: frozenset[Partition], has: Has | None) -> None:
+    lost = uses - (has.all.keys() if has is not None else set())
+    if lost:
+        raise Violation(
+            "what a member uses is its own until it gives it up",
+            f"{group.name}: {member_id} uses {sorted(lost)}, and has {has}",
+            group.name,
+        )

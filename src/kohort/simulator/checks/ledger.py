@@ -1,0 +1,196 @@
+"""What is durable: an independent fold of every record that was committed to `__consumer_offsets`.
+
+The fold is made of the committed bytes alone, turn by turn, and lives through crashes as the disk does. The shards'
+hard state must equal it at every moment, and so must a replay of what the disk holds, compacted or not.
+
+Promises that are about the log itself are checked here: a name's generations only rise, even over deletion; a
+generation has one assignment for ever; commits of a group whose members are all honest never go back; no offset
+disappears without a reason. Those of consumer groups are in consumer_ledger.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kohort.coordinator.classic.group import HardState, Place
+from kohort.coordinator.events import Record
+from kohort.coordinator.records import parse
+from kohort.simulator.checks.consumer_ledger import ConsumerLedger, Durable
+from kohort.simulator.world.world import Violation
+from kohort.storage.protocol import Append, LogKey, Operation, Storage
+from kohort.wire.batches import decode_columns
+from kohort.wire.schemas.group_records import (
+    GenerationKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+Written = tuple[Any, Any]
+"""A record as it was committed: its key, and its value or None."""
+
+
+class Fold:
+    """One shard's durable state."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupMetadataValue] = {}
+        self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
+        self.generations: dict[str, int] = {}
+        self.consumers: dict[str, Durable] = {}
+
+    def equals(self, hard: HardState) -> bool:
+        return (
+            self.groups == hard.groups
+            and self.offsets == hard.offsets
+            and self.generations == hard.generations
+            and not self._of_consumers(hard)
+        )
+
+    def _of_consumers(self, hard: HardState) -> str:
+        for name in sorted({*self.consumers, *hard.consumers.groups}):
+            mine, theirs = self.consumers.get(name), hard.consumers.groups.get(name)
+            if mine is None or theirs is None:
+                return f"the consumer group {name}: {mine} is durable, {theirs} is not"
+            if difference := mine.difference(theirs):
+                return f"the consumer group {name}, durable and not: {difference}"
+        return ""
+
+    def difference(self, hard: HardState) -> str:
+        for name in ("groups", "offsets", "generations"):
+            mine, theirs = getattr(self, name), getattr(hard, name)
+            for key in sorted({*mine, *theirs}):
+                if mine.get(key) != theirs.get(key):
+                    return f"{name} of {key}: {mine.get(key)} is durable, {theirs.get(key)} is not"
+        return self._of_consumers(hard)
+
+
+class Ledger:
+    def __init__(self, honest: frozenset[str] = frozenset()) -> None:
+        self.honest = honest
+        """Groups whose commits come from our members only."""
+        self.folds: dict[int, Fold] = {}
+        self.written: list[Written] = []
+        """By the last commit, in order."""
+        self.before: dict[tuple[str, Place], int | None] = {}
+        """Committed offsets that the last commit changed, as they were."""
+        self.deleted: dict[tuple[str, Place], int] = {}
+        """Those that it deleted: when they had been committed."""
+        self.groups_before: dict[str, GroupMetadataValue | None] = {}
+        """Groups that the last commit changed, as they were."""
+        self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
+        self._consumers = ConsumerLedger()
+
+    def fold(self, shard: int) -> Fold:
+        found = self.folds.get(shard)
+        if found is None:
+            found = self.folds[shard] = Fold()
+        return found
+
+    def commit(self, operations: Iterable[Operation], offsets_topic: bytes) -> None:
+        self.written.clear()
+        self.before.clear()
+        self.deleted.clear()
+        self.groups_before.clear()
+        for operation in operations:
+            if isinstance(operation, Append) and operation.log.topic_id == offsets_topic:
+                fold = self.fold(operation.log.partition)
+                for batch in operation.batches:
+                    for record in _records(batch.data):
+                        parsed = parse(record)
+                        if parsed is None:
+                            raise Violation("records are known", f"{record.key!r}")
+                        self.written.append(parsed)
+                        self._apply(fold, *parsed)
+
+    def _apply(self, fold: Fold, key: Any, value: Any) -> None:
+        match key:
+            case OffsetCommitKey():
+                self._offset(fold, key, value)
+            case GroupMetadataKey(group=group):
+                self.groups_before.setdefault(group, fold.groups.get(group))
+                if value is None:
+                    fold.groups.pop(group, None)
+                else:
+                    self._check_group(fold, group, value)
+                    fold.groups[group] = value
+            case GenerationKey(group=group):
+                known = fold.generations.get(group, 0)
+                if value is None or value.generation <= known:
+                    raise Violation(
+                        "generations only rise", f"{group}: {known} is followed by {value and value.generation}", group
+                    )
+                fold.generations[group] = value.generation
+            case _:
+                self._consumers.apply(fold.consumers, fold.generations.get(key.group_id, 0), key, value)
+
+    def _offset(self, fold: Fold, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        place = (key.topic, key.partition)
+        offsets = fold.offsets.setdefault(key.group, {})
+        former = offsets.get(place)
+        self.before.setdefault((key.group, place), None if former is None else former.offset)
+        if value is not None:
+            if former is not None and key.group in self.honest and value.offset < former.offset:
+                raise Violation(
+                    "commits never go back",
+                    f"{key.group} {key.topic}-{key.partition}: {former.offset} is followed by {value.offset}",
+                    key.group,
+                )
+            offsets[place] = value
+        elif offsets.pop(place, None) is not None and former is not None:
+            self.deleted[key.group, place] = former.commit_timestamp
+        if not offsets:
+            del fold.offsets[key.group]
+
+    def _check_group(self, fold: Fold, group: str, value: GroupMetadataValue) -> None:
+        known = fold.generations.get(group, 0)
+        if value.generation > known:
+            raise Violation("generations only rise", f"{group}: {value.generation} is used, {known} is taken", group)
+        former = fold.groups.get(group)
+        if former is not None and value.generation < former.generation:
+            raise Violation(
+                "generations only rise", f"{group}: {former.generation} is followed by {value.generation}", group
+            )
+        if not value.members:
+            return
+        assignment = {m.group_instance_id or m.member_id: m.assignment for m in value.members}
+        first = self._assigned.setdefault((group, value.generation), assignment)
+        if first != assignment:
+            raise Violation(
+                "a generation has one assignment",
+                f"{group}, generation {value.generation}: {first} and then {assignment}",
+                group,
+            )
+
+
+def replayed(storage: Storage, log: LogKey, *, newest_only: bool) -> HardState:
+    """The hard state that a replay of the log makes: of all records, or of the newest of each key."""
+    hard = HardState()
+    records = list(_all_records(storage, log))
+    if newest_only:
+        newest: dict[bytes, Record] = {}
+        for record in records:
+            newest.pop(record.key, None)
+            newest[record.key] = record
+        records = list(newest.values())
+    for record in records:
+        hard.apply(record)
+    return hard
+
+
+def _all_records(storage: Storage, log: LogKey) -> Iterator[Record]:
+    info = storage.log_info(log)
+    offset = info.start_offset if info is not None else 0
+    while batches := storage.read(log, offset, 1 << 22):
+        for batch in batches:
+            yield from _records(batch.data)
+        offset = batches[-1].last_offset + 1
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    columns = decode_columns(data)
+    for key, value in zip(columns.keys, columns.values, strict=True):
+        if key is not None:
+            yield Record(key, value)

@@ -1,0 +1,59 @@
+"""What the answer to a fetch promises that says which member reads.
+
+An answer is judged by what was durable of the member before the turn, after it, and in between: it must fit one of
+these, also when the fetch has waited for long and was judged before.
+
+| partition | promise |
+| --- | --- |
+| ok | its reader has it, and has had it since the epoch that it names |
+| 110 | it has not |
+| 113 | it has, and not since that epoch |
+| 25, 69 | it is no member |
+"""
+
+from __future__ import annotations
+
+from kohort.simulator.checks.consumer_checks import ConsumerFacts
+from kohort.simulator.checks.consumer_ledger import Durable, Has, Partition
+from kohort.simulator.world.world import Violation
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.fetch import FetchRequest, FetchResponse
+
+
+def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchRequest, response: FetchResponse) -> None:
+    """`group` is what is durable after the turn."""
+    member = request.as_member
+    states = facts.states.get(member.member_id, [])
+    stays = (
+        member.member_id in facts.before.members
+        and member.member_id in group.members
+        and member.member_id not in facts.went
+    )
+    if not response.fenced:
+        raise Violation("who asks to be fenced is", f"{facts.name}: {member}", facts.name)
+    for topic in response.responses:
+        for result in topic.partitions:
+            place = (topic.topic_id, result.partition_index)
+            has = [_owns(state, place) for state in states]
+            may = [_may_read(state, place, member.member_epoch) for state in states]
+            promise = ""
+            match result.error_code:
+                case ErrorCode.NONE if not any(may):
+                    promise = "who does not own a partition does not read it"
+                case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.STALE_MEMBER_EPOCH if stays and may and all(may):
+                    promise = "owners read"
+                case ErrorCode.FENCED_MEMBER_EPOCH if stays and has and all(has):
+                    promise = "an owner is told of its epoch"
+                case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.GROUP_ID_NOT_FOUND if stays:
+                    promise = "a member is known"
+            if promise:
+                text = f"{facts.name}: {member}, {place}: {result.error_code}; it has {states}"
+                raise Violation(promise, text, facts.name)
+
+
+def _owns(state: Has, place: Partition) -> bool:
+    return state.epoch >= 0 and place in state.all
+
+
+def _may_read(state: Has, place: Partition, epoch: int) -> bool:
+    return _owns(state, place) and state.all[place] <= epoch <= state.epoch

@@ -1,0 +1,243 @@
+"""The server's process: the real broker in the real order of a turn, on a clock and a disk that are not.
+
+As in server/turns.py: what arrives during a commit waits for the next turn; a turn's operations are committed, then its
+answers leave; one timer follows `next_deadline()`. A crash takes the broker and all connections; the next life is a
+replay of the disk, with a wall clock that may have been set meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from kohort.broker.broker import Broker
+from kohort.broker.state import Endpoint
+from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
+from kohort.config import Config
+from kohort.simulator.checks.onlooker import Answer, Checkers
+from kohort.simulator.plan import Plan
+from kohort.simulator.world.disk import Disk, Fate
+from kohort.simulator.world.network import Asked, Link
+from kohort.simulator.world.off_loop import ASSIGNORS, OffLoop
+from kohort.simulator.world.world import START_MS, Millis, Violation, World
+from kohort.storage.protocol import Operation
+
+PORT = 9092
+
+
+class Onlooker(Protocol):
+    """Who sees all that the server is given and gives: the checkers, or somebody who measures."""
+
+    def started(self, broker: Broker) -> None: ...
+
+    def died(self) -> None: ...
+
+    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None: ...
+
+    def decided(self, broker: Broker) -> None: ...
+
+    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None: ...
+
+    def answers(self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]) -> list[Answer]: ...
+
+    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None: ...
+
+
+class Process:
+    def __init__(self, world: World, plan: Plan, onlooker: Onlooker | None = None) -> None:
+        """`onlooker`: the checkers of everything, when left out."""
+        listeners = ",".join(f"127.0.0.1:{PORT + index}" for index in range(plan.brokers))
+        self.config = Config(brokers=plan.brokers, listeners=listeners, **plan.config)
+        self.world = world
+        self.disk = Disk(plan.faults, world.random("disk"))
+        self.onlooker: Onlooker = onlooker or Checkers(world, self.config, self.disk.storage)
+        self.broker: Broker | None = None
+        self.links: dict[ConnectionId, Link] = {}
+        self.half_open: list[Link] = []
+        self.lives = 0
+        self.paused_until: Millis = 0
+        self._plan = plan
+        self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
+        self._random = world.random("process")
+        self._arrived: list[Arrived] = []
+        self._asked: list[Asked] = []
+        """What arrived, as its senders know it."""
+        self._due = False
+        self._under_way = False
+        self._timer_at: Millis | None = None
+        self._clock_offset: Millis = 0
+        self._last_connection = 0
+        self._stop_after_turn = False
+
+    @property
+    def checkers(self) -> Checkers:
+        assert isinstance(self.onlooker, Checkers), "this run is not checked"
+        return self.onlooker
+
+    @property
+    def up(self) -> bool:
+        return self.broker is not None
+
+    def next_connection(self) -> ConnectionId:
+        self._last_connection += 1
+        return ConnectionId(self._last_connection)
+
+    def clock(self) -> Millis:
+        return START_MS + self.world.now + self._clock_offset
+
+    # -- life and death
+
+    def start(self) -> None:
+        if self.broker is not None:
+            return
+        self.lives += 1
+        faults = self._plan.faults
+        if self.lives > 1 and faults.clock_step and self._random.random() < faults.clock_step:
+            self._clock_offset += self._random.randrange(-60_000, 60_000)
+            self.world.tell("server", f"its clock is off by {self._clock_offset / 1000:g} s")
+        self.broker = Broker(
+            self.config,
+            self.disk.storage,
+            now=self.clock(),
+            random=self.world.random(f"broker/{self.lives}"),
+            endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
+            assignors=ASSIGNORS,
+        )
+        self.world.tell("server", f"starts, life {self.lives}")
+        self.onlooker.started(self.broker)
+        self._due = self._under_way = self._stop_after_turn = False
+        self._timer_at = None
+        self._wake()
+
+    def crash(self, why: str, down_ms: Millis | None = None) -> None:
+        """The process is gone at once, for so long; what it had not committed never was."""
+        if self.broker is None:
+            return
+        self.world.tell("server", f"dies: {why}")
+        self.broker = None
+        self._arrived.clear()
+        self._asked.clear()
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.outstanding.clear()
+            link.disconnect()
+        self.onlooker.died()
+        if self.world.scribe is not None:
+            self.world.scribe.happened(self.world.now, "restart")
+        if down_ms is None:
+            down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
+        self.world.after(down_ms, self.start)
+
+    def stop(self) -> None:
+        """An orderly stop: parked requests are answered, then the process goes."""
+        if self.broker is not None and not self._stop_after_turn:
+            self._stop_after_turn = True
+            self.arrive(Shutdown())
+
+    def heal(self) -> None:
+        self.disk.healed = True
+        self.paused_until = 0
+        for link in self.half_open:
+            link.heal()
+        self.start()
+        self.world.after(0, self._turn, self.lives)
+
+    # -- turns
+
+    def arrive(self, event: Arrived, asked: Asked | None = None) -> None:
+        if self.broker is not None:
+            self._arrived.append(event)
+            if asked is not None:
+                self._asked.append(asked)
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._due:
+            self._due = True
+            if not self._under_way:
+                self.world.at(self.paused_until, self._turn, self.lives)
+
+    def _turn(self, life: int) -> None:
+        if self.broker is None or life != self.lives:
+            return
+        if not self._due or self._under_way:
+            return
+        if self.paused_until > self.world.now:
+            self.world.at(self.paused_until, self._turn, life)
+            return
+        self._due = False
+        self._under_way = True
+        arrived, self._arrived = self._arrived, []
+        asked, self._asked = self._asked, []
+        self.onlooker.turn_begins(self.broker, arrived, asked)
+        try:
+            turn = self.broker.step(arrived, self.clock())
+        except Exception as error:
+            raise Violation("the server never fails", f"{type(error).__name__}: {error}") from error
+        self.onlooker.decided(self.broker)
+        if not turn.operations:
+            self._deliver(turn, life)
+            return
+        fate, sync_ms = self.disk.next_commit()
+        self.world.after(sync_ms, self._committed, turn, fate, life)
+
+    def _committed(self, turn: Turn, fate: Fate, life: int) -> None:
+        if self.broker is None or life != self.lives:
+            return
+        if fate in (Fate.TORN, Fate.FAILED):
+            self.crash(fate.value)
+            return
+        try:
+            self.disk.commit(turn.operations)
+        except Exception as error:
+            raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
+        self.onlooker.committed(self.broker, turn.operations)
+        if fate is Fate.UNHEARD:
+            self.crash(fate.value)
+            return
+        self._deliver(turn, life)
+
+    def _deliver(self, turn: Turn, life: int) -> None:
+        assert self.broker is not None
+        answers = self.onlooker.answers(self.broker, self.links, turn.releases)
+        for link, asked, response in answers:
+            link.release(asked, response)
+        for release in turn.releases:
+            if isinstance(release, Send):
+                self.world.note(release.whole)
+            elif (link_ := self.links.get(release.connection)) is not None:
+                self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
+                link_.disconnect()
+        self.onlooker.turn_ends(self.broker, self.links)
+        for handed_out in turn.tasks:
+            self._off_loop.start(handed_out, life)
+        if self._stop_after_turn and not self.broker.busy and self.broker.next_deadline() is None:
+            self.crash("it was told to stop")
+            return
+        self._under_way = False
+        if self._due or self._arrived or self.broker.busy:
+            self._due = False
+            self._wake()
+        self._arm(life)
+
+    def _task_done(self, done: TaskDone, life: int) -> None:
+        if life == self.lives:
+            self.arrive(done)
+
+    # -- the one timer
+
+    def _arm(self, life: int) -> None:
+        assert self.broker is not None
+        deadline = self.broker.next_deadline()
+        if deadline is None:
+            return
+        at = deadline - START_MS - self._clock_offset
+        if self._timer_at is not None and self._timer_at <= at:
+            return
+        self._timer_at = at
+        self.world.at(at, self._fire, at, life)
+
+    def _fire(self, at: Millis, life: int) -> None:
+        if life == self.lives and self._timer_at == at and self.broker is not None:
+            self._timer_at = None
+            self._wake()

@@ -1,0 +1,138 @@
+"""Arrow columns filled by compiled code: owns the buffers that `arrow_kernel.py` writes into.
+
+The buffers of a column are as large as columns may become, and only what is written of them takes memory. A record that
+is larger gets larger ones. They are handed out without a copy, and new ones are made for what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow import kernel as arrow_kernel
+from kohort.spark.arrow.columns import HEADER, HEADERS, Columns, fixed
+from kohort.wire.batches import BatchHeader, CorruptBatch
+
+_FIELDS = (arrow_kernel.RECORD, np.int64)
+
+
+class CompiledFiller:
+    def __init__(self, with_headers: bool) -> None:
+        self._with_headers = with_headers
+        self._record = np.empty(*_FIELDS)
+        self._state = np.zeros(arrow_kernel.STATE, np.int64)
+        self._types: list[tuple[int, int]] = []
+        """Timestamp types, each with the row from which on it holds."""
+        self._allocate(0)
+
+    def _allocate(self, record: int) -> None:
+        """New buffers, in which a record of so many bytes has room."""
+        self._rows, self._bytes = arrow.ROWS, max(arrow.BYTES, record)
+        self._offsets = np.empty(self._rows, np.int64)
+        self._times = np.empty(self._rows, np.int64)
+        self._keys = _column(self._rows, self._bytes)
+        self._values = _column(self._rows, self._bytes)
+        entries = (max(4 * self._rows, record // 2), self._bytes) if self._with_headers else (0, 0)
+        lists, keys, values = _column(self._rows, 0), _column(*entries), _column(*entries)
+        self._headers = (lists[0], lists[1], keys[0], keys[2], *values)
+        self._state[arrow_kernel.ROWS : arrow_kernel.NEED] = 0
+        self._types.clear()
+
+    def take(self, header: BatchHeader, records: Any, first: int, last: int) -> Iterator[Columns]:
+        source = np.frombuffer(records, np.uint8)
+        source.flags.writeable = False
+        state, is_log_time = self._state, header.timestamp_type == 1
+        state[arrow_kernel.AT] = state[arrow_kernel.INDEX] = 0
+        self._note_type(header.timestamp_type)
+        while True:
+            status = arrow_kernel.decode(
+                source,
+                len(source),
+                header.record_count,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp if is_log_time else header.base_timestamp,
+                is_log_time,
+                first,
+                last,
+                self._with_headers,
+                arrow.BYTES,
+                state,
+                self._record,
+                self._offsets,
+                self._times,
+                self._keys,
+                self._values,
+                self._headers,
+            )
+            if status == arrow_kernel.DONE:
+                return
+            if status != arrow_kernel.FULL:
+                raise CorruptBatch(f"{arrow_kernel.DAMAGE[status]} (record {state[arrow_kernel.INDEX]} of the batch)")
+            full = self.flush(int(state[arrow_kernel.NEED]))
+            if full is not None:
+                yield full
+            self._note_type(header.timestamp_type)
+
+    def _note_type(self, kind: int) -> None:
+        if not self._types or self._types[-1][1] != kind:
+            self._types.append((int(self._state[arrow_kernel.ROWS]), kind))
+
+    def flush(self, record: int = 0) -> Columns | None:
+        """What is there, if anything is. Room is made for a record of so many bytes."""
+        state = self._state
+        rows = int(state[arrow_kernel.ROWS])
+        columns = None
+        if rows:
+            columns = Columns(
+                _binary(self._keys, rows, int(state[arrow_kernel.NO_KEY])),
+                _binary(self._values, rows, int(state[arrow_kernel.NO_VALUE])),
+                fixed(pa.int64(), self._offsets[:rows]),
+                fixed(pa.int64(), self._times[:rows]),
+                self._time_types(rows),
+                self._header_lists(rows) if self._with_headers else None,
+            )
+        self._allocate(record)
+        return columns
+
+    def _time_types(self, rows: int) -> pa.Int32Array:
+        counts = np.diff([*(begin for begin, _ in self._types), rows])
+        kinds = np.array([kind for _, kind in self._types], np.int32)
+        return fixed(pa.int32(), np.repeat(kinds, counts))
+
+    def _header_lists(self, rows: int) -> pa.ListArray:
+        ends, valid, key_ends, key_data, *_ = self._headers
+        state = self._state
+        entries = int(state[arrow_kernel.HEADERS])
+        keys = pa.Array.from_buffers(pa.string(), entries, [None, _buffer(key_ends), _buffer(key_data)], null_count=0)
+        held = _binary(self._headers[4:], entries, int(state[arrow_kernel.NO_HEADER_VALUE]))
+        structs = pa.Array.from_buffers(HEADER, entries, [None], null_count=0, children=[keys, held])
+        nulls = int(state[arrow_kernel.NO_HEADERS])
+        return pa.Array.from_buffers(
+            HEADERS, rows, [_buffer(valid) if nulls else None, _buffer(ends)], null_count=nulls, children=[structs]
+        )
+
+
+Column = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+def _column(rows: int, size: int) -> Column:
+    """Where each value ends, which values there are (a bit each), and their bytes."""
+    ends = np.empty(rows + 1, np.int32)
+    ends[0] = 0
+    return ends, np.zeros(rows // 8 + 1, np.uint8), np.empty(size, np.uint8)
+
+
+def _binary(column: Column, rows: int, nulls: int) -> pa.BinaryArray:
+    ends, valid, data = column
+    validity = _buffer(valid) if nulls else None
+    used = data[: ends[rows]]
+    return pa.Array.from_buffers(pa.binary(), rows, [validity, _buffer(ends), _buffer(used)], null_count=nulls)
+
+
+def _buffer(array: np.ndarray[Any, Any]) -> pa.Buffer:
+    return pa.py_buffer(array)

@@ -1,0 +1,147 @@
+"""Arrow columns out of places in bytes and columns of numbers; and the reading of commits with numpy alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kohort.spark.history.decoding import kernels
+from kohort.spark.history.decoding.kernels import MALFORMED, NOTHING, READ, UNKNOWN_VERSION
+from kohort.spark.history.decoding.ways import Way
+
+Numbers = np.ndarray[Any, Any]
+
+TIME = pa.timestamp("us", tz="UTC")
+_LARGEST_MS = 2**63 // 1000 - 1
+
+
+class Bytes(NamedTuple):
+    """The items of a binary column: all their bytes, where each begins and ends."""
+
+    data: Numbers
+    starts: Numbers
+    ends: Numbers
+    way: Way
+
+    def some(self, rows: Numbers) -> Bytes:
+        """Some of the items."""
+        return self._replace(starts=self.starts[rows], ends=self.ends[rows])
+
+    def readable(self) -> tuple[Any, Any, Any]:
+        """`data`, `starts` and `ends` as the kernels read them fastest."""
+        if self.way.compiled:
+            return self.data, self.starts, self.ends
+        return self.data.tobytes(), self.starts.tolist(), self.ends.tolist()
+
+
+def bytes_of(column: pa.Array, way: Way) -> Bytes:
+    """The places of a column of `binary`; nulls are empty."""
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
+    held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    return Bytes(held, edges[:-1], edges[1:], way)
+
+
+def validity(valid: Numbers) -> tuple[pa.Buffer | None, int]:
+    """Arrow's bitmap, and how many nulls it has."""
+    nulls = int(len(valid) - np.count_nonzero(valid))
+    return (pa.py_buffer(np.packbits(valid, bitorder="little").tobytes()) if nulls else None), nulls
+
+
+def numbers(values: Numbers, kind: pa.DataType, valid: Numbers | None = None) -> pa.Array:
+    """A column of integers; null where not `valid`."""
+    dense = np.ascontiguousarray(values.astype(kind.to_pandas_dtype(), copy=False))
+    bitmap, nulls = (None, 0) if valid is None else validity(valid)
+    return pa.Array.from_buffers(kind, len(dense), [bitmap, pa.py_buffer(dense)], nulls)
+
+
+def times(milliseconds: Numbers, valid: Numbers | None = None) -> pa.Array:
+    """A column of instants; null for a number that no instant has."""
+    fits = (milliseconds >= 0) & (milliseconds <= _LARGEST_MS)
+    if valid is not None:
+        fits &= valid
+    bitmap, nulls = validity(fits)
+    micros = np.where(fits, milliseconds, 0) * 1000
+    return pa.Array.from_buffers(TIME, len(micros), [bitmap, pa.py_buffer(micros)], nulls)
+
+
+def places(source: Bytes, begins: Numbers, sizes: Numbers, kind: pa.DataType) -> pa.Array:
+    """A column of strings or binaries from places in bytes; null where the size is negative."""
+    lengths = np.maximum(sizes, 0)
+    edges = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(lengths, out=edges[1:])
+    if edges[-1] > 2**31 - 1:
+        raise ValueError(f"{edges[-1]} bytes in one column; decode fewer records at once")
+    held = np.empty(int(edges[-1]), np.uint8)
+    if len(held):
+        if source.way.compiled:
+            source.way.gather(source.data, begins, sizes, held)
+        else:
+            held = source.data[np.repeat(begins - edges[:-1], lengths) + np.arange(edges[-1])]
+    bitmap, nulls = validity(sizes >= 0)
+    buffers = [bitmap, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(held)]
+    column = pa.Array.from_buffers(kind, len(sizes), buffers, nulls)
+    return _as_text(column) if pa.types.is_string(kind) and len(held) else column
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """The column; what is no UTF-8 with replacement characters."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        held = pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), column.null_count)
+        texts = [None if one is None else one.decode("utf-8", "replace") for one in held.to_pylist()]
+        return pa.array(texts, pa.string())
+    return column
+
+
+def lists(owners: Numbers, count: int, items: pa.Array, kind: pa.DataType, valid: Numbers | None = None) -> pa.Array:
+    """A column of `count` lists; `owners` says in which each of `items` is, ascending. Null where not `valid`."""
+    edges = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=count), out=edges[1:])
+    bitmap, nulls = (None, 0) if valid is None else validity(valid)
+    return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(edges)], nulls, children=[items])
+
+
+def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers, out: Numbers) -> None:
+    """As `kernels.commits`, a column at a time; what is unusual goes to the interpreted kernel, row by row."""
+    rows = np.flatnonzero((kinds >= 0) & (kinds <= 1) & (statuses == READ))
+    at, ends = source.starts[rows], source.ends[rows]
+    short = ends - at < 2
+    version = np.where(short, 0, _integer(source, at, 2))
+    versions[rows] = np.where(short, NOTHING, version)
+    known = ~short & (version >= 0) & (version <= 4)
+    statuses[rows] = np.where(short, MALFORMED, np.where(known, READ, UNKNOWN_VERSION))
+    flexible, epochs = version >= 4, version >= 3
+    size_at = at + np.where(epochs, 14, 10)
+    first = _integer(source, size_at, 1) & 255
+    size = np.where(flexible, first - 1, _integer(source, size_at, 2))
+    begin = size_at + np.where(flexible, 1, 2)
+    commit_at = begin + np.maximum(size, 0)
+    stop = commit_at + np.where(version == 1, 16, 8)
+    tag = flexible & (stop + 19 == ends) & (_integer(source, stop, 2) == 0x0100) & (_integer(source, stop + 2, 1) == 16)
+    bare = flexible & (stop + 1 == ends) & (_integer(source, stop, 1) == 0)
+    fits = known & (size >= 0) & ((first < 128) | ~flexible) & (tag | bare | (~flexible & (stop == ends)))
+    fast = rows[fits]
+    out[fast, 0] = _integer(source, at[fits] + 2, 8)
+    out[fast, 1] = np.where(epochs[fits], _integer(source, at[fits] + 10, 4), NOTHING)
+    out[fast, 2] = _integer(source, commit_at[fits], 8)
+    out[fast, 3] = np.where(version[fits] == 1, _integer(source, commit_at[fits] + 8, 8), NOTHING)
+    out[fast, 4], out[fast, 5] = begin[fits], size[fits]
+    out[fast, 6] = np.where(tag[fits], stop[fits] + 3, NOTHING)
+    rest = rows[known & ~fits]
+    if len(rest):
+        arrays = kinds[rest], statuses[rest], versions[rest], out[rest]
+        kernels.commits(*source.some(rest).readable(), *arrays)
+        statuses[rest], versions[rest], out[rest] = arrays[1:]
+
+
+def _integer(source: Bytes, at: Numbers, size: int) -> Numbers:
+    """Signed integers of so many bytes; nonsense where they would lie outside."""
+    last = len(source.data) - 1
+    value: Numbers = source.data[np.clip(at, 0, last)].astype(np.int8).astype(np.int64)
+    for place in range(1, size):
+        value = (value << 8) | source.data[np.clip(at + place, 0, last)]
+    return value

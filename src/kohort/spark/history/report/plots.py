@@ -1,0 +1,206 @@
+"""The plots of the report, each for a wide screen and for a phone."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.history.report.findings import count
+from kohort.spark.history.tables.commits import dense, milliseconds
+from kohort.spark.reports.page import BAD, INK, MUTED, SERIES, drawing, new_figure
+
+WIDTHS = (9.0, 4.2)
+MOST_PARTITIONS = 40
+LONGEST_NAME = 22
+
+
+def _days(at: Numbers) -> Any:
+    return np.asarray(at, np.int64).astype("datetime64[ms]")
+
+
+def _frame(axes: Any, since: int, until: int) -> None:
+    import matplotlib.dates
+
+    dates: Any = matplotlib.dates
+    locator = dates.AutoDateLocator(minticks=3, maxticks=7)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    margin = max(until - since, 1000) // 100
+    axes.set_xlim(_days(np.array([since - margin]))[0], _days(np.array([until + margin]))[0])
+
+
+def _plain(value: float, _: object = None) -> str:
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:g}{unit}"
+    return f"{value:g}"
+
+
+def _cut(name: str, most: int = LONGEST_NAME) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
+
+
+def _legend(axes: Any, named: list[tuple[Any, str]], width: float, columns: int) -> None:
+    """Of what was drawn, each with its name."""
+    shown = axes.figure.legend(
+        [drawn for drawn, _ in named],
+        [str(number) for number in range(len(named))],  # matplotlib passes over names that begin with _
+        loc="outside upper left",
+        ncols=columns if width > 6 else 2,
+        handlelength=1.2,
+        columnspacing=1.4,
+        fontsize=9 if width > 6 else 8,
+    )
+    for text, (_, name) in zip(shown.get_texts(), named, strict=True):
+        text.set_text(name)
+
+
+def lag(totals: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
+    """A line a group."""
+    with drawing():
+        figure = new_figure(width, 3.4)
+        axes = figure.subplots()
+        named = []
+        for group, colour in zip(shown, SERIES, strict=False):
+            mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("at", "ascending")])
+            [line] = axes.plot(_days(milliseconds(mine.column("at"))), dense(mine.column("lag_sum")), color=colour)
+            named.append((line, _cut(group)))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(_plain)
+        axes.set_ylabel("records")
+        _frame(axes, since, until)
+        _legend(axes, named, width, 4)
+    return figure
+
+
+def rates(totals: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
+    """A stepped line a group."""
+    with drawing():
+        figure = new_figure(width, 3.0)
+        axes = figure.subplots()
+        named = []
+        for group, colour in zip(shown, SERIES, strict=False):
+            mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("since", "ascending")])
+            begin, end = milliseconds(mine.column("since")), milliseconds(mine.column("until"))
+            rate = dense(mine.column("records_sum")) / np.maximum(end - begin, 1) * 1000
+            at, value = _with_gaps(begin, end, rate)
+            [line] = axes.plot(_days(at), value, color=colour, linewidth=1.4)
+            named.append((line, _cut(group)))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(_plain)
+        axes.set_ylabel("records/s")
+        _frame(axes, since, until)
+        _legend(axes, named, width, 4)
+    return figure
+
+
+def _with_gaps(begin: Numbers, end: Numbers, rate: Numbers) -> tuple[Numbers, Numbers]:
+    """Points in the middle of intervals, with zeros where intervals are missing: nothing was committed in them."""
+    at, value = [], []
+    for number in range(len(begin)):
+        if number and begin[number] > end[number - 1]:
+            at += [int(end[number - 1]), int(begin[number])]
+            value += [0.0, 0.0]
+        at.append(int(begin[number] + end[number]) // 2)
+        value.append(float(rate[number]))
+    return np.array(at, np.int64), np.array(value)
+
+
+def rebalances(done: pa.Table, storms: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
+    """A row a group, a mark a rebalance."""
+    with drawing():
+        figure = new_figure(width, 0.8 + 0.3 * len(shown))
+        axes = figure.subplots()
+        rows = {group: len(shown) - 1 - number for number, group in enumerate(shown)}
+        for storm in storms.to_pylist():
+            if storm["group"] in rows:
+                row = rows[storm["group"]]
+                begin, end = (_days(np.array([storm[name].timestamp() * 1000]))[0] for name in ("since", "until"))
+                axes.fill_between([begin, end], row - 0.5, row + 0.5, color=BAD, alpha=0.25, linewidth=0)
+        for group, row in rows.items():
+            mine = done.filter(pc.equal(done.column("group"), group))
+            settled, started = milliseconds(mine.column("settled")), milliseconds(mine.column("started"))
+            at = np.where(settled >= 0, settled, started)
+            moved = dense(mine.column("moved"), 0)
+            axes.scatter(
+                _days(at), np.full(len(at), row), s=10 + 40 * np.sqrt(moved / max(moved.max(initial=0), 1)),
+                color=SERIES[0], alpha=0.6, linewidth=0,
+            )  # fmt: skip
+        axes.set_yticks(list(rows.values()), [_cut(group, LONGEST_NAME if width > 6 else 14) for group in rows])
+        axes.set_ylim(-0.7, len(shown) - 0.3)
+        axes.spines["left"].set_visible(False)
+        _frame(axes, since, until)
+    return figure
+
+
+def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, width: float) -> tuple[Any, str]:
+    """A row a partition, a bar a span of ownership; and what to say below it, as HTML."""
+    import matplotlib.dates
+    from matplotlib.collections import PolyCollection
+
+    keys = list(zip(*(spans.column(name).to_pylist() for name in ("topic", "partition")), strict=True))
+    places = sorted(set(keys))
+    shown = places[:MOST_PARTITIONS]
+    rows = {place: len(shown) - 1 - number for number, place in enumerate(shown)}
+    begin, end = milliseconds(spans.column("since")), milliseconds(spans.column("until"))
+    end = np.where(end >= 0, end, until)
+    members = spans.column("member_id").to_pylist()
+    held: dict[str, int] = {}
+    for member, length in zip(members, (end - begin).tolist(), strict=True):
+        held[member] = held.get(member, 0) + length
+    longest = sorted(held, key=lambda member: -held[member])
+    colours = {member: SERIES[number] if number < len(SERIES) else MUTED for number, member in enumerate(longest)}
+    clients = dict(zip(members, spans.column("client_id").to_pylist(), strict=True))
+    numbers: Any = matplotlib.dates.date2num
+    with drawing():
+        figure = new_figure(width, 1.0 + min(0.26 * len(shown), 7.0))
+        axes = figure.subplots()
+        axes.xaxis_date()
+        bars: dict[str, list[Any]] = {}
+        days = numbers(_days(begin)), numbers(_days(end))
+        for left, right, place, member in zip(*days, keys, members, strict=True):
+            if place in rows:
+                low, high = rows[place] - 0.36, rows[place] + 0.36
+                bars.setdefault(member, []).append([(left, low), (right, low), (right, high), (left, high)])
+        named = []
+        for member in sorted(bars, key=longest.index):
+            shapes = PolyCollection(bars[member], facecolor=colours[member], linewidth=0)
+            axes.add_collection(shapes, autolim=False)
+            if colours[member] != MUTED:
+                named.append((shapes, _cut(clients[member] or member)))
+        marks = [
+            (at, rows[place])
+            for at, place in zip(
+                milliseconds(back.column("at")).tolist(),
+                zip(back.column("topic").to_pylist(), back.column("partition").to_pylist(), strict=True),
+                strict=True,
+            )
+            if place in rows
+        ]
+        if marks:
+            at = _days(np.array([at for at, _ in marks]))
+            axes.scatter(at, [row for _, row in marks], marker="v", s=16, color=INK, zorder=3, linewidth=0)
+        several = len({topic for topic, _ in shown}) > 1
+        names = [f"{topic}-{partition}" if several else str(partition) for topic, partition in rows]
+        step = max(len(shown) // 20, 1)
+        axes.set_yticks(
+            list(rows.values())[::step], [_cut(name, LONGEST_NAME if width > 6 else 12) for name in names[::step]]
+        )
+        axes.grid(visible=False, axis="y")
+        axes.set_ylim(-0.7, len(shown) - 0.3)
+        axes.spines["left"].set_visible(False)
+        _frame(axes, since, until)
+        _legend(axes, named, width, 4)
+    words = [count(len(held), "member")]
+    if len(places) > len(shown):
+        words.append(f"the first {len(shown)} of {len(places):,} partitions")
+    elif not several and shown:
+        words.append(f"partitions of {html.escape(shown[0][0])}")
+    if len(held) > len(SERIES):
+        words.append(f"the {len(SERIES)} that held most in colours, the others grey")
+    return figure, ", ".join(words)

@@ -1,0 +1,266 @@
+"""Rebalances: when a group's partitions were dealt out anew, how long it took, and what moved.
+
+Of a classic group the log has the end of a rebalance: the record that its leader's assignment made. When its members
+had all joined stands in that record too (`state_time`), so the second half of a rebalance has a length; the first half
+has left no trace but the pause in the group's commits. A group of the consumer protocol has all of it: the record that
+raised its epoch, and the record of each member that has come to that epoch. Raises that come before everybody had the
+last one belong to the same rebalance.
+
+This goes through the records of groups one by one, without their partitions: they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.history.decoding.kernels import NOTHING
+from kohort.spark.history.tables.commits import Commits, instants, nullable, words
+from kohort.spark.history.tables.groups import CLASSIC, CONSUMER, PROTOCOLS, GroupEvent, Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """One rebalance. Times in milliseconds; NOTHING for what is not known."""
+
+    group: int
+    protocol: int
+    epoch: int
+    started: int
+    settled: int
+    """NOTHING where it had not settled at the end of the log."""
+    before: int
+    after: int
+    """Members."""
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    raises: int = 1
+    """Epochs that it took."""
+    moved: int = 0
+    """Partitions that went to another member."""
+    pause_ms: int = NOTHING
+    """Between the group's last commit before it and the first one after it."""
+
+    @property
+    def seen(self) -> int:
+        """The instant at which it stands in a timeline."""
+        return self.settled if self.settled != NOTHING else self.started
+
+    @property
+    def length_ms(self) -> int:
+        known = self.started != NOTHING and self.settled != NOTHING
+        return self.settled - self.started if known else NOTHING
+
+
+@dataclass(slots=True)
+class _State:
+    """A group while its records are gone through."""
+
+    generation: int = NOTHING
+    classic: tuple[str, ...] = ()
+    epoch: int = NOTHING
+    members: set[str] = field(default_factory=set)
+    settled: frozenset[str] = frozenset()
+    """Members as they were when the last rebalance had ended."""
+    behind: set[str] = field(default_factory=set)
+    open: Rebalance | None = None
+
+
+def rebalances_of(events: Iterable[GroupEvent]) -> list[Rebalance]:
+    """The rebalances of all groups, in the order in which they were settled; those that are under way at the end."""
+    states: dict[int, _State] = {}
+    found: list[Rebalance] = []
+    for event in events:
+        state = states.setdefault(event.group, _State())
+        one = _classic(state, event) if event.kind == 2 else _consumer(state, event)
+        if one is not None:
+            found.append(one)
+    return found + [state.open for state in states.values() if state.open is not None]
+
+
+def _classic(state: _State, event: GroupEvent) -> Rebalance | None:
+    before, state.classic = state.classic, event.members
+    if event.deleted or event.epoch == state.generation:
+        return None
+    state.generation = event.epoch
+    if not before and not event.members:
+        return None
+    joined = tuple(sorted(set(event.members) - set(before)))
+    left = tuple(sorted(set(before) - set(event.members)))
+    started = event.state_at if 0 <= event.state_at <= event.at else NOTHING
+    return Rebalance(
+        event.group, CLASSIC, event.epoch, started, event.at, len(before), len(event.members), joined, left
+    )
+
+
+def _consumer(state: _State, event: GroupEvent) -> Rebalance | None:
+    match event.kind:
+        case 3 if event.deleted:
+            state.epoch, state.open, state.settled = NOTHING, None, frozenset()
+            return None
+        case 3 if event.epoch > state.epoch:
+            state.epoch = event.epoch
+            state.behind = set(state.members)
+            if state.open is None:
+                state.open = Rebalance(
+                    event.group, CONSUMER, event.epoch, event.at, NOTHING, len(state.settled), 0, (), ()
+                )
+            else:
+                state.open = replace(state.open, epoch=event.epoch, raises=state.open.raises + 1)
+        case 5 if event.deleted:
+            state.members.discard(event.member)
+            state.behind.discard(event.member)
+        case 5 if event.member not in state.members:
+            state.members.add(event.member)
+            state.behind.add(event.member)
+        case 8 if not event.deleted and event.epoch == state.epoch and event.state == 0:
+            state.behind.discard(event.member)
+    if state.open is None or state.behind:
+        return None
+    before, members = state.settled, frozenset(state.members)
+    done = replace(
+        state.open,
+        settled=event.at,
+        after=len(members),
+        joined=tuple(sorted(members - before)),
+        left=tuple(sorted(before - members)),
+    )
+    state.open, state.settled = None, members
+    return done if before or members else None
+
+
+def with_moves(found: list[Rebalance], owned: Ownership) -> list[Rebalance]:
+    """With the number of partitions that went to another member while they lasted."""
+    rows = np.flatnonzero(owned.moved)
+    order = rows[np.lexsort((owned.since[rows], owned.groups[rows]))]
+    groups, since = owned.groups[order], owned.since[order]
+    counted = []
+    for one in found:
+        low, high = np.searchsorted(groups, one.group), np.searchsorted(groups, one.group, side="right")
+        first = one.settled if one.protocol == CLASSIC else one.started
+        last = one.settled if one.settled != NOTHING else np.iinfo(np.int64).max
+        theirs = since[low:high]
+        moved = np.searchsorted(theirs, last, side="right") - np.searchsorted(theirs, first)
+        counted.append(replace(one, moved=int(moved)))
+    return counted
+
+
+def with_pauses(found: list[Rebalance], commits: Commits, group_of_name: dict[str, int]) -> list[Rebalance]:
+    """With how long the group committed nothing around them."""
+    names = commits.places.group_names.to_pylist()
+    numbers = np.array([group_of_name.get(name, NOTHING) for name in names], np.int64)
+    owners = numbers[commits.places.groups[commits.place]] if len(commits.place) else np.zeros(0, np.int64)
+    order = np.lexsort((commits.at, owners))
+    owners, at = owners[order], commits.at[order]
+    timed = []
+    for one in found:
+        low, high = np.searchsorted(owners, one.group), np.searchsorted(owners, one.group, side="right")
+        theirs = at[low:high]
+        before = np.searchsorted(theirs, one.started if one.started != NOTHING else one.settled, side="right") - 1
+        after = np.searchsorted(theirs, one.seen)
+        known = one.settled != NOTHING and before >= 0 and after < len(theirs)
+        timed.append(replace(one, pause_ms=int(theirs[after] - theirs[before])) if known else one)
+    return timed
+
+
+def rebalances_table(found: list[Rebalance], names: pa.Array) -> pa.Table:
+    """The table `rebalances`."""
+
+    def column(name: str) -> Numbers:
+        return np.array([getattr(one, name) for one in found], np.int64)
+
+    return pa.table(
+        {
+            "group": names.take(pa.array(column("group"))),
+            "protocol": words(column("protocol"), PROTOCOLS),
+            "epoch": pa.array(column("epoch"), pa.int32()),
+            "started": instants(column("started")),
+            "settled": instants(column("settled")),
+            "length_ms": nullable(column("length_ms")),
+            "pause_ms": nullable(column("pause_ms")),
+            "raises": pa.array(column("raises"), pa.int32()),
+            "members_before": pa.array(column("before"), pa.int32()),
+            "members_after": pa.array(column("after"), pa.int32()),
+            "joined": pa.array([list(one.joined) for one in found], pa.list_(pa.string())),
+            "left": pa.array([list(one.left) for one in found], pa.list_(pa.string())),
+            "moved": pa.array(column("moved"), pa.int32()),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Rebalances on the heels of each other."""
+
+    group: int
+    since: int
+    until: int
+    rebalances: int
+    moved: int
+    longest_pause_ms: int
+    members: int
+    """At the end."""
+    newcomers: int
+    """Different members that joined: as many as rebalances in a rolling restart, few where the same come and go."""
+
+
+def storms(found: Iterable[Rebalance], least: int, gap_ms: int) -> list[Storm]:
+    """Runs of at least so many rebalances, none later than `gap_ms` after the one before it.
+
+    What a group needs in order to grow or shrink, one rebalance a member, is not counted.
+    """
+    by_group: dict[int, list[Rebalance]] = {}
+    for one in found:
+        if one.after:
+            by_group.setdefault(one.group, []).append(one)
+    stormy = []
+    for ones in by_group.values():
+        ones.sort(key=lambda one: one.seen)
+        run = [ones[0]]
+        following: list[Rebalance | None] = [*ones[1:], None]
+        for later in following:
+            if later is not None and later.seen - run[-1].seen <= gap_ms:
+                run.append(later)
+                continue
+            growth = abs(run[-1].after - run[0].before)
+            if sum(each.raises for each in run) - growth >= least:
+                stormy.append(_storm(run))
+            run = [later] if later is not None else []
+    return sorted(stormy, key=lambda storm: storm.since)
+
+
+def _storm(run: list[Rebalance]) -> Storm:
+    return Storm(
+        run[0].group,
+        run[0].started if run[0].started != NOTHING else run[0].seen,
+        run[-1].seen,
+        sum(one.raises for one in run),
+        sum(one.moved for one in run),
+        max(one.pause_ms for one in run),
+        run[-1].after,
+        len({member for one in run for member in one.joined}),
+    )
+
+
+def storms_table(found: list[Storm], names: pa.Array) -> pa.Table:
+    """The table `storms`."""
+
+    def column(name: str) -> Numbers:
+        return np.array([getattr(one, name) for one in found], np.int64)
+
+    return pa.table(
+        {
+            "group": names.take(pa.array(column("group"))),
+            "since": instants(column("since")),
+            "until": instants(column("until")),
+            "rebalances": pa.array(column("rebalances"), pa.int32()),
+            "moved": pa.array(column("moved"), pa.int32()),
+            "longest_pause_ms": nullable(column("longest_pause_ms")),
+            "members": pa.array(column("members"), pa.int32()),
+            "newcomers": pa.array(column("newcomers"), pa.int32()),
+        }
+    )

@@ -1,0 +1,159 @@
+"""Replaces files of a directory by others that hold the same rows, so that no reader counts a row twice.
+
+On a local file system of Linux the whole directory is exchanged in one step (renameat2): whoever lists it sees all of
+the old files or all of the new ones. A reader that has listed the old ones and opens them later does not find them, and
+must list again. Files that stay are in both directories, by hard links. A file that somebody renames into the directory
+meanwhile may land in the old one, so that is emptied file by file into the new one and removed only when it is empty;
+a rename that comes after that fails, and is tried again by who makes it.
+
+Elsewhere the old files are removed and the new ones renamed into their place. For that moment a reader may miss rows,
+and never sees one twice.
+
+A journal is written before, and removed after: `finish` brings an interrupted swap to an end. One swap at a time (the
+caller holds a lock). No file is removed unless those that take its place are there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from os import link, listdir, mkdir, rename, rmdir, unlink
+from pathlib import Path
+from typing import Any
+
+from kohort.spark.lake.file_systems import PlaceError
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.EMLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A swap that is decided. Paths are below the table's directory."""
+
+    directory: str
+    replaced: tuple[str, ...]
+    """Names of files in the directory."""
+    merged: tuple[tuple[str, str], ...]
+    """Staged path and name in the directory of each new file."""
+    aside: str | None
+    """For an exchange: the directory that takes the other's place; None where files are moved one by one."""
+
+    def to_json(self) -> str:
+        return json.dumps({"version": 1, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Swap:
+        value = json.loads(text)
+        merged = tuple((staged, name) for staged, name in value["merged"])
+        return cls(value["directory"], tuple(value["replaced"]), merged, value["aside"])
+
+
+def swap(table: Any, journal: Any, decided: Swap) -> None:
+    """Make a swap; `table` and `journal` are places. Raises PlaceError, OSError."""
+    if decided.aside is not None:
+        directory, aside = Path(table.path) / decided.directory, Path(table.path) / decided.aside
+        if _build(directory, aside, Path(table.path), decided):
+            journal.write_text(decided.to_json())
+            if exchange(directory, aside):
+                _empty(aside, directory, decided.replaced)
+                journal.remove()
+                return
+        _discard(aside)
+        decided = Swap(decided.directory, decided.replaced, decided.merged, None)
+    journal.write_text(decided.to_json())
+    _one_by_one(table, decided)
+    journal.remove()
+
+
+def finish(table: Any, journal: Any) -> None:
+    """Bring an interrupted swap to an end: forward where it had begun to show, else back."""
+    decided = Swap.from_json(journal.read_text())
+    if decided.aside is None:
+        _one_by_one(table, decided)
+    else:
+        directory, aside = Path(table.path) / decided.directory, Path(table.path) / decided.aside
+        if all((directory / name).exists() for _, name in decided.merged):
+            _empty(aside, directory, decided.replaced)
+        else:
+            _discard(aside)
+    journal.remove()
+
+
+def _one_by_one(table: Any, decided: Swap) -> None:
+    for staged, name in decided.merged:
+        if not (table / staged).exists() and not (table / decided.directory / name).exists():
+            raise PlaceError(f"{table / staged} is gone; the files that it was made of stay")
+    for name in decided.replaced:
+        (table / decided.directory / name).remove()
+    for staged, name in decided.merged:
+        if (table / staged).exists():
+            (table / staged).move(table / decided.directory / name)
+
+
+# -- exchange
+
+
+def _build(directory: Path, aside: Path, table: Path, decided: Swap) -> bool:
+    """The directory as it is to be: the new files, and links to those that stay. False where there are no links."""
+    mkdir(aside)
+    gone = _with_checksums(decided.replaced)
+    staying = [name for name in listdir(directory) if name not in gone]
+    try:
+        for staged, name in decided.merged:
+            link(table / staged, aside / name)
+        for name in staying:
+            link(directory / name, aside / name)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        return False  # also where there is a directory in it
+    return True
+
+
+def _empty(aside: Path, directory: Path, replaced: Sequence[str]) -> None:
+    """Remove the old directory; what has landed in it meanwhile goes into the new one."""
+    gone = _with_checksums(replaced)
+    while aside.exists():
+        for name in listdir(aside):
+            if name in gone or (directory / name).exists():
+                unlink(aside / name)
+            else:
+                rename(aside / name, directory / name)
+        try:
+            rmdir(aside)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+
+
+def _discard(aside: Path) -> None:
+    """Remove a directory of links."""
+    if aside.exists():
+        for name in listdir(aside):
+            unlink(aside / name)
+        rmdir(aside)
+
+
+def _with_checksums(names: Sequence[str]) -> set[str]:
+    """The names, and those of the files in which Hadoop keeps the checksums of local files."""
+    return {*names, *(f".{name}.crc" for name in names)}
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two directories change places in one step; False where the system or the file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in UNSUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), str(one))

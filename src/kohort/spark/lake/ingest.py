@@ -1,0 +1,437 @@
+"""From topics to a lake, exactly once, in a consumer group.
+
+A streaming query writes batch after batch into a sink (`kohort.spark.lake.tables`), which takes each batch once
+although Spark repeats the last one after a crash; what the records become is a shape (`kohort.spark.lake.row_shape`).
+The group follows the checkpoint and never leads it. When a run ends, the group is brought up to the last finished
+batch of the checkpoint, so that any Kafka tool sees lag 0 where there is none.
+
+On a cluster, spark-submit runs the command itself (`kohort pipeline job`), or a job of a few lines calls `ingest` with
+the session that spark-submit made and with places that all executors see:
+
+    from pyspark.sql import SparkSession
+    from kohort.spark.lake.ingest import ingest
+
+    spark = SparkSession.builder.getOrCreate()
+    ingest(spark, bootstrap_servers="kafka:9092", topics=["orders"], output="s3a://lake/orders", group_id="lake")
+
+docs/spark-clusters.md tells how kohort comes to the executors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.groups import Committed
+from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
+from kohort.client.metadata import TopicPartition
+from kohort.client.security.security import Security
+from kohort.spark.lake import compaction, ingest_settings
+from kohort.spark.lake.compaction import Compacted
+from kohort.spark.lake.file_systems import Place
+from kohort.spark.lake.ingest_settings import Kept
+from kohort.spark.lake.json_schema import Type, extended, infer, nullable
+from kohort.spark.lake.lake import Written
+from kohort.spark.lake.locks import STALE_S
+from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, Typing
+from kohort.spark.lake.sample import sample
+from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_places, sink
+from kohort.spark.options.source import security_of
+from kohort.spark.runtime.session import cause, register, timestamps_in_micros
+from kohort.spark.source.checkpoint_files import finished, last_finished, last_planned, query_id
+
+POLL_S = 0.2
+RECONCILE_MS = 10_000
+COMPACT_EVERY_S = 600.0
+"""How often a run that goes on compacts."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """After a batch. Rows, dead letters, files and bytes are those of this run so far."""
+
+    batch: int
+    rows: int
+    lag: int
+    """Offsets between the last batch's end and the ends of the logs, as they were then."""
+    dead_letters: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """Since the query was started."""
+    rows_per_second: float = 0.0
+    """Of the last batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSummary:
+    rows: int
+    batches: int
+    seconds: float
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the query has got to, after its checkpoint."""
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    """The group's committed offsets; empty without a group, or when it could not be asked."""
+    dead_letters: int = 0
+    files: int = 0
+    bytes: int = 0
+    """Written by this run; 0 for Delta and Iceberg, which keep their own count."""
+    compacted: Compacted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The values are JSON objects, and their fields become columns (docs/ingest.md).
+
+    `schema` is a Spark schema, as DDL (`id BIGINT, at TIMESTAMP`) or in JSON; without one it is inferred from
+    `sample_size` records when the checkpoint has none yet, and with `refresh` extended by the fields that are new.
+    `typing` strict makes a dead letter of a value with a field that does not fit; permissive makes the field null and
+    keeps the whole value in `_raw`. `keep_rest` has fields that are not in the schema in `_rest`, as JSON; `keep_value`
+    keeps the value's bytes too.
+    """
+
+    schema: str | None = None
+    typing: Typing = "strict"
+    keep_rest: bool = True
+    keep_value: bool = False
+    sample_size: int = 10_000
+    refresh: bool = False
+
+
+class IngestFailed(RuntimeError):
+    """The query ended with an error; the message is Spark's."""
+
+
+def ingest(
+    spark: Any,
+    *,
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    output: str | Path,
+    checkpoint: str | Path | None = None,
+    group_id: str | None = None,
+    max_offsets_per_trigger: int | None = None,
+    available_now: bool = True,
+    interval_s: float = 1.0,
+    partition_by: Sequence[str] = ("topic", "date"),
+    values: Json | None = None,
+    table_format: TableFormat = "parquet",
+    dead_letters: str | Path | None = None,
+    compact_to: int | None = None,
+    options: dict[str, str] | None = None,
+    on_progress: Callable[[IngestProgress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> IngestSummary:
+    """Write topics to a lake with columns of the record, and of its value if that is said to be JSON.
+
+    Starts where the checkpoint ends; without one, at the group's committed offsets, else at the earliest. Ends when
+    everything that was there at the start is written (`available_now`), or when `stop` says so, looking every
+    `interval_s` seconds for more. `output`, `checkpoint` and `dead_letters` are paths or addresses that Spark knows
+    (with Iceberg, `output` and `dead_letters` are names of tables); left out, they are `output`/_checkpoint and
+    `output`/_dead_letters. With `compact_to`, small files are merged into files of about so many bytes at the end, and
+    every ten minutes of a run that goes on. `options` go to the source as they are. Raises IngestFailed.
+    """
+    source = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "subscribe": ",".join(topics),
+        **({"group.id": group_id} if group_id else {"startingOffsets": "earliest"}),
+        **({"maxOffsetsPerTrigger": str(max_offsets_per_trigger)} if max_offsets_per_trigger else {}),
+        **(options or {}),
+    }
+    began = time.monotonic()
+    at_end = ExitStack()
+    try:
+        register(spark)
+        check_format(spark, table_format)
+        where = _checkpoint(spark, checkpoint, output, table_format)
+        headers = source.get("includeHeaders", "false").lower() == "true"
+        dead = str(dead_letters) if dead_letters is not None else None
+        compacting = _Compacting(spark, str(output), table_format, dead, compact_to)
+
+        def make_sink(writer: str) -> Sink:
+            return sink(spark, table_format, str(output), dead, writer, partition_by)
+
+        batches = at_end.enter_context(closing(_Batches(where, make_sink, headers)))
+        batches.recover()  # and so be the only run, before anything else is written
+        batches.kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
+        compacting.recover()
+        if group_id:
+            source.setdefault("checkpointLocation", str(where))  # so that a stop is committed by the source, too
+        frame = spark.readStream.format("kohort").options(**source).load()
+        writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", str(where))
+        once = {"availableNow": True} if available_now else {"processingTime": f"{interval_s} seconds"}
+        follower = _Follower(batches, on_progress, began)
+        query = writer.trigger(**once).start()
+    except Exception as error:
+        at_end.close()
+        raise IngestFailed(cause(error)) from error
+    try:
+        while not query.awaitTermination(POLL_S):
+            follower.follow(query)
+            if stop():
+                break
+            compacting.now_and_then(stop)
+    except Exception as error:
+        raise IngestFailed(cause(batches.failure or error)) from error
+    finally:
+        query.stop()
+        at_end.close()
+        follower.follow(query)
+        # After a failure too: the batches before it are finished.
+        positions = finished(where) or {}
+        committed = _reconcile(bootstrap_servers, group_id, positions, where, security_of(source)) if group_id else {}
+    compacted = None if stop() else compacting.now(stop)
+    return dataclasses.replace(follower.summary(last_finished(where), positions, committed), compacted=compacted)
+
+
+def _checkpoint(spark: Any, checkpoint: str | Path | None, output: str | Path, table_format: TableFormat) -> Place:
+    if checkpoint is None:
+        if table_format == "iceberg":
+            raise ValueError("an Iceberg table has no directory for the checkpoint: it must be given")
+        return Place(spark, output) / "_checkpoint"
+    return Place(spark, checkpoint)
+
+
+def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | None:
+    with Cluster(source["kafka.bootstrap.servers"], "kohort-ingest", security=security_of(source)) as cluster:
+        return infer(sample(cluster, topics, size))
+
+
+def _settings(
+    checkpoint: Place, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
+) -> Kept:
+    """How values are read, from now on and in a batch that is to be repeated."""
+    kept = ingest_settings.load(checkpoint, partition_by)
+    settings = _wanted(values, kept.latest, found) if values is not None else None
+    planned = last_planned(checkpoint)
+    then = kept.then(settings, 0 if planned is None else planned + 1)
+    if then is not kept:
+        ingest_settings.save(checkpoint, then)
+    return then
+
+
+def _wanted(values: Json, known: JsonSettings | None, found: Callable[[int], Type | None]) -> JsonSettings:
+    schema: Type | None
+    if values.schema is not None:
+        schema = parse_schema(values.schema)
+    elif known is None or values.refresh:
+        schema = found(values.sample_size)
+        if known is not None:
+            schema = extended(known.schema, schema) if schema is not None else known.schema
+    else:
+        schema = known.schema
+    if schema is None:
+        raise ValueError("there is no JSON object in the topics to infer a schema from; give one")
+    return JsonSettings(schema, values.typing, values.keep_rest, values.keep_value)
+
+
+def parse_schema(text: str) -> Type:
+    """A Spark schema's JSON form, from itself or from DDL. Needs a running session. Raises ValueError."""
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
+        if not isinstance(schema, StructType) or not schema.fields:
+            raise ValueError("it has no fields")
+        return nullable(schema.jsonValue())
+    except Exception as error:
+        raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {cause(error)}") from None
+
+
+class _Batches:
+    """What Spark calls with each batch: reads the batch's settings, writes it, and keeps what it came to."""
+
+    kept: Kept
+    """The settings; to be set before the first batch."""
+
+    def __init__(self, checkpoint: Place, make_sink: Callable[[str], Sink], headers: bool) -> None:
+        self.written: dict[int, Written] = {}
+        self.failure: Exception | None = None
+        """Why the last batch could not be written; Spark would say it in its own words and many lines."""
+        self._checkpoint = checkpoint
+        self._make_sink = make_sink
+        self._headers = headers
+        self._sink: Sink | None = None
+
+    def recover(self) -> None:
+        writer = query_id(self._checkpoint)
+        made = self._make_sink(writer or "new")  # of a new query: only sees whether the output can be its own
+        if writer is not None:
+            self._sink = made
+            made.recover()
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def write(self, frame: Any, batch: int) -> None:
+        try:
+            if self._sink is None:
+                self._sink = self._make_sink(query_id(self._checkpoint) or "new")
+            settings = self.kept.of(batch)
+            partition_by = self.kept.partition_by
+            shape = (
+                JsonShape(settings, partition_by, headers=self._headers)
+                if settings is not None
+                else RawShape(partition_by)
+            )
+            with timestamps_in_micros(frame.sparkSession):
+                self.written[batch] = self._sink.write(batch, frame, shape)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def _reconcile(
+    bootstrap_servers: str,
+    group_id: str,
+    positions: dict[TopicPartition, int],
+    checkpoint: Place,
+    security: Security,
+) -> dict[TopicPartition, int]:
+    """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
+
+    The rows are written, so a cluster that cannot be reached or a group that has members is only a warning.
+    """
+    try:
+        with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
+            committed = cluster.committed(group_id)
+            holder = Holder(query=query_id(checkpoint), batch=last_finished(checkpoint), host=socket.gethostname())
+            behind = {
+                place: Committed(offset, -1, holder.metadata())
+                for place, offset in positions.items()
+                if place not in committed or committed[place].offset < offset
+            }
+            if behind:
+                cluster.commit(group_id, behind)
+            return {place: entry.offset for place, entry in (committed | behind).items()}
+    except KafkaError as error:
+        print(f"kohort: the group {group_id} does not follow the checkpoint: {error}", file=sys.stderr)
+        return {}
+
+
+class _Compacting:
+    """Compaction beside a run. It is no part of the promise: where it fails, the next one goes on."""
+
+    def __init__(
+        self, spark: Any, output: str, table_format: TableFormat, dead_letters: str | None, target: int | None
+    ) -> None:
+        self._spark = spark
+        self._output = output
+        self._format: TableFormat = table_format
+        self._dead_letters = dead_letters
+        self._target = target
+        self._due = time.monotonic() + COMPACT_EVERY_S
+        self._done = Compacted()
+        self._left: list[Place] = []
+        """Tables that another compaction seems to have."""
+
+    def recover(self) -> None:
+        """Bring an interrupted one to an end: rows that came meanwhile may still be aside."""
+        if self._format == "parquet":
+            self._left = list(parquet_places(self._spark, self._output, self._dead_letters))
+            self._recover_left()
+
+    def _recover_left(self) -> None:
+        self._left = [table for table in self._left if not compaction.recover(table)]
+        self._again = time.monotonic() + STALE_S
+
+    def now_and_then(self, stop: Callable[[], bool]) -> None:
+        if self._left and time.monotonic() >= self._again:
+            try:
+                self._recover_left()
+            except Exception as error:
+                print(f"kohort: an interrupted compaction cannot be ended: {cause(error)}", file=sys.stderr)
+        if time.monotonic() >= self._due:
+            self.now(stop)
+            self._due = time.monotonic() + COMPACT_EVERY_S
+
+    def now(self, stop: Callable[[], bool]) -> Compacted | None:
+        """What has been compacted in this run; None if that was not asked for."""
+        if self._target is None:
+            return None
+        try:
+            self._done += compaction.compact(
+                self._spark,
+                self._output,
+                table_format=self._format,
+                dead_letters=self._dead_letters,
+                target_bytes=self._target,
+                stop=stop,
+            )
+        except Exception as error:
+            print(f"kohort: the rows are written, but not compacted: {cause(error)}", file=sys.stderr)
+        return self._done
+
+
+class _Follower:
+    """Adds up the batches as the query reports them, each once."""
+
+    def __init__(self, batches: _Batches, on_progress: Callable[[IngestProgress], None] | None, began: float) -> None:
+        self._batches = batches
+        self._on_progress = on_progress
+        self._began = began
+        self._seen: dict[int, Written] = {}
+
+    def follow(self, query: Any) -> None:
+        for report in query.recentProgress:
+            written = self._batches.written.get(report.batchId)
+            if written is None or report.batchId in self._seen:
+                continue
+            if written.rows is None:  # one action, so Spark has counted each record once
+                written = dataclasses.replace(written, rows=report.numInputRows)
+            self._seen[report.batchId] = written
+            if self._on_progress is not None:
+                took = report.durationMs.get("triggerExecution", 0) / 1000
+                rows, dead_letters, files, size = self._sums(self._seen.values())
+                self._on_progress(
+                    IngestProgress(
+                        report.batchId,
+                        rows,
+                        _lag(report),
+                        dead_letters,
+                        files,
+                        size,
+                        time.monotonic() - self._began,
+                        ((written.rows or 0) + written.dead_letters) / took if took else 0.0,
+                    )
+                )
+
+    def summary(
+        self, last: int | None, positions: dict[TopicPartition, int], committed: dict[TopicPartition, int]
+    ) -> IngestSummary:
+        """Of the batches up to the last one that is finished in the checkpoint."""
+        all_written = self._batches.written | self._seen
+        done = [written for batch, written in all_written.items() if last is not None and batch <= last]
+        rows, dead_letters, files, size = self._sums(done)
+        seconds = time.monotonic() - self._began
+        return IngestSummary(rows, len(done), seconds, positions, committed, dead_letters, files, size)
+
+    @staticmethod
+    def _sums(written: Iterable[Written]) -> tuple[int, int, int, int]:
+        parts = [(w.rows or 0, w.dead_letters, w.files or 0, w.bytes or 0) for w in written]
+        rows, dead_letters, files, size = (sum(column) for column in zip(*parts, strict=True)) if parts else (0,) * 4
+        return rows, dead_letters, files, size
+
+
+def _lag(report: Any) -> int:
+    lag = 0
+    for source in report.sources:
+        if source.latestOffset and source.endOffset:
+            latest, end = json.loads(source.latestOffset) or {}, json.loads(source.endOffset) or {}
+            lag += sum(
+                max(offset - end.get(topic, {}).get(partition, offset), 0)
+                for topic, partitions in latest.items()
+                for partition, offset in partitions.items()
+            )
+    return lag

@@ -1,0 +1,82 @@
+"""What an ingest was started with, kept beside its checkpoint: restarts go on with the same schema.
+
+The file `kohort-ingest.json` in the checkpoint's directory holds how the lake is partitioned and how values are read,
+since which batch. A change takes effect with the first batch that has not been planned yet: one that was planned and
+not finished is repeated as it was, so that each of its records stays either a row or a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, Self
+
+from kohort.spark.lake.row_shape import JsonSettings
+from kohort.spark.source.checkpoint_files import Directory
+
+FILE = "kohort-ingest.json"
+
+
+class SettingsDiffer(ValueError):
+    """A run asks for something that an earlier run of the same checkpoint has decided otherwise."""
+
+
+class Writable(Directory, Protocol):
+    def __truediv__(self, name: str, /) -> Self: ...
+
+    def write_text(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The settings of an ingest over its batches. `versions` are (first batch, how values are read; None for raw)."""
+
+    partition_by: tuple[str, ...]
+    versions: tuple[tuple[int, JsonSettings | None], ...] = field(default=())
+
+    def of(self, batch: int) -> JsonSettings | None:
+        """How the values of a batch are read."""
+        return [settings for first, settings in self.versions if first <= batch][-1]
+
+    @property
+    def latest(self) -> JsonSettings | None:
+        return self.versions[-1][1] if self.versions else None
+
+    def then(self, settings: JsonSettings | None, first_batch: int) -> Kept:
+        """The same, with other settings from a batch on; unchanged if they are the latest."""
+        if self.versions and self.latest == settings:
+            return self
+        earlier = tuple(version for version in self.versions if version[0] < first_batch)
+        return Kept(self.partition_by, (*earlier, (first_batch if earlier else 0, settings)))
+
+
+def load(checkpoint: Writable, partition_by: Sequence[str]) -> Kept:
+    """What is kept, or nothing yet. Raises SettingsDiffer where the lake is partitioned otherwise."""
+    file = checkpoint / FILE
+    if not file.exists():
+        return Kept(tuple(partition_by))
+    value = json.loads(file.read_text())
+    before = tuple(value["partition_by"])
+    if before != tuple(partition_by):
+        raise SettingsDiffer(
+            f"the lake is partitioned by {', '.join(before)} and this run asks for {', '.join(partition_by)}; "
+            "take another output and checkpoint"
+        )
+    versions = tuple(
+        (version["from_batch"], JsonSettings(**version["json"]) if version["json"] is not None else None)
+        for version in value["versions"]
+    )
+    return Kept(before, versions)
+
+
+def save(checkpoint: Writable, kept: Kept) -> None:
+    value = {
+        "version": 1,
+        "partition_by": kept.partition_by,
+        "versions": [
+            {"from_batch": first, "json": asdict(settings) if settings is not None else None}
+            for first, settings in kept.versions
+        ],
+    }
+    (checkpoint / FILE).write_text(json.dumps(value, indent=1))

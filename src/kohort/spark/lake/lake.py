@@ -1,0 +1,284 @@
+"""A lake of plain Parquet files, into which every micro-batch goes exactly once, for whoever reads it.
+
+Parquet files in directories have no log that says which of them count, so a file counts when it is in its directory.
+A batch is written in three steps, for the rows and the dead letters together:
+
+    stage     Spark writes the files below `_kohort/`, which readers of partitioned Parquet pass over
+    prepare   one small file, the batch's manifest, names them all and where they go: whole or not there
+    publish   each file is renamed into its directory, under a name that holds writer and batch
+
+A run that dies before the manifest leaves a stage that nobody looks at; the next run writes the batch anew, and then
+throws it away. A run that dies after it leaves a batch that is decided: the next run goes on renaming what is still on
+the stage and does not write it again, whatever Spark asks. So a row is never in two files, no file that a reader has
+seen is taken away, and when a batch is finished in Spark's checkpoint all of it is there. While a batch is being
+published a reader sees a part of it. A manifest is kept until the next batch has begun, by which time Spark's commit
+log has it.
+
+The writer is the query, by the id in its checkpoint: two ingests with checkpoints of their own may share a lake. Two
+runs over one checkpoint may not. On a local file system the second is refused; elsewhere the newer run becomes the
+owner (`kohort.spark.lake.locks`), and the older one sees it before it decides. Should both be past that point, the
+manifest decides, which only one of them can create; and nobody throws a stage away before the batch is decided, so the
+files that a manifest names are there, or were published.
+
+Source of the order of events: Spark's MicroBatchExecution (offsets, then the batch, then the commit log).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+from kohort.spark.lake.file_systems import Place, PlaceError
+from kohort.spark.lake.locks import Ownership, Taken
+
+HIDDEN = "_kohort"
+"""The directory of stages and manifests, in a lake and in a table of dead letters."""
+DEAD_LETTERS = "_dead_letters"
+SPARK_METADATA = "_spark_metadata"
+ATTEMPTS = 3
+"""How often a batch is staged when its dead letters are not those that were counted with its rows."""
+MOVES_AT_ONCE = 8
+
+
+class LakeError(RuntimeError):
+    """The lake cannot be written, or is not as this writer left it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a batch came to: rows, dead letters, and the files of both with their bytes; None where nobody counted."""
+
+    batch: int
+    rows: int | None
+    dead_letters: int
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A staged file and its place, as paths below the table's directory; `dead` for that of the dead letters."""
+
+    dead: bool
+    staged: str
+    final: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    written: Written
+    stage: str
+    moves: tuple[Move, ...]
+
+    def to_json(self) -> str:
+        return json.dumps({"version": 1, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        value = json.loads(text)
+        return cls(Written(**value["written"]), value["stage"], tuple(Move(**move) for move in value["moves"]))
+
+
+Write = Callable[[str], tuple[int, int]]
+"""Writes a batch's rows as Parquet to an address; returns how many rows it wrote and how many it passed over as dead
+letters."""
+WriteDead = Callable[[str], int]
+
+
+class Lake:
+    """One writer's side of a lake. One thread; to be closed."""
+
+    def __init__(self, output: Place, dead_letters: Place, writer: str) -> None:
+        self._tables = {False: output, True: dead_letters}
+        self._writer = writer
+        self._manifests = output / HIDDEN / writer / "batches"
+        self._owner = Ownership(output / HIDDEN / writer)
+        self._swept = False
+
+    def recover(self) -> list[Written]:
+        """Become the owner and finish what is decided. Before the first batch; `write` does it where nobody has. Raises
+        LakeError, PlaceError."""
+        try:
+            self._owner.take()
+        except Taken as other:
+            raise LakeError(
+                f"another run over this checkpoint is writing to {self._tables[False]} ({other}); one at a time"
+            ) from None
+        return [self._publish(self._manifest(batch)) for batch in self._batches()]
+
+    def close(self) -> None:
+        """Let another run of the same query write."""
+        self._owner.release()
+
+    def write(self, batch: int, rows: Write, dead: WriteDead) -> Written:
+        """Put a batch into the lake, or finish putting it there. Raises LakeError, PlaceError."""
+        if not self._owner.taken:
+            self.recover()
+        known = self._batches()
+        if known and known[-1] > batch:
+            raise LakeError(
+                f"the lake {self._tables[False]} has batch {known[-1]} of this query and its checkpoint goes back to "
+                f"{batch}: an older copy of the checkpoint would write rows twice"
+            )
+        manifest = self._manifest(batch) if batch in known else self._prepare(batch, rows, dead)
+        written = self._publish(manifest)
+        if not self._swept:
+            self._sweep(batch)
+        for older in known:
+            if older < batch:
+                self._file(older).remove()
+        return written
+
+    def _sweep(self, batch: int) -> None:
+        """Throw away what earlier runs have left on the stage, of batches that are decided and published."""
+        for table in self._tables.values():
+            stages = table / HIDDEN / self._writer
+            for name in stages.names():
+                number = name.removeprefix("stage-").partition("-")[0]
+                if name.startswith("stage-") and number.isdigit() and int(number) <= batch:
+                    (stages / name).remove()
+        self._swept = True
+
+    # -- stage and prepare
+
+    def _prepare(self, batch: int, rows: Write, dead: WriteDead) -> Manifest:
+        for _ in range(ATTEMPTS):
+            stage = (
+                f"{HIDDEN}/{self._writer}/stage-{batch}-{uuid.uuid4().hex}"  # of this attempt alone, also of a zombie
+            )
+            wrote, passed_over = rows(str(self._tables[False] / stage))
+            caught = dead(str(self._tables[True] / stage)) if passed_over else 0
+            if caught == passed_over:
+                return self._decide(batch, stage, wrote, caught)
+            self._discard(stage)
+        raise LakeError(
+            f"batch {batch}: {passed_over} records did not parse, but {caught} when they were read again: the log "
+            "changes while it is read"
+        )
+
+    def _decide(self, batch: int, stage: str, rows: int, dead_letters: int) -> Manifest:
+        moves: list[Move] = []
+        size = 0
+        files = {False: 0, True: 0}
+        for is_dead, table in self._tables.items():
+            staged = sorted((table / stage).files(), key=lambda found: found.path)
+            for found in staged:
+                directory, _, name = found.path.rpartition("/")
+                if name.startswith(("_", ".")):
+                    continue
+                final = f"{self._writer[:8]}-{batch:09d}-{len(moves):05d}{_suffix(name)}"
+                moves.append(Move(is_dead, f"{stage}/{found.path}", f"{directory}/{final}".lstrip("/")))
+                size += found.size
+                files[is_dead] += 1
+        for is_dead, count in ((False, rows), (True, dead_letters)):
+            if count and not files[is_dead]:
+                raise LakeError(
+                    f"batch {batch}: Spark wrote {count} rows to {self._tables[is_dead] / stage}, and there is no file"
+                    ": somebody else removes them"
+                )
+        manifest = Manifest(Written(batch, rows, dead_letters, len(moves), size), stage, tuple(moves))
+        self._create(manifest)
+        return manifest
+
+    def _create(self, manifest: Manifest) -> None:
+        """Decide a batch, unless another run has."""
+        batch = manifest.written.batch
+        try:
+            self._owner.check()
+            if self._file(batch).write_new(manifest.to_json()):
+                return
+            other = "it has decided the batch"
+        except Taken as owner:
+            other = str(owner)
+        self._discard(manifest.stage)
+        raise LakeError(
+            f"batch {batch}: another run over this checkpoint writes to {self._tables[False]} ({other}); this one "
+            "ends, and nothing was written twice"
+        )
+
+    def _discard(self, stage: str) -> None:
+        for table in self._tables.values():
+            (table / stage).remove()
+
+    # -- publish
+
+    def _publish(self, manifest: Manifest) -> Written:
+        """Rename what is still on the stage. What is not there any more has its place (or was compacted since)."""
+        staged = {
+            f"{manifest.stage}/{found.path}"
+            for table in self._tables.values()
+            for found in (table / manifest.stage).files()
+        }
+        moves = [move for move in manifest.moves if move.staged in staged]
+        if len(moves) > MOVES_AT_ONCE:  # where a rename is a copy it takes long
+            with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+                list(pool.map(self._put, moves))
+        else:
+            for move in moves:
+                self._put(move)
+        self._discard(manifest.stage)
+        return manifest.written
+
+    def _put(self, move: Move) -> None:
+        table = self._tables[move.dead]
+        staged, final = table / move.staged, table / move.final
+        if final.exists():
+            staged.remove()  # an object store's rename that had copied
+            return
+        try:
+            _move(staged, final)
+        except PlaceError:
+            if staged.exists():
+                raise
+            # Another run, which publishes the same batch, was faster.
+
+    # -- manifests
+
+    def _file(self, batch: int) -> Place:
+        return self._manifests / f"{batch}.json"
+
+    def _manifest(self, batch: int) -> Manifest:
+        return Manifest.from_json(self._file(batch).read_text())
+
+    def _batches(self) -> list[int]:
+        """The batches that are decided and may not yet be finished in the checkpoint, oldest first."""
+        stems = [name.removesuffix(".json") for name in self._manifests.names()]
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def refuse_file_sink(output: Place) -> None:
+    """Raises LakeError where Spark's file sink has written: its readers would not see our files."""
+    if (output / SPARK_METADATA).exists():
+        raise LakeError(
+            f"{output} was written by Spark's file sink: its log {SPARK_METADATA} hides all other files from Spark's "
+            "readers. Take another directory, or remove that log if every file there counts"
+        )
+
+
+def _move(staged: Place, final: Place, attempts: int = 3) -> None:
+    """Rename. Again where a compaction took the directory away between the making of it and the rename."""
+    for attempt in range(attempts):
+        try:
+            staged.move(final)
+        except PlaceError:
+            if attempt == attempts - 1:
+                raise
+        else:
+            return
+
+
+def _suffix(name: str) -> str:
+    """`.snappy.parquet` of Spark's `part-00000-….c000.snappy.parquet`."""
+    return "." + ".".join(name.split(".")[-2:]) if name.count(".") > 2 else ".parquet"
+
+
+def data_files(names: Sequence[str]) -> list[str]:
+    """Those of the paths below a lake that hold rows: no hidden files, nor those in hidden directories."""
+    return [
+        name
+        for name in names
+        if name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in name.split("/"))
+    ]

@@ -1,0 +1,119 @@
+"""Every option name that the source knows: Spark's Kafka source's, its own, and the settings of Kafka's consumer.
+
+A name is one of: read by the source; taken and without effect here, because it tunes something that only Java's client
+has; or refused with a reason. Anything else is a mistake, most often of spelling, and is answered with what it may have
+been meant to be. Names are in lower case: options are case-insensitive.
+
+Sources: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider; Kafka's ConsumerConfig.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from kohort.client.security.properties import PREFIXES
+from kohort.spark.options import member as member_options
+
+SPARK = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+OWN = ("group.id", "groupMode", "checkpointLocation", "decode")
+"""What Spark's source does not have. docs/spark-source.md describes each."""
+
+USED = {
+    "bootstrap.servers",
+    "group.id",
+    "client.id",
+    "isolation.level",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+    "socket.connection.setup.timeout.ms",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "metadata.max.age.ms",
+    "fetch.max.wait.ms",
+    "max.partition.fetch.bytes",
+    *(name.removeprefix("kafka.") for name in member_options.KAFKA),
+}
+"""Settings of Kafka's consumer that have a meaning here, without their `kafka.`."""
+
+WITHOUT_EFFECT = {
+    "allow.auto.create.topics",
+    "auto.commit.interval.ms",
+    "auto.include.jmx.reporter",
+    "check.crcs",
+    "client.dns.lookup",
+    "config.providers",
+    "connections.max.idle.ms",
+    "enable.metrics.push",
+    "exclude.internal.topics",
+    "fetch.max.bytes",
+    "fetch.min.bytes",
+    "max.poll.records",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms",
+    "throw.on.fetch.stable.offset.unsupported",
+}
+"""Settings that tune Java's client. They are taken, so that a query keeps its options when its format changes."""
+
+REFUSED = {
+    "auto.offset.reset": "where a query starts is said by startingOffsets, and from then on by its checkpoint",
+    "key.deserializer": "keys are bytes; decode them with DataFrame functions",
+    "value.deserializer": "values are bytes; decode them with DataFrame functions",
+    "enable.auto.commit": "only what Spark has finished may be committed; with group.id that happens by itself",
+    "interceptor.classes": "Java classes cannot run here, and interceptors could change what is read",
+}
+"""What Spark's source refuses too."""
+
+SECURITY = tuple(PREFIXES)
+"""How the settings of TLS and SASL begin; `kohort.client.security.security` knows them one by one."""
+
+KNOWN = frozenset(name.lower() for name in SPARK + OWN)
+
+
+def complaint(name: str) -> str | None:
+    """What is wrong with an option's name, in lower case; None if it is one that may be given."""
+    prefix, _, setting = name.partition(".")
+    if prefix != "kafka":
+        return None if name in KNOWN else f"unknown option {name}{_meant(name, SPARK + OWN)}"
+    if setting in REFUSED:
+        return f"option {name} is not supported: {REFUSED[setting]}"
+    if setting in USED or setting in WITHOUT_EFFECT or setting.startswith(SECURITY):
+        return None
+    known = sorted(USED | WITHOUT_EFFECT)
+    return f"unknown option {name}: Kafka's consumer has no such setting{_meant(setting, known, 'kafka.')}"
+
+
+def _meant(name: str, known: tuple[str, ...] | list[str], prefix: str = "") -> str:
+    spelled = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name, spelled, n=1, cutoff=0.75)
+    return f"; did you mean {prefix}{spelled[close[0]]}?" if close else ""

@@ -1,0 +1,185 @@
+"""Groups of many sizes and settings, simulated on a Spark cluster: one task for each point and seed.
+
+    from kohort.simulator.sizing import Grid
+    from kohort.spark.reports.simulation import simulate
+
+    results = simulate(spark, Grid(members=(10, 100), patterns=("rolling",)).points(), seeds=range(5))
+
+A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), and why it has no figures where
+it has none. Rows are in the order of the points, then of the seeds, and the same on any cluster, but for `cpu_ms` and
+`state_bytes`, which are of the machine.
+
+This is the one module through which Spark meets the simulator, and with it the server side; see
+docs/decisions/0009-spark-drives-the-simulator.md. The source and the sink know nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+from uuid import uuid4
+
+from kohort.simulator.sizing import DidNotForm, Measures, Point, run
+from kohort.simulator.sizing.point import FIELDS, normal
+
+POLL_S = 0.2
+
+MEASURES: dict[str, type] = {
+    field.name: {"int": int, "Millis": int, "float": float, "bool": bool, "str": str}[str(field.type)]
+    for field in fields(Measures)
+}
+"""Name of a measure: its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    """Runs that are over."""
+    of: int
+
+
+class SimulationFailed(RuntimeError):
+    """The job failed; the message is Spark's."""
+
+
+class Stopped(Exception):
+    """It was asked to."""
+
+
+def schema() -> Any:
+    """Of the result, as a pyarrow schema."""
+    import pyarrow as pa
+
+    arrow = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    point = [pa.field(name, arrow[kind], nullable=False) for name, kind in FIELDS.items()]
+    measures = [pa.field(name, arrow[kind]) for name, kind in MEASURES.items()]
+    return pa.schema(
+        [
+            pa.field("run", pa.int64(), nullable=False),
+            pa.field("label", pa.string(), nullable=False),
+            *point,
+            pa.field("seed", pa.int64(), nullable=False),
+            *measures,
+            pa.field("error", pa.string()),
+        ]
+    )
+
+
+def simulate(
+    spark: Any,
+    points: Sequence[Point],
+    *,
+    seeds: Sequence[int] = (0, 1),
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Any:
+    """Run every point with every seed. Returns a pyarrow table with the columns of `schema`.
+
+    `on_progress` is called now and then while it goes on, and so is `stop`: when it says so, the job is cancelled and
+    Stopped is raised. Raises BadPoint before anything runs, and SimulationFailed.
+    """
+    import pyarrow as pa
+
+    runs = [(number, normal(point), seed) for number, (point, seed) in enumerate((p, s) for p in points for s in seeds)]
+    if not runs:
+        return schema().empty_table()
+    table = _collected(spark, _frame(spark, runs), len(runs), on_progress, stop)
+    return pa.table(table).cast(schema()).sort_by("run")
+
+
+def _frame(spark: Any, runs: Sequence[tuple[int, Point, int]]) -> Any:
+    """A DataFrame that has one partition, and so one task, for each run; the largest come first."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    order = sorted(runs, key=lambda entry: -entry[1].members * entry[1].groups)
+
+    def rows(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist([row_of(*order[index])], schema())
+
+    return spark.range(0, len(order), 1, numPartitions=len(order)).mapInArrow(rows, from_arrow_schema(schema()))
+
+
+def row_of(number: int, point: Point, seed: int) -> dict[str, Any]:
+    """One run, where it is asked for."""
+    row: dict[str, Any] = {"run": number, "label": point.label(), **asdict(point), "seed": seed}
+    try:
+        return {**row, **run(point, seed).row(), "error": None}
+    except DidNotForm as error:
+        return {**row, **dict.fromkeys(MEASURES), "error": str(error)}
+
+
+def _collected(
+    spark: Any, frame: Any, runs: int, on_progress: Callable[[Progress], None] | None, stop: Callable[[], bool]
+) -> Any:
+    context = spark.sparkContext
+    group = f"kohort-simulate-{uuid4()}"
+    outcome: list[Any] = []
+
+    def collect() -> None:
+        context.setJobGroup(group, "kohort pipeline simulate", interruptOnCancel=True)
+        try:
+            outcome.append(frame.toArrow())
+        except Exception as error:
+            outcome.append(error)
+
+    collecting = _thread(collect)
+    collecting.start()
+    told = -1
+    stopping = False
+    while collecting.is_alive():
+        collecting.join(POLL_S)
+        done = _done(context, group)
+        if on_progress is not None and done > told:
+            told = done
+            on_progress(Progress(min(done, runs), runs))
+        stopping = stopping or stop()
+        if stopping:
+            context.cancelJobGroup(group)  # again and again: the job may not have begun yet
+    [result] = outcome
+    if stopping:
+        raise Stopped
+    if isinstance(result, Exception):
+        raise SimulationFailed(_cause(result)) from result
+    return result
+
+
+def _thread(target: Callable[[], None]) -> threading.Thread:
+    """One that has a thread of the JVM to itself: job groups belong to threads."""
+    from pyspark import InheritableThread
+
+    thread: threading.Thread = InheritableThread(target=target, name="kohort-simulate")
+    thread.daemon = True
+    return thread
+
+
+def _done(context: Any, group: str) -> int:
+    """Tasks of the job group that are over."""
+    tracker = context.statusTracker()
+    done = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            found = tracker.getStageInfo(stage)
+            done += found.numCompletedTasks if found is not None else 0
+    return done
+
+
+def _cause(error: Exception) -> str:
+    """The line of Spark's long message that tells of ours, else its first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("kohort.", "AssertionError", "RuntimeError"))]
+    return next(iter(ours[-1:] or lines), type(error).__name__)
+
+
+def write(spark: Any, table: Any, directory: str) -> None:
+    """The table as Parquet, one file in the table's order, in a directory that Spark knows. Raises SimulationFailed."""
+    try:
+        spark.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(directory)
+    except Exception as error:
+        raise SimulationFailed(_cause(error)) from error

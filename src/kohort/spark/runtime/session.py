@@ -1,0 +1,128 @@
+"""A local Spark session that needs pip alone: finds a Java, stays quiet, binds to loopback.
+
+Java greets on stderr with lines for which neither it nor Spark has a switch. So its stderr passes through this process,
+which drops the greeting and hands on everything else: errors, and what the workers and the source have to say.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kohort.spark.runtime.java import find_java
+
+GREETING = (
+    b"WARNING: Using incubator modules:",
+    b"Using Spark's default log4j profile:",
+    b"Setting default log level to ",
+    b"To adjust logging level use ",
+)
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[*]", quiet: bool = True, config: dict[str, str] | None = None
+) -> Any:
+    """A SparkSession: the running one if there is one, that of spark-submit under spark-submit, else a new local one.
+
+    For a new one this sets JAVA_HOME, SPARK_LOCAL_IP and PYSPARK_PYTHON in this process's environment. `config` are
+    further Spark settings. Timestamps are in UTC. Raises JavaMissing.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        session = SparkSession.builder.appName(app_name).getOrCreate()
+        register(session)
+        return session
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark would take the first python3 on the PATH for its workers, which may know nothing of kohort.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.memory": "1g",
+    }
+    if quiet:
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet_logging().as_uri()}"
+    session = _start(settings | (config or {}), quiet)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def register(session: Any) -> None:
+    """Make `format("kohort")` known to a session, where kohort came by `--py-files`; elsewhere it changes nothing.
+
+    Spark looks for data sources itself, but only among the packages that are installed. And the process that plans a
+    streaming query, on the driver's machine, looks for the archive in a folder where it is not (Spark 4.3 hands it the
+    folder of another session), so it is told the place.
+    """
+    from kohort.spark.source.data_source import KohortDataSource
+
+    archive = Path(__file__).parents[2]
+    context = getattr(session, "sparkContext", None)  # Spark Connect has none
+    if archive.is_file() and context is not None:
+        paths = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if str(archive) not in paths:
+            context.environment["PYTHONPATH"] = os.pathsep.join([*paths, str(archive)])
+    session.dataSource.register(KohortDataSource)
+
+
+@contextmanager
+def timestamps_in_micros(session: Any) -> Iterator[None]:
+    """Parquet files with timestamps as all readers have them. Spark's own default, INT96, is nanoseconds elsewhere,
+    and overflows."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = session.conf.get(name)
+    session.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(name, before)
+
+
+def cause(error: Exception) -> str:
+    """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
+    javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter(ours[-1:] or javas or lines), type(error).__name__)
+
+
+def _start(settings: dict[str, str], quiet: bool) -> Any:
+    from pyspark import SparkConf, SparkContext, java_gateway
+    from pyspark.sql import SparkSession
+
+    launch: Any = java_gateway.launch_gateway  # untyped
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    if quiet and SparkContext._gateway is None:
+        reading, writing = os.pipe()
+        threading.Thread(target=_pass_on, args=(reading, os.dup(2)), name="java-stderr", daemon=True).start()
+        try:
+            SparkContext(conf=conf, gateway=launch(conf, {"stderr": writing}))
+        finally:
+            os.close(writing)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _pass_on(source: int, target: int) -> None:
+    """Copy lines until the last process that can write some has ended."""
+    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as shown:
+        for line in lines:
+            if not line.startswith(GREETING):
+                shown.write(line)
+
+
+def _quiet_logging() -> Path:
+    return Path(__file__).with_name("quiet-log4j2.properties")

@@ -1,0 +1,195 @@
+"""`format("kohort")` for writing: rows become records, by librdkafka's producer in the executors' Python workers.
+
+The columns are those of Spark's Kafka sink: `value` (string or binary), and if they are there `key` (string or binary),
+`topic`, `partition`, `headers`, `timestamp`; others are left alone. A key goes to the partition where Java's default
+partitioner sends it.
+
+At least once. A task has written its rows when every one of them is acknowledged, and fails with the first that is not.
+The producer is idempotent, so what it sends again by itself is stored once; but Spark runs a failed task, and a batch
+that was not finished, again from the beginning, with another producer. What had been delivered by then stays, and is
+there twice. There is nothing to undo it with, so neither commit nor abort does anything.
+
+A producer needs half a second until it has its id, so it outlives its task: the next one of the same worker takes it
+over. One whose task failed is thrown away with all that waits in it. Memory is bounded by the queue
+(`kafka.buffer.memory`): when it is full, rows wait until something is delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from kohort.spark.options.source import OptionError
+from kohort.spark.sink.options import SinkOptions
+from kohort.spark.sink.rows import Columns, Record, records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_S = 0.1
+LOG = logging.getLogger("kohort.spark.sink.data_sink")
+
+
+class DeliveryFailed(RuntimeError):
+    """A row was not delivered; the message names topic, partition and reason, which are the fields too."""
+
+    def __init__(self, topic: str, partition: int | None, reason: str) -> None:
+        place = topic if partition is None else f"{topic}-{partition}"
+        super().__init__(f"a row for {place} was not delivered: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+
+
+class KohortWriter(DataSourceArrowWriter):
+    """A batch write. Appends: there is nothing in a topic to replace."""
+
+    def __init__(self, options: SinkOptions, columns: Columns, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('kohort\'s sink appends; write with mode("append")')
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write(self._options, self._columns, iterator)
+
+
+class KohortStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write. In complete mode each micro-batch appends the whole result anew, as Spark's sink does."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write(self._options, self._columns, iterator)
+
+
+def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Write a task's rows and wait for all of them. Raises DeliveryFailed, or RowError for a row that is no record."""
+    sender = _Sender.take(options)
+    try:
+        rows = 0
+        for batch in batches:
+            for part in records(columns, options.topic, batch):
+                rows += sender.send(part)
+        sender.finish()
+    except BaseException:
+        sender.discard()
+        raise
+    sender.keep()
+    return Written(rows)
+
+
+class _Sender:
+    """A producer, and what became of its records. One task at a time."""
+
+    kept: _Sender | None = None
+    """The producer of the last task of this process, for the next one with the same options."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        from confluent_kafka import Producer
+
+        self._options = options
+        self._failed: DeliveryFailed | None = None
+        self._broken = False
+        """Of no use any more; known by an error of the producer itself, which may come when no task runs."""
+        settings: dict[str, Any] = {
+            **dict(options.producer),
+            **options.security.librdkafka(),
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "error_cb": self._erred,
+            "logger": LOG,
+        }
+        self._producer: Any = Producer(settings)
+
+    @classmethod
+    def take(cls, options: SinkOptions) -> _Sender:
+        kept, cls.kept = cls.kept, None
+        if kept is not None and kept._options == options:
+            kept._producer.poll(0)
+            if not kept._broken:
+                return kept
+        return cls(options)
+
+    def keep(self) -> None:
+        _Sender.kept = self
+
+    def discard(self) -> None:
+        """Throw away what waits, so that the producer does not go on with the rows of a task that is repeated."""
+        self._producer.purge()
+        self._producer.flush(POLL_S)
+        self._producer = None  # it holds this object's methods, and would live until the next collection
+
+    def send(self, part: Iterator[Record]) -> int:
+        """Hand records to the producer; returns how many. Raises DeliveryFailed."""
+        produce = self._producer.produce
+        count = 0
+        for record in part:
+            try:
+                produce(**record)
+            except BufferError:
+                self._send_late(record)
+            except Exception as error:
+                raise _failure(record, error) from error
+            count += 1
+        self._producer.poll(0)
+        self._check()
+        return count
+
+    def _send_late(self, record: Record) -> None:
+        """Send a record when there is room again."""
+        deadline = time.monotonic() + self._options.max_block_ms / 1000
+        while True:
+            self._producer.poll(POLL_S)
+            self._check()
+            try:
+                self._producer.produce(**record)
+                return
+            except BufferError as error:
+                if time.monotonic() > deadline:
+                    waited = f"no room in the producer's queue for {self._options.max_block_ms} ms (kafka.max.block.ms)"
+                    raise _failure(record, waited) from error
+            except Exception as error:
+                raise _failure(record, error) from error
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged, or has failed; `delivery.timeout.ms` bounds it."""
+        while self._producer.flush(POLL_S) and self._failed is None:
+            pass
+        self._check()
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._failed is None:
+            partition = message.partition()
+            place = partition if partition is not None and partition >= 0 else None
+            self._failed = DeliveryFailed(message.topic(), place, f"{error.name()}: {error.str()}")
+
+    def _erred(self, error: Any) -> None:
+        self._broken |= error.fatal()
+        LOG.warning("%s: %s", error.name(), error.str())
+
+
+def _failure(record: Record, error: object) -> DeliveryFailed:
+    from confluent_kafka import KafkaException
+
+    if isinstance(error, KafkaException):
+        error = f"{error.args[0].name()}: {error.args[0].str()}"
+    return DeliveryFailed(record["topic"], record.get("partition"), str(error))

@@ -1,0 +1,175 @@
+"""The options of `format("kohort")` for writing: Spark's Kafka sink's, its `kafka.…` settings handed to librdkafka.
+
+Spark's sink runs Java's producer, this one librdkafka. Most settings have the same name and meaning in both; the others
+are translated here, so that a query moves over with the format's name alone. Where the two differ by default, Java's
+default holds if the data or its place depends on it: which partition a key goes to, idempotence, how much may wait in
+memory, how long a record may take.
+
+Security settings are read as kohort's own client reads them (docs/security.md), in Java's names or librdkafka's.
+
+A setting that neither this page nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`;
+librdkafka, CONFIGURATION.md; Spark, `KafkaSourceProvider.kafkaParamsForProducer` and `KafkaWriter`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kohort.client.security.security import Security
+from kohort.spark.options.names import SECURITY
+from kohort.spark.options.source import OptionError, security_of
+
+KAFKA = "kafka."
+OWN = {"topic", "includeheaders", "checkpointlocation", "queryname"}
+"""Options that are no settings of the producer. The last two are Spark's own."""
+
+NO_SERIALIZER = "text and bytes are written as they are; make them with DataFrame operations"
+NO_JAVA = "there is no Java here to run the class"
+NO_TRANSACTIONS = "the sink writes without transactions, each row at least once"
+REFUSED = {
+    "key.serializer": NO_SERIALIZER,
+    "value.serializer": NO_SERIALIZER,
+    "interceptor.classes": NO_JAVA,
+    "partitioner.class": f"{NO_JAVA}; keys go where Java's default sends them, and the column partition wins over them",
+    "transactional.id": NO_TRANSACTIONS,
+    "transaction.timeout.ms": NO_TRANSACTIONS,
+}
+
+WITHOUT_EFFECT = {
+    "auto.include.jmx.reporter",
+    "metadata.max.idle.ms",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+}
+"""Settings of Java's producer that change neither what is written nor where to; librdkafka has nothing like them."""
+
+RENAMED = {
+    "max.request.size": ("message.max.bytes",),
+    "send.buffer.bytes": ("socket.send.buffer.bytes",),
+    "receive.buffer.bytes": ("socket.receive.buffer.bytes",),
+    "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),
+}
+"""Java's name, and what librdkafka calls it. The broker's part and the client's of a timeout are two settings there."""
+
+DEFAULTS = {
+    "client.id": "kohort-spark",
+    "partitioner": "murmur2_random",
+    "acks": "all",
+    "enable.idempotence": "true",
+    "delivery.timeout.ms": "120000",
+    "queue.buffering.max.kbytes": str(32 * 1024),
+    "log.connection.close": "false",
+}
+MAX_BLOCK_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The checked options of one sink."""
+
+    topic: str | None
+    """The topic of every row; None: the column `topic` says it."""
+    producer: tuple[tuple[str, str], ...] = field(repr=False)
+    """librdkafka's settings but for those of `security`, in the order of their names."""
+    security: Security = field(default_factory=Security)
+    max_block_ms: int = MAX_BLOCK_MS
+    """How long a row may wait for room in the queue."""
+
+
+def parse(options: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a sink. Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if not name.startswith(KAFKA) and name not in OWN:
+            hint = "; it writes to a topic, and not to a path" if name == "path" else ""
+            raise OptionError(f"unknown option {name} of kohort's sink{hint}")
+    if not given.get("kafka.bootstrap.servers", "").strip():
+        raise OptionError("option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
+    topic = given["topic"].strip() if "topic" in given else None
+    if topic == "":
+        raise OptionError("option topic is empty; it takes the name of a topic")
+    settings = {name[len(KAFKA) :]: value.strip() for name, value in given.items() if name.startswith(KAFKA)}
+    settings = {name: value for name, value in settings.items() if not name.startswith(SECURITY)}
+    max_block_ms = _whole("max.block.ms", settings.pop("max.block.ms", str(MAX_BLOCK_MS)))
+    security = security_of(given)
+    try:
+        security.librdkafka()
+    except ValueError as error:
+        raise OptionError(f"options kafka.*: {error}") from None
+    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security, max_block_ms)
+
+
+def _producer(settings: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's settings from Java's. Raises OptionError."""
+    translated: dict[str, str] = {}
+    for name, value in settings.items():
+        if name in REFUSED:
+            raise OptionError(f"option kafka.{name} is refused: {REFUSED[name]}")
+        if name not in WITHOUT_EFFECT:
+            translated |= _translated(name, value, settings)
+    if "enable.idempotence" not in settings and _forgoes_idempotence(settings):
+        translated["enable.idempotence"] = "false"
+    producer = DEFAULTS | translated
+    _try(producer)
+    return producer
+
+
+def _translated(name: str, value: str, settings: Mapping[str, str]) -> dict[str, str]:
+    match name:
+        case "buffer.memory":
+            return {"queue.buffering.max.kbytes": str(max(1, _whole(name, value) // 1024))}
+        case "compression.gzip.level" | "compression.lz4.level" | "compression.zstd.level":
+            codec = name.split(".")[1]
+            return {"compression.level": value} if settings.get("compression.type") == codec else {}
+        case "partitioner.ignore.keys":
+            return {"partitioner": "random"} if value.lower() == "true" else {}
+        case "send.buffer.bytes" | "receive.buffer.bytes" if value == "-1":
+            return {}  # the operating system's, which librdkafka takes by default
+        case _:
+            return dict.fromkeys(RENAMED.get(name, (name,)), value)
+
+
+def _forgoes_idempotence(settings: Mapping[str, str]) -> bool:
+    """Whether settings rule idempotence out; Java's producer then does without it, if nobody has asked for it."""
+    in_flight = settings.get("max.in.flight.requests.per.connection", settings.get("max.in.flight", "5"))
+    return (
+        settings.get("acks", "all") not in ("all", "-1")
+        or settings.get("retries") == "0"
+        or (in_flight.isdigit() and int(in_flight) > 5)
+    )
+
+
+def _whole(name: str, value: str) -> int:
+    if not value.strip().isdigit():
+        raise OptionError(f"option kafka.{name} is {value!r}; it takes a whole number from 0 on")
+    return int(value)
+
+
+def _try(producer: Mapping[str, str]) -> None:
+    """Let librdkafka look at the settings, without a broker."""
+    local = {name: value for name, value in producer.items() if name != "bootstrap.servers"}
+    if reason := _reason(local):
+        for name, value in local.items():
+            if alone := _reason({name: value}):
+                raise OptionError(f"option kafka.{name} is {value!r}; librdkafka says: {alone}")
+        raise OptionError(f"the options kafka.… do not go together; librdkafka says: {reason}")
+
+
+def _reason(settings: Mapping[str, str]) -> str | None:
+    """Why there can be no producer with these settings."""
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        Producer({**settings, "logger": logging.Logger("kohort.spark.sink.options", logging.CRITICAL)})
+    except KafkaException as error:
+        return str(error.args[0].str())
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None

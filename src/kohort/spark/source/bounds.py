@@ -1,0 +1,115 @@
+"""Where a query starts and a batch read ends: words, offsets and times turned into positions.
+
+A JSON must name exactly the partitions that are read, as in Spark's source: one that is left out would be read from
+somewhere that nobody has said. A position outside of its log is data loss, and moved to the nearer end of the log where
+that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from kohort.client.metadata import TopicPartition
+from kohort.spark.options.source import EARLIEST, LATEST, ByPartition, ByTimestamp, OptionError, Where
+
+if TYPE_CHECKING:
+    from kohort.spark.source.plan import Planner, Positions
+
+NO_RECORD = -1
+
+
+def starting(planner: Planner, default: Literal["earliest", "latest"], partitions: list[TopicPartition]) -> Positions:
+    where = planner.options.starting_or(default)
+    if where == "group":
+        return _of_group(planner, partitions)
+    if isinstance(where, ByTimestamp):
+        return _at_times(planner, where, partitions, None)
+    return _resolve(planner, "startingOffsets", where, partitions, {})
+
+
+def ending(planner: Planner, begin: Positions) -> Positions:
+    """Of partitions that are read from `begin` on: with read_committed that may be behind what is decided."""
+    where = planner.options.ending
+    if isinstance(where, ByTimestamp):
+        return _at_times(planner, where, list(begin), begin)
+    return _resolve(planner, "endingOffsets", where, list(begin), begin)
+
+
+def _resolve(
+    planner: Planner, name: str, where: Where, partitions: list[TopicPartition], begin: Positions
+) -> Positions:
+    if not isinstance(where, dict):
+        return planner.beginnings(partitions) if where == "earliest" else planner.ends_behind(partitions, begin)
+    given = _exactly(name, where, partitions)
+    if any(offset < (LATEST if name == "endingOffsets" else EARLIEST) for offset in given.values()):
+        marks = "-1 (latest)" if name == "endingOffsets" else "-1 (latest) or -2 (earliest)"
+        raise OptionError(f"{name} takes offsets from 0 on, or {marks}")
+    marked = {mark: [p for p, offset in given.items() if offset == mark] for mark in (LATEST, EARLIEST)}
+    positions = _in_log(
+        planner, {place: offset for place, offset in given.items() if offset >= 0}, f"{name} asks for offset"
+    )
+    return positions | planner.ends_behind(marked[LATEST], begin) | planner.beginnings(marked[EARLIEST])
+
+
+def _exactly(name: str, given: ByPartition, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """By partition. Raises OptionError unless these are the partitions that are read."""
+    flat = {(topic, index): number for topic, indexes in given.items() for index, number in indexes.items()}
+    if set(flat) != set(partitions):
+        raise OptionError(
+            f"{name} must name every partition that is read and no other; they differ in "
+            + _names(set(flat) ^ set(partitions))
+        )
+    return flat
+
+
+def _at_times(
+    planner: Planner, where: ByTimestamp, partitions: list[TopicPartition], begin: Positions | None
+) -> Positions:
+    """The first record as young as the time: where to start, or to end what is read from `begin` on. Where there is
+    none, an end is the log's; a start is what is said."""
+    moments: Mapping[TopicPartition, int]
+    if isinstance(where.at, int):
+        moments = dict.fromkeys(partitions, where.at)
+    else:
+        moments = _exactly(where.option, where.at, partitions)
+    positions = planner.at_times(moments)
+    without = [place for place, offset in positions.items() if offset == NO_RECORD]
+    if without and begin is None and planner.options.no_match == "error":
+        raise OptionError(
+            f"{where.option}: no record is as young as that in {_names(without)} "
+            "(startingOffsetsByTimestampStrategy=latest starts there at the end)"
+        )
+    return positions | planner.ends_behind(without, begin or {})
+
+
+def _of_group(planner: Planner, partitions: list[TopicPartition]) -> Positions:
+    """The group's committed offsets, and what the option says for partitions without one."""
+    group_id, fallback = planner.options.group_id, planner.options.group_fallback
+    positions = {place: entry.offset for place, entry in planner.committed(partitions).items()}
+    positions = _in_log(planner, positions, f"the group {group_id} has committed offset")
+    without = [place for place in partitions if place not in positions]
+    if without and fallback == "fail":
+        raise OptionError(f"the group {group_id} has no committed offset of {_names(without)}")
+    return positions | (planner.ends(without) if fallback == "latest" else planner.beginnings(without))
+
+
+def _in_log(planner: Planner, positions: Positions, whose: str) -> Positions:
+    """The positions, each inside its log; one that is not is data loss.
+
+    A position behind the last stable offset is in the log, whatever the isolation level.
+    """
+    beginnings, ends = planner.beginnings(positions), planner.log_ends(positions)
+    inside = {}
+    for (topic, partition), offset in positions.items():
+        first, last = beginnings[topic, partition], ends[topic, partition]
+        if not first <= offset <= last:
+            planner.lost(f"{whose} {offset} of {topic}-{partition}, but its log holds {first} to {last}")
+        inside[topic, partition] = min(max(offset, first), last)
+    return inside
+
+
+def _names(partitions: Iterable[TopicPartition], most: int = 10) -> str:
+    listed = sorted(partitions)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(f"{topic}-{index}" for topic, index in listed[:most]) + more

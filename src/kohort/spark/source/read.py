@@ -1,0 +1,305 @@
+"""One task's work: fetch a range of a partition's offsets and yield it as Arrow record batches.
+
+The range ends at a position and not at a count: compaction, transaction markers and aborted records leave gaps. The
+broker skips a gap in the middle of a log: it answers with what comes behind. One at the end of the log is known by
+silence, but silence says little: a broker answers with nothing also while it cannot read, from tiered storage for one.
+So several empty answers count, the time between them and not the time of connecting and retrying (nor of waiting for a
+quota, which the client does), and then the last offset of the log is asked for. If there is nothing either, the range
+is over, and a line on stderr says so; if there is, the broker owes what comes before it: the task waits for that, and
+in the end it is loss.
+
+Ranges that meet inside a batch both fetch it, and each takes its own records; what begins behind the range is not even
+looked at.
+
+The next fetch is asked for before the last one is decoded, so broker and task work at the same time. Its answer waits
+in the socket: the task holds one at a time.
+
+Memory is bounded, whatever the records' sizes. A task holds one answer of a fetch (`kafka.max.partition.fetch.bytes`,
+4 MiB, or one batch that is larger; three times for a moment, until it is taken out of its frame), one decompressed
+batch (at most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those
+that were handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and some 60 bytes for each of
+`arrow.ROWS` rows). Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError, ServerError
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
+from kohort.client.records.records import data_batches, next_position
+from kohort.spark.arrow.columns import (
+    HEADERS,
+    MICROSECONDS,
+    Columns,
+    Filler,
+    decoder,
+    filler,
+    fixed,
+    repeated,
+    timestamps,
+)
+from kohort.spark.options.source import Options
+from kohort.spark.source.plan import lost, open_cluster
+from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
+from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
+from kohort.wire.compression import NONE, expand
+from kohort.wire.errors import ErrorCode, ProtocolError
+
+__all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
+
+GAP_S = 5.0
+GAP_ANSWERS = 3
+"""After so long, and so many empty answers, it is looked whether there is anything more in the log."""
+BEYOND_WAIT_S = 1.0
+"""An empty answer that takes so much longer than the broker was asked to wait says nothing of the time before it."""
+
+BASE_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", MICROSECONDS),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+
+Convert = Callable[[pa.BinaryArray, pa.BinaryArray], pa.RecordBatch]
+"""Makes other columns of keys and values: a row a record, in the same order, always of the same schema."""
+
+PLACE = [pa.field("log_partition", pa.int32()), pa.field("log_offset", pa.int64()), pa.field("log_time", MICROSECONDS)]
+"""Where a converted record stands, behind its own columns: names that leave `topic`, `partition` and `offset` free."""
+
+_INT64_MAX = 2**63 - 1
+
+
+def arrow_schema(include_headers: bool) -> pa.Schema:
+    return BASE_SCHEMA.append(pa.field("headers", HEADERS)) if include_headers else BASE_SCHEMA
+
+
+def converted_schema(schema: pa.Schema) -> pa.Schema:
+    """What `read_range` yields with a `convert` that yields `schema`."""
+    return pa.schema([*schema, *PLACE])
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets [start, end) of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reader: GroupMember | None = None
+    """In whose name to fetch: kohort refuses it what it does not own."""
+
+
+FENCED = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
+)  # fmt: skip
+"""The reader does not own the partition any more. Who does begins at the group's offset, which is not behind this
+range's start: what is left of it is theirs."""
+
+
+def read_range(options: Options, wanted: Range, convert: Convert | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a range: `arrow_schema`, or with `convert` its columns and PLACE (`converted_schema`).
+
+    Raises DataLoss, or KafkaError naming topic, partition and offset.
+    """
+    columns = filler(wanted.end - wanted.start, options.include_headers and convert is None)
+    shape = _Shape(wanted, convert)
+    position = wanted.start
+    with open_cluster(options) as cluster:
+        silence = _Silence()
+        answer = _ask(options, cluster, wanted, position)
+        while position < wanted.end:
+            fetched = _answered(options, answer, wanted, position)
+            if fetched is None:
+                break
+            if not fetched:
+                answer = _ask(options, cluster, wanted, position)  # quotas have left nothing so far
+                continue
+            if wanted.reader is not None and fetched[0].error in FENCED:
+                _leave(wanted, position, fetched[0].error)
+                break
+            if fetched[0].error:
+                reached = _after_error(options, cluster, wanted, position, fetched[0].error)
+                answer = _ask(options, cluster, wanted, reached)
+            else:
+                reached = _reached(fetched[0], position)
+                if reached < wanted.end:
+                    answer = _ask(options, cluster, wanted, reached)
+                yield from map(shape, _take(columns, wanted, fetched[0], position))
+            if reached > position:
+                position = reached
+                silence = _Silence()
+                continue
+            silence.goes_on(options, time.monotonic())
+            if _is_over(options, wanted, fetched[0], position, silence):
+                break
+    rest = columns.flush()
+    if rest is not None:
+        yield shape(rest)
+
+
+Answer = Callable[[], list[FetchedPartition]]
+
+
+def _ask(options: Options, cluster: Cluster, wanted: Range, position: int) -> Answer:
+    """Ask for what stands at a position: the broker reads while what came before is decoded and handed on."""
+    return cluster.fetch_ahead(
+        {(wanted.topic, wanted.partition): position},
+        max_wait_ms=options.max_wait_ms,
+        partition_max_bytes=options.partition_fetch_bytes,
+        isolation=options.isolation,
+        as_member=wanted.reader,
+    )
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Empty answers from one position."""
+
+    answers: int = 0
+    seconds: float = 0.0
+    """From the first to the last, as far as the broker was heard."""
+    heard_at: float = 0.0
+    owed: bool = False
+    """Whether the log was seen to go on: what is asked for must come."""
+
+    def goes_on(self, options: Options, now: float) -> None:
+        if self.answers:
+            self.seconds += min(now - self.heard_at, options.max_wait_ms / 1000 + BEYOND_WAIT_S)
+        self.answers, self.heard_at = self.answers + 1, now
+
+
+def _answered(options: Options, answer: Answer, wanted: Range, position: int) -> list[FetchedPartition] | None:
+    """What stands at a position, if anything was said; None where the topic is gone and failOnDataLoss is false."""
+    try:
+        return answer()
+    except ServerError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        lost(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
+        return None
+
+
+def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
+    group = wanted.reader.group_id if wanted.reader is not None else ""
+    left = f"{_name(wanted)} from offset {position} to {wanted.end}"
+    what = f"kohort: the group {group} has taken the partition away ({error.name}); not read here: {left}"
+    print(what, file=sys.stderr, flush=True)
+
+
+def _after_error(options: Options, cluster: Cluster, wanted: Range, position: int, error: ErrorCode) -> int:
+    """Where to go on after an error of the fetch. Raises DataLoss or KafkaError."""
+    if error != ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise KafkaError(error, f"cannot read {_name(wanted)} at offset {position}: {error.name}: {error.message}")
+    place = (wanted.topic, wanted.partition)
+    beginning, end = cluster.offsets([place], "earliest")[place], cluster.offsets([place], "latest")[place]
+    lost(options, f"{_name(wanted)}: offset {position} is not in the log, which holds {beginning} to {end}")
+    return beginning if beginning > position else wanted.end
+
+
+def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, position: int, silence: _Silence) -> bool:
+    """Whether nothing more will come, after such a silence. Raises DataLoss."""
+    if silence.answers < GAP_ANSWERS:
+        return False
+    committed = options.isolation == "read_committed"
+    log_end = fetched.last_stable_offset if committed else fetched.high_watermark
+    patience_s = options.poll_timeout_ms / 1000
+    if log_end >= wanted.end and not silence.owed and silence.seconds > min(GAP_S, patience_s):
+        if _is_last(options, wanted, position, log_end):
+            gap = f"no records from offset {position} to {wanted.end}: a gap at the end of the log ({log_end})"
+            print(f"kohort: {_name(wanted)}: {gap}", file=sys.stderr, flush=True)
+            return True
+        silence.owed = True
+    if silence.seconds > patience_s:
+        lost(
+            options,
+            f"{_name(wanted)}: nothing to read at offset {position} for {silence.seconds:.0f} s; the range goes to "
+            f"{wanted.end}, the log to {log_end}",
+        )
+        return True
+    return False
+
+
+def _is_last(options: Options, wanted: Range, position: int, log_end: int) -> bool:
+    """Whether the log holds nothing from a position on, where nothing comes from: the last offset is asked for."""
+    if log_end - 1 <= position:
+        return True
+    with open_cluster(options) as cluster:  # the task's own waits for an answer
+        while (last := _answered(options, _ask(options, cluster, wanted, log_end - 1), wanted, log_end - 1)) == []:
+            pass
+        return last is None or not (last[0].records or last[0].error)
+
+
+def _name(wanted: Range) -> str:
+    return f"{wanted.topic}-{wanted.partition}"
+
+
+def _reached(fetched: FetchedPartition, position: int) -> int:
+    try:
+        return next_position(fetched, position)
+    except KafkaError as error:
+        raise error.because(f"fetched at offset {position}") from None
+
+
+def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: int) -> Iterator[Columns]:
+    """Add what a fetch brought. Raises KafkaError where its bytes are damaged."""
+    try:
+        for header, start in data_batches(fetched, position, wanted.end):
+            try:
+                yield from columns.take(header, _records(fetched.records, header, start), position, wanted.end)
+            except ProtocolError as error:
+                why = f"cannot read {_name(wanted)}, batch at offset {header.base_offset}: {error}"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why) from None
+    except KafkaError as error:
+        raise error.because(f"fetched at offset {position}") from None
+
+
+def _records(data: bytes, header: BatchHeader, start: int) -> bytes | memoryview:
+    """The bytes of a batch's records, decompressed. Raises ProtocolError."""
+    if header.last_offset > _INT64_MAX:
+        raise CorruptBatch(f"{header.last_offset} is no offset")
+    begin, end = start + HEADER_SIZE, start + header.size
+    if header.compression == NONE:
+        return memoryview(data)[begin:end]
+    return expand(header.compression, data[begin:end], DECOMPRESSED_BYTES)
+
+
+class _Shape:
+    """Makes a record batch of columns. What is the same in every row is made once."""
+
+    def __init__(self, wanted: Range, convert: Convert | None) -> None:
+        self._wanted = wanted
+        self._topics = self._partitions = pa.nulls(0)
+        self._convert = convert
+
+    def __call__(self, columns: Columns) -> pa.RecordBatch:
+        rows = len(columns.offsets)
+        if len(self._topics) < rows:
+            self._topics = repeated(self._wanted.topic, rows)
+            self._partitions = fixed(pa.int32(), np.full(rows, self._wanted.partition, np.int32))
+        partitions, times = self._partitions[:rows], timestamps(columns.times)
+        if self._convert is not None:
+            made = self._convert(columns.keys, columns.values)
+            assert made.num_rows == rows, "a row a record"
+            return pa.RecordBatch.from_arrays(
+                [*made.columns, partitions, columns.offsets, times], schema=converted_schema(made.schema)
+            )
+        arrays: list[Any] = [columns.keys, columns.values, self._topics[:rows], partitions]
+        arrays += [columns.offsets, times, columns.time_types]
+        if columns.headers is not None:
+            arrays.append(columns.headers)
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns.headers is not None))
