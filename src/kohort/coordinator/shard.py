@@ -49,6 +49,7 @@ from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import Heard, Running
+from kohort.coordinator.state_machine import LogName
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -97,7 +98,10 @@ def _leaves_all_in_place(event: Event) -> bool:
 
 
 class Shard:
+    """The `StateMachine` of consumer groups."""
+
     def __init__(self, index: int, config: Config, assignors: Mapping[str, Assignor] = BUILT_IN) -> None:
+        self.log = LogName("__consumer_offsets", index)
         self.index = index
         self.hard = HardState()
         self.running = Running(self.hard)
