@@ -13,7 +13,7 @@ CHECKED := src tests bench examples tools hatch_build.py
 COMPILED_TESTS := tests/wire tests/coordinator tests/storage tests/broker tests/server tests/simulator/test_simulator.py
 # $(call needs,PROGRAM…): say which of these programs is missing, and stop.
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
-BENCHES := $(filter-out _%,$(basename $(notdir $(wildcard bench/[a-z]*.py))))
+BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
 .PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel test-bench check format bench clean
 
@@ -91,7 +91,7 @@ format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-bench: $(VENV)/.dev ## measure beside Apache Kafka, over an hour (ARGS=--quick: ten minutes); or `make bench NAME…`
+bench: $(VENV)/.dev ## measure beside Apache Kafka, over an hour (ARGS=--quick: ten minutes); or `make bench SUBJECT…`
 	@$(if $(filter $(BENCHES),$(MAKECMDGOALS)),:,if command -v $${CC:-cc} >/dev/null; then $(MAKE) --no-print-directory compiled; fi)
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 

@@ -1,52 +1,89 @@
-"""`python -m bench [NAME...]`: runs the benchmarks that are named, or `compare`; `--list` says which there are.
+"""`python -m bench [SUBJECT...]`: measure kohort beside its peers, one subject after the other.
 
-`python -m bench NAME --option...` hands the options to one that takes some, `--help` among them. `--all` runs all of
-them one after another, which takes two hours.
+Without names it measures every subject, which takes an hour and a quarter (`--quick`: ten minutes, with smaller sizes;
+those figures are not for keeping). It prints the tables. `--json` keeps every round; `--docs` writes
+docs/performance.json, the tables and targets between their marks in docs/performance.md, and docs/performance.svg, and
+keeps there the subjects that this run did not measure.
+
+SIGTERM and Ctrl-C stop every process that the run has started.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
+import argparse
+import os
+import signal
 import sys
-from types import ModuleType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-import bench
+from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup
+from bench._machine import descendants
+from bench._run import Figures, lines, taken
 
-
-def main(words: list[str]) -> int:
-    first = next((n for n, word in enumerate(words) if word.startswith("-")), len(words))
-    names, options = words[:first], words[first:]
-    known = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
-    if words == ["--list"]:
-        for name in known:
-            print(f"{name:10} {_summary(importlib.import_module(f'bench.{name}'))}")
-        return 0
-    if options == ["--all"] and not names:
-        # `compare` runs its subjects.
-        names, options = (
-            [name for name in known if not hasattr(importlib.import_module(f"bench.{name}"), "SUBJECT")],
-            [],
-        )
-    names = names or ["compare"]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
-        return 2
-    modules = {name: importlib.import_module(f"bench.{name}") for name in names}
-    if options and (len(names) != 1 or not inspect.signature(modules[names[0]].main).parameters):
-        print(f"{' '.join(names)}: no options are taken", file=sys.stderr)
-        return 2
-    for name, module in modules.items():
-        print(f"== {name}: {_summary(module)}", flush=True)
-        module.main(*([options] if options else []))
-    return 0
+SUBJECTS = {
+    module.SUBJECT.name: module.SUBJECT
+    for module in (heartbeats, commits, records, joins, startup, many, rebalance, spark)
+}
 
 
-def _summary(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip().partition("\n")[0]
+def main(words: Sequence[str]) -> None:
+    options = _options(words)
+    found: list[Figures] = []
+    with _children_end_with_this():
+        for name in options.subjects or SUBJECTS:
+            print(f"-- {name}", flush=True)
+            found.append(taken(SUBJECTS[name], quick=options.quick, only=options.only, rounds=options.rounds))
+            print("\n" + "\n".join(lines(found[-1], SUBJECTS[name])), flush=True)
+            if options.json:
+                Path(options.json).write_text(_docs.as_json(found))
+            if options.docs:
+                _docs.write(found, SUBJECTS)
+
+
+@contextmanager
+def _children_end_with_this() -> Iterator[None]:
+    """On SIGTERM, pass the signal on and unwind; at the end of any run, kill the processes that are left.
+
+    Servers end first, so that threads that measure them fail at once instead of finishing their rounds.
+    """
+
+    def end(number: int, _: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _signal_children(signal.SIGTERM)
+        sys.exit(128 + number)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        _signal_children(signal.SIGKILL)
+        signal.signal(signal.SIGTERM, former)
+
+
+def _signal_children(number: int) -> None:
+    for pid in descendants(os.getpid())[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"all by default: {', '.join(SUBJECTS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter ones, smaller sizes")
+    parser.add_argument("--only", default="", help="servers, or what else a subject compares, with commas")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds of each row; 0 for the subject's own number")
+    parser.add_argument("--json", default="", help="keep every round in this file")
+    parser.add_argument("--docs", action="store_true", help="write the result into docs/")
+    options = parser.parse_args(words)
+    options.only = tuple(word for word in options.only.split(",") if word)
+    if unknown := set(options.subjects) - set(SUBJECTS):
+        parser.error(f"no subject {', '.join(sorted(unknown))}; there are: {', '.join(SUBJECTS)}")
+    if options.docs and (options.quick or options.only or options.rounds):
+        parser.error("--docs takes full runs only: neither --quick nor --only nor --rounds")
+    return options
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

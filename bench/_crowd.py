@@ -18,21 +18,20 @@ from kohort.wire.codec import decode, encode_request
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 HEARTBEAT_S = 3.0
+SESSION_MS = 45_000
+CLIENT_ID = "consumer-bench-1"
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\x06orders\xff\xff\xff\xff" + bytes(8)
 ASSIGNMENT = b"\0\1\0\0\0\1\0\x06orders\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 PROTOCOLS = (JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),)
-JOIN, HEARTBEAT, LEAVE, SYNC, VERSIONS = 11, 12, 13, 14, 18
+JOIN, HEARTBEAT, SYNC, VERSIONS = 11, 12, 14, 18
 MEMBER_ID_REQUIRED, REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 79, 27, 25, 22
 
 
 class Member:
     __slots__ = (
-        "asked",
-        "began",
         "connection",
         "crowd",
         "generation",
@@ -52,17 +51,13 @@ class Member:
         self.member_id = ""
         self.generation = -1
         self.stable = False
-        self.began = 0.0
-        """When it asked for the first time."""
-        self.asked = 0.0
-        """When it sent its last JoinGroup."""
         self.quiet_until = 0.0
         self.heartbeat_frame = b""
 
     # -- out
 
     def send(self, key: int, request: object, version: int) -> None:
-        data = encode_request(request, version, key, self.crowd.client_id)
+        data = encode_request(request, version, key, CLIENT_ID)
         sent = self.connection.send(data)
         if sent < len(data):  # the leader's assignment of a large group
             self.connection.setblocking(True)
@@ -70,15 +65,12 @@ class Member:
             self.connection.setblocking(False)
 
     def join(self) -> None:
-        self.crowd.joins += 1
         if self.stable:
             self.stable = False
             self.crowd.stable -= 1
-        self.asked = time.monotonic()
-        self.began = self.began or self.asked
         request = JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=self.crowd.session_ms,
+            session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=300_000,
             member_id=self.member_id,
             protocol_type="consumer",
@@ -91,12 +83,6 @@ class Member:
         if self.stable and due == self.quiet_until:
             self.quiet_until = time.monotonic() + HEARTBEAT_S
             self.connection.send(self.heartbeat_frame)
-
-    def leave(self) -> None:
-        if self.stable:
-            self.stable = False
-            self.crowd.stable -= 1
-        self.send(LEAVE, LeaveGroupRequest(group_id=self.group, members=(MemberIdentity(member_id=self.member_id),)), 5)
 
     # -- in
 
@@ -116,7 +102,6 @@ class Member:
             case 12:  # heartbeat v4
                 error = frame[10]
                 if error == 0:
-                    self.crowd.heartbeats += 1
                     self.crowd.due.append((self.quiet_until, self))
                 elif error in (REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION):
                     self.rejoin(error)
@@ -130,8 +115,6 @@ class Member:
                     self.rejoin(answer.error_code)
                 else:
                     self.settled()
-            case 13:
-                self.crowd.forget(self)
 
     def joined(self, answer: JoinGroupResponse) -> None:
         if answer.error_code == MEMBER_ID_REQUIRED:
@@ -141,7 +124,6 @@ class Member:
         if answer.error_code:
             self.rejoin(answer.error_code)
             return
-        self.crowd.formed = self.crowd.formed or time.monotonic()
         self.generation = answer.generation_id
         assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         if answer.leader == self.member_id:
@@ -162,7 +144,6 @@ class Member:
         assert error in (REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION), f"error {error}"
         if error == UNKNOWN_MEMBER:
             self.member_id = ""
-            self.crowd.expelled += 1
         self.join()
 
     def settled(self) -> None:
@@ -170,31 +151,22 @@ class Member:
         self.crowd.stable += 1
         self.crowd.generation = max(self.crowd.generation, self.generation)
         request = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id)
-        self.heartbeat_frame = encode_request(request, 4, HEARTBEAT, self.crowd.client_id)
+        self.heartbeat_frame = encode_request(request, 4, HEARTBEAT, CLIENT_ID)
         self.quiet_until = time.monotonic() + HEARTBEAT_S
         self.crowd.due.append((self.quiet_until, self))
-        self.crowd.settled(self)
 
 
 class Crowd:
-    """All members of a run. `software` is what they call themselves in ApiVersions; nothing when empty."""
+    """All members of a run. `software` is their name in ApiVersions; without one they do not send that request."""
 
-    def __init__(
-        self, address: Address, *, software: str = "", client_id: str = "consumer-bench-1", session_ms: int = 45_000
-    ) -> None:
+    def __init__(self, address: Address, *, software: str = "") -> None:
         self.address = address
-        self.session_ms = session_ms
         self.software = software
-        self.client_id = client_id
         self.members: dict[int, Member] = {}
         self.due: deque[tuple[float, Member]] = deque()
         """Heartbeats, in the order of their time: all have the same interval."""
-        self.settled: Callable[[Member], None] = lambda member: None
         self.stable = 0
         self.generation = 0
-        self.formed = 0.0
-        """When the first JoinGroup was answered with a generation, since somebody set this to 0."""
-        self.joins = self.heartbeats = self.expelled = self.gone = 0
         self._epoll = select.epoll()
 
     def connect(self, group: str) -> Member:
@@ -202,21 +174,13 @@ class Crowd:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.software:
             request = ApiVersionsRequest(client_software_name=self.software, client_software_version="1")
-            connection.sendall(encode_request(request, 3, VERSIONS, self.client_id))
+            connection.sendall(encode_request(request, 3, VERSIONS, CLIENT_ID))
             receive(connection, int.from_bytes(receive(connection, 4), "big"))
         connection.setblocking(False)
         member = Member(self, group, connection)
         self.members[connection.fileno()] = member
         self._epoll.register(connection.fileno(), select.EPOLLIN)
         return member
-
-    def forget(self, member: Member) -> None:
-        """It has left."""
-        self.gone += 1
-        number = member.connection.fileno()
-        self._epoll.unregister(number)
-        del self.members[number]
-        member.connection.close()
 
     def run(self, done: Callable[[], bool], seconds: float) -> None:
         """Serve them until `done`, which must come within `seconds`."""
@@ -243,15 +207,6 @@ class Crowd:
             due, member = self.due.popleft()
             if member.connection.fileno() >= 0:
                 member.heartbeat(due)
-
-    def spread(self) -> None:
-        """Let the heartbeats come evenly, not all at once as after a common SyncGroup."""
-        waiting = [member for _, member in self.due]
-        began = time.monotonic()
-        self.due.clear()
-        for index, member in enumerate(waiting):
-            member.quiet_until = began + HEARTBEAT_S * index / len(waiting)
-            self.due.append((member.quiet_until, member))
 
     def close(self) -> None:
         for member in self.members.values():

@@ -1,7 +1,7 @@
 """The parts in C, compiled where they run: the load (native/load.c) and the floor (native/echo.c).
 
-Both are a process each, so that neither the interpreter nor its lock is in a figure. Without gcc `available()` says no,
-and what needs them is left out or done by _python_load.py.
+Each is a process of its own: no figure contains the interpreter or its lock. Without gcc `available()` is false,
+and the subjects that need the load are left out.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ busy is done again, twice at most, and counts with how busy it was.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import time
@@ -18,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
-from bench import _peers
+from bench import _native, _peers
 from bench._machine import Others, machine, sync_probe, versions
 from bench._peers import TITLES, Server, Settings
 
@@ -133,6 +131,8 @@ class Subject:
     """What stands side by side, and its titles."""
     shown: Callable[[Figures, str, str], Values | None] = Figures.best
     """Of a row and a server, of all rounds."""
+    needs_load: bool = False
+    """Whether it sends the load of native/load.c, which needs gcc."""
     pinned: bool = True
     """Servers on one core and the load on the other; otherwise all have the whole machine."""
 
@@ -208,34 +208,14 @@ class Run:
         print(f"  {figure.row:34} {self.columns[figure.server]:22} {shown}", flush=True)
 
 
-def options(words: Sequence[str], summary: str) -> argparse.Namespace:
-    """Those that every subject takes."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=summary)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter ones, smaller sizes")
-    parser.add_argument("--only", default="", help="what stands side by side, with commas: all by default")
-    parser.add_argument("--rounds", type=int, default=0, help="of each row, in place of what is usual")
-    parser.add_argument("--json", default="", help="keep every round in this file")
-    found = parser.parse_args(words)
-    found.only = tuple(word for word in found.only.split(",") if word)
-    return found
-
-
-def alone(subject: Subject, words: Sequence[str]) -> None:
-    """One subject by itself: `make bench NAME`."""
-    chosen = options(words, subject.name)
-    found = taken(subject, quick=chosen.quick, only=chosen.only, rounds=chosen.rounds)
-    for line in lines(found, subject):
-        print(line)
-    if chosen.json:
-        with open(chosen.json, "w") as file:
-            json.dump([found.kept()], file, indent=1)
-
-
 def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0) -> Figures:
     run = Run(subject.name, quick=quick, only=only, rounds=rounds, columns=subject.columns)
     for name, why in _peers.missing().items():
         if not only or name in only:
             print(f"left out: {why}")
+    if subject.needs_load and not _native.available():
+        print(f"{subject.name} is not measured: it needs {_native.COMPILER}")
+        return run.result
     with run.beside(pinned=subject.pinned):
         subject.measure(run)
     return run.result

@@ -15,8 +15,8 @@ from bench import _native
 from bench._joined import classic_members, commit, create_topic
 from bench._load import load, warm
 from bench._peers import NO_DELAY, Server, Settings, floor
-from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values, alone
-from bench.heartbeats import answer_of, at_half_load, saturated
+from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values
+from bench.heartbeats import answer_of, full_and_half, saturated
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 SETTINGS = Settings(kohort=NO_DELAY, kafka=NO_DELAY)
@@ -56,7 +56,6 @@ def measure(run: Run) -> None:
 
 def _rounds(run: Run, partitions: int, servers: Sequence[Server], frames: dict[str, list[list[bytes]]]) -> None:
     row = f"{partitions} partition{'s' if partitions > 1 else ''} a commit"
-    most = dict.fromkeys(frames, 0.0)
 
     def once(server: Server, rate: float) -> _native.Outcome:
         return load(server, frames[server.name], depth=1, seconds=run.seconds, rate=rate, error_at=ERROR_AT)
@@ -64,14 +63,7 @@ def _rounds(run: Run, partitions: int, servers: Sequence[Server], frames: dict[s
     def values(done: _native.Outcome, cpu: float) -> Values:
         return {**saturated(done, cpu), "offsets_per_commit": partitions}
 
-    for _ in range(run.rounds):
-        for server in servers:
-            found = run.measure(row, server, lambda server=server: once(server, 0.0), values)
-            most[server.name] = max(most[server.name], found["rate"])
-    if _native.available():
-        for _ in range(max(1, run.rounds - 1)):
-            for server in servers:
-                run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
+    full_and_half(run, row, servers, once, values)
 
 
 TABLES = (
@@ -97,8 +89,4 @@ PANELS = (
     Panel("Offset commits, 1 partition", "1 partition a commit", "rate", "1000/s", 1e-3, floor=False),
     Panel("Offset commits, 100 partitions", "100 partitions a commit", "rate", "1000/s", 1e-3, floor=False),
 )
-SUBJECT = Subject("commits", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)
+SUBJECT = Subject("commits", measure, TABLES, PANELS, needs_load=True)

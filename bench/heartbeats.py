@@ -10,7 +10,7 @@ each. librdkafka's mock has no consumer groups and does not take 1,000 connectio
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bench import _native
@@ -18,7 +18,7 @@ from bench._joined import classic_members, consumer_heartbeat, consumer_members,
 from bench._load import load, warm
 from bench._peers import LONG_SESSIONS, NO_DELAY, Server, Settings, floor
 from bench._process import receive
-from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values, alone
+from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 SETTINGS = Settings(
@@ -110,21 +110,32 @@ def _warm(run: Run, servers: Sequence[Server], frames: dict[tuple[str, str], Fra
 
 
 def _rounds(run: Run, row: str, servers: Sequence[Server], frames: dict[str, Frames], depth: int) -> None:
-    most = dict.fromkeys(frames, 0.0)
-
     def once(server: Server, rate: float) -> _native.Outcome:
         return load(
             server, frames[server.name], depth=depth, seconds=run.seconds, rate=rate, error_at=_error_at(server)
         )
 
+    full_and_half(run, row, servers, once, saturated, half=depth == 1)
+
+
+def full_and_half(
+    run: Run,
+    row: str,
+    servers: Sequence[Server],
+    once: Callable[[Server, float], _native.Outcome],
+    values: Callable[[_native.Outcome, float], Values],
+    *,
+    half: bool = True,
+) -> None:
+    """The rounds at the highest rate (`once` gets rate 0), then fewer at half of the highest rate of each server."""
+    most = {server.name: 0.0 for server in servers}
     for _ in range(run.rounds):
         for server in servers:
-            values = run.measure(row, server, lambda server=server: once(server, 0.0), saturated)
-            most[server.name] = max(most[server.name], values["rate"])
-    if _native.available() and depth == 1:
-        for _ in range(max(1, run.rounds - 1)):
-            for server in servers:
-                run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
+            found = run.measure(row, server, lambda server=server: once(server, 0.0), values)
+            most[server.name] = max(most[server.name], found["rate"])
+    for _ in range(max(1, run.rounds - 1) if half else 0):
+        for server in servers:
+            run.measure(row, server, lambda server=server: once(server, most[server.name] / 2), at_half_load)
 
 
 def _error_at(server: Server) -> int:
@@ -171,8 +182,4 @@ PANELS = (
     Panel("The same, pipelined (depth 16)", "classic, 50 connections, depth 16", "cpu_us", "µs"),
     Panel("CPU per consumer heartbeat", "consumer, 50 connections, depth 1", "cpu_us", "µs"),
 )
-SUBJECT = Subject("heartbeats", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)
+SUBJECT = Subject("heartbeats", measure, TABLES, PANELS, needs_load=True)

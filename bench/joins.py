@@ -11,13 +11,12 @@ members' thread needs is in the time: `asked` says after how long the last had s
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from bench._consumer_crowd import ConsumerCrowd
 from bench._crowd import Crowd
 from bench._joined import coordinators_ready, create_topic
 from bench._peers import Server, Settings
-from bench._run import Figure, Panel, Run, Subject, Table, Values, alone
+from bench._run import Figure, Panel, Run, Subject, Table, Values
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
 SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
@@ -108,7 +107,3 @@ PANELS = (
     Panel("Consumer group of 1,000 until stable", "consumer, 1,000 members", "stable_s", "s"),
 )
 SUBJECT = Subject("joins", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)

@@ -8,13 +8,11 @@ answer. Apache Kafka gets the same as far as one core goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bench import _native
 from bench._joined import classic_members, coordinators_ready, heartbeat
 from bench._load import load, warm
 from bench._peers import NO_DELAY, Server, Settings
-from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values, alone
+from bench._run import LOAD_SHARE, Panel, Run, Subject, Table, Values
 from bench.heartbeats import ERROR_AT
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
@@ -30,9 +28,6 @@ SETTINGS = Settings(kohort={**NO_DELAY, "group.heartbeat.hold.enable": "false"},
 
 
 def measure(run: Run) -> None:
-    if not _native.available():
-        print(f"many: a fixed rate needs {_native.COMPILER}")
-        return
     count = QUICK_MEMBERS if run.quick else MEMBERS
     row = f"{count:,} members, {count / INTERVAL_S:,.0f} heartbeats a second"
     for name in run.names(SERVERS):
@@ -72,8 +67,4 @@ TABLES = (
     LOAD_SHARE,
 )
 PANELS: tuple[Panel, ...] = ()
-SUBJECT = Subject("many", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)
+SUBJECT = Subject("many", measure, TABLES, PANELS, needs_load=True)

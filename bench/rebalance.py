@@ -41,7 +41,7 @@ from bench import _peers
 from bench._machine import Others
 from bench._process import Address, call, serving
 from bench._rebalance_group import WAIT_S, Group, Host, Outcome
-from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values, alone
+from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -278,11 +278,3 @@ PANELS = (
     Panel("One of 10 Java consumers is killed", f"{KILLS}, java, 10", "settled_ms", "ms"),
 )
 SUBJECT = Subject("rebalance", measure, TABLES, PANELS, columns=SERVERS, shown=Figures.typical, pinned=False)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -15,13 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench._joined import create_topic
 from bench._peers import Server, Settings
 from bench._process import call
-from bench._run import Panel, Run, Subject, Table, Values, alone
+from bench._run import Panel, Run, Subject, Table, Values
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
@@ -130,7 +129,3 @@ PANELS = (
     Panel("CPU to fetch 1 kB records", "fetch, 1,000 bytes", "cpu_ms_mb", "ms/MB"),
 )
 SUBJECT = Subject("records", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)

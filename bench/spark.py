@@ -21,13 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from bench import _peers
 from bench._process import memory_mb, serving
-from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values, alone
+from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values
 from bench._spark_job import Job
 from bench._spark_job import Run as Ran
 from kohort.client.cluster import Cluster
@@ -197,7 +197,3 @@ PANELS = tuple(
     for sink in SINKS
 )
 SUBJECT = Subject("spark", measure, TABLES, PANELS, columns=SOURCES, shown=Figures.typical, pinned=False)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)

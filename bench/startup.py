@@ -15,7 +15,7 @@ import resource
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import bench._kafka as apache
@@ -25,7 +25,7 @@ from bench._joined import coordinators_ready, create_topic
 from bench._machine import Others
 from bench._peers import Server, Settings, started
 from bench._process import Address, call, pinned, serving
-from bench._run import Figure, Panel, Run, Subject, Table, alone
+from bench._run import Figure, Panel, Run, Subject, Table
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -235,7 +235,3 @@ PANELS = (
     Panel("Memory, idle", "empty", "idle_mb", "MB"),
 )
 SUBJECT = Subject("startup", measure, TABLES, PANELS)
-
-
-def main(words: Sequence[str] = ()) -> None:
-    alone(SUBJECT, words)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import random
 from pathlib import Path
 
-from bench import _docs, _targets, compare
+from bench import _docs, _targets
+from bench.__main__ import SUBJECTS
 from bench._machine import Others, descendants, sync_probe
 from bench._run import Figure, Figures, Run, Subject, Table, lines
 
@@ -111,19 +110,19 @@ def test_targets_are_met_by_arithmetic() -> None:
 def test_the_page_is_what_its_figures_render_to() -> None:
     kept = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
     page = (DOCS / _docs.PAGE).read_text()
-    assert _docs.rendered(page, kept, compare.SUBJECTS) == page
-    assert set(kept) == set(compare.SUBJECTS)
+    assert _docs.rendered(page, kept, SUBJECTS) == page
+    assert set(kept) == set(SUBJECTS)
     for name, figures in kept.items():
         assert {"Spark" if name == "spark" else "Apache Kafka", "kohort", "Python"} <= set(figures.versions), name
-        assert {"kafka"} < figures.servers() <= set(compare.SUBJECTS[name].columns)
+        assert {"kafka"} < figures.servers() <= set(SUBJECTS[name].columns)
 
 
 def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
     kept = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
-    _docs.draw(kept, compare.SUBJECTS, tmp_path / "drawn.svg")
+    _docs.draw(kept, SUBJECTS, tmp_path / "drawn.svg")
     drawn = (tmp_path / "drawn.svg").read_text()
     for name in kept:
-        for panel in compare.SUBJECTS[name].panels:
+        for panel in SUBJECTS[name].panels:
             assert f">{panel.title}, {panel.unit}<" in drawn
             assert kept[name].best(panel.row, "kafka"), panel
     assert len(drawn) < 250_000
@@ -134,7 +133,7 @@ def test_writing_leaves_what_was_not_measured_now(tmp_path: Path) -> None:
         (tmp_path / name).write_text((DOCS / name).read_text())
     before = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
     rows = [(f.row, f.server, {**f.values, "cpu_us": random.Random(1).random()}) for f in before["commits"].figures]
-    _docs.write([made("commits", *rows)], compare.SUBJECTS, tmp_path)
+    _docs.write([made("commits", *rows)], SUBJECTS, tmp_path)
     after = {found["subject"]: found for found in json.loads((tmp_path / _docs.KEPT).read_text())}
     assert after["commits"]["machine"]["date"] == "2026-01-01"
     assert {name: len(found["figures"]) for name, found in after.items()} == {
@@ -150,11 +149,3 @@ def test_the_machine_is_looked_at() -> None:
     assert 0 < median <= late
     assert descendants(1)[0] == 1
     assert 0 <= Others().cores < 1_000
-
-
-def test_no_benchmark_needs_options() -> None:
-    names = sorted(path.stem for path in (DOCS.parent / "bench").glob("[a-z]*.py"))
-    assert len(names) > 15
-    for name in names:
-        main = inspect.signature(importlib.import_module(f"bench.{name}").main)
-        main.bind()

@@ -14,7 +14,6 @@ from bench import (
     _peers,
     _run,
     commits,
-    compare,
     heartbeats,
     joins,
     many,
@@ -23,6 +22,7 @@ from bench import (
     spark,
     startup,
 )
+from bench.__main__ import SUBJECTS
 from bench._joined import classic_members, heartbeat
 from bench._load import load
 from bench._peers import Settings, floor, started
@@ -115,7 +115,7 @@ def test_heartbeats_of_members_that_joined() -> None:
         assert server.cpu_seconds() > 0
 
 
-@pytest.mark.parametrize("name", compare.SUBJECTS)
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Small sizes and short times: that it runs, not what comes out. Kafka and kfake where they can be had."""
     monkeypatch.setattr(_run, "QUIET_CORES", 99.0)
@@ -139,7 +139,7 @@ def test_the_comparison_measures_every_row_on_every_server(monkeypatch: pytest.M
     monkeypatch.setattr(spark, "QUICK_ROWS", 6_000)
     monkeypatch.setattr(spark, "SINKS", ("noop",))
     monkeypatch.setattr(spark, "SIZES", (100,))
-    subject = compare.SUBJECTS[name]
+    subject = SUBJECTS[name]
     found = _run.taken(subject, quick=True, only=())
     ours = next(server for server in ("pure", "pushed", "kohort") if server in subject.columns)
     for peer in set(subject.columns) - {"compiled", "mock", "floor"}:

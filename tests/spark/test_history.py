@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from bench._offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
+from offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
 from kohort.client.admin.commit_metadata import Holder
 from kohort.coordinator import records

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bench._offsets_log import MINUTE, START, Log
 from confluent_kafka import Consumer
+from offsets_log import MINUTE, START, Log
 from typer.testing import CliRunner, Result
 
 from kohort.cli.pipelines import app as pipeline

@@ -1,4 +1,4 @@
-"""The load in Python against a server of its own, and the members that the benchmarks join."""
+"""The members that the benchmarks join, against a server of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from bench._consumer_crowd import ConsumerCrowd
 from bench._crowd import Crowd
 from bench._joined import classic_members, commit, consumer_heartbeat, consumer_members, create_topic, heartbeat
-from bench._load import in_python
 from bench._peers import Server
 from bench._process import serving
 from bench.heartbeats import ERROR_AT, answer_of
@@ -42,16 +41,6 @@ def test_commits_are_accepted(server: Server) -> None:
     answer = answer_of(server, commit(member, "bench", PARTITIONS, 42))
     errors = [p.error_code for p in decode(OffsetCommitResponse, 8, answer[4:], 5).topics[0].partitions]
     assert errors == [0] * PARTITIONS
-
-
-def test_the_load_in_python_counts_what_was_answered(server: Server) -> None:
-    frames = [[heartbeat(m)] for m in classic_members(server.address, "load", 3)]
-    done = in_python(server, frames, depth=4, seconds=0.5)
-    assert done.answered >= done.counted > 0
-    assert done.answered % 4 == 0
-    assert 0 < done.p50_us <= done.p99_us <= done.max_us
-    assert done.server_cpu >= 0
-    assert server.memory_mb() > 10
 
 
 def test_a_consumer_group_settles(server: Server) -> None:

@@ -1,0 +1,38 @@
+"""`python -m bench`: its options, and what a signal does to the processes of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from bench.__main__ import SUBJECTS, main
+from bench._machine import descendants
+
+
+def test_an_unknown_subject_is_named_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["heartbeat"])
+    assert f"no subject heartbeat; there are: {', '.join(SUBJECTS)}" in capsys.readouterr().err
+
+
+def test_docs_are_written_from_full_runs_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--docs", "--quick"])
+    assert "full runs only" in capsys.readouterr().err
+
+
+def test_sigterm_stops_what_the_run_has_started() -> None:
+    command = [sys.executable, "-m", "bench", "startup", "--quick", "--only", "pure", "--rounds", "1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        ends = time.monotonic() + 60
+        while len(started := descendants(run.pid)[1:]) < 1:
+            assert run.poll() is None
+            assert time.monotonic() < ends, "the run started no server"
+            time.sleep(0.01)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 128 + signal.SIGTERM
+    assert not [pid for pid in started if os.path.exists(f"/proc/{pid}")]
