@@ -28,6 +28,7 @@ HOT: tuple[str, ...] = (
     "kohort.broker.state",
     "kohort.broker.topics.catalog",
     "kohort.coordinator.classic.checks",
+    "kohort.coordinator.hard_state",
     "kohort.coordinator.classic.requests",
     "kohort.coordinator.consumer.checks",
     "kohort.coordinator.consumer.heartbeat",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from shard_world import ShardWorld
 
 from kohort.coordinator.classic.protocol_vote import candidates
+from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.reconciliation import Reconciliation
-from kohort.coordinator.migration.classic_side import is_classic
 
 TOPICS = {"t": 6, "u": 3, "w": 60}
 """Those of random sequences that commits name, and their partitions."""

@@ -47,7 +47,6 @@ from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.uniform import UniformAssignor
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import (
     STEPS,
     AnswerHeld,
@@ -72,6 +71,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.patterns.regex import resolved
 from kohort.coordinator.records import parse
 from kohort.coordinator.settings.group_settings import HOLD

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Record
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import (
     consumer_group_record,
     current_record,

@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.consumer.assignment_records import by_topic
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.heartbeat import ConsumerGroups
@@ -51,6 +50,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.patterns.regex import resolved
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import Topics

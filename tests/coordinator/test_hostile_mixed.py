@@ -10,8 +10,8 @@ import pytest
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Client, DeadlineReached, GroupRequested, Loaded, Record, RequestId, TopicsChanged
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import topics_of
 from kohort.wire.codec import decode, encode

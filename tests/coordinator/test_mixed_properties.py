@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_consumer_properties import CONFIG, GROUPS, Consumer, World, action, group, hold, name, play
 
-from kohort.coordinator.classic.group import HardState, Phase
+from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.consumer.responses import state_name
+from kohort.coordinator.hard_state import HardState
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
-from kohort.coordinator.classic.group import HardState, Phase
+from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.events import (
     AnswerHeld,
@@ -30,6 +30,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.events import Record
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import generation_record, group_record, offset_record, parse
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.group_records import (

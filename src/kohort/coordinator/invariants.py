@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.classic.group import Group, HardState, Member, Phase, size_of
+from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.protocol_vote import candidates
+from kohort.coordinator.classic.protocols import size_of
+from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPartition
-from kohort.coordinator.migration.classic_side import is_classic, protocols_of
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.soft_state import Running
 
 

@@ -17,7 +17,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic.checks import founds
-from kohort.coordinator.classic.group import Group, HardState, Phase
+from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.requests import ClassicGroups
 from kohort.coordinator.classic.responses import refusal
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
@@ -42,6 +42,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.invariants import check
 from kohort.coordinator.migration.classic_requests import MixedGroups
 from kohort.coordinator.offsets.offsets import Offsets

@@ -6,12 +6,13 @@ group. What they mean stands where they are called.
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.group import Group, HardState, Member, Phase
+from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.responses import join_error
 from kohort.coordinator.deadlines import Deadline, Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import generation_record, group_record
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse

@@ -1,89 +1,17 @@
-"""Hard and soft state of a shard; they are different types and change in different places.
+"""A running classic group: its members, their protocols and parked requests, the phase of its rebalance.
 
-Hard state (`HardState`) is the fold of the log: only `HardState.apply(record)` changes it, live and in recovery.
-Soft state (`Group`, `Member`) is the running group: who has joined with which protocols, which requests are parked,
-the phase of the rebalance. Only `step` changes it; it is built anew from the hard state when a shard is loaded, and a
-crash loses nothing else: clients' retries rebuild the rest.
+This is soft state. Only `step` changes it. It is rebuilt from the group's record when a shard is loaded; what the
+record does not hold comes back with the clients' retries.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kohort.coordinator.consumer.group import ConsumerFold
-from kohort.coordinator.events import Client, Millis, Record, RequestId
-from kohort.coordinator.records import parse
-from kohort.wire.schemas.group_records import (
-    GenerationKey,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
-
-Place = tuple[str, int]
-"""A topic's name and a partition's index."""
-
-
-class HardState:
-    """The fold of one partition of `__consumer_offsets`."""
-
-    def __init__(self) -> None:
-        self.groups: dict[str, GroupMetadataValue] = {}
-        self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
-        self.consumers = ConsumerFold()
-        self.generations: dict[str, int] = {}
-        """The highest generation that a group of this name ever announced; outlives the group. The last one announced
-        comes last."""
-        self.forgotten = 0
-        """No group of a name that is not among them ever announced a higher one."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HardState) and self._parts() == other._parts()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _parts(self) -> tuple[object, ...]:
-        return self.groups, self.offsets, self.consumers, self.generations, self.forgotten
-
-    def apply(self, record: Record) -> None:
-        parsed = record.parsed or parse(record)
-        if parsed is None:
-            return
-        key, value = parsed
-        match key:
-            case OffsetCommitKey():
-                self._apply_offset(key, value)
-            case GroupMetadataKey():
-                if value is None:
-                    self.groups.pop(key.group, None)
-                else:
-                    self.groups[key.group] = value
-            case GenerationKey(group=""):
-                self.forgotten = 0 if value is None else value.generation
-            case GenerationKey():
-                self.generations.pop(key.group, None)
-                if value is not None:
-                    self.generations[key.group] = value.generation
-            case _:
-                self.consumers.apply(key, value)
-
-    def apply_offsets(self, group_id: str, places: Sequence[Place], values: Sequence[OffsetCommitValue]) -> None:
-        self.offsets.setdefault(group_id, {}).update(zip(places, values, strict=True))
-
-    def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        place = (key.topic, key.partition)
-        if value is not None:
-            self.offsets.setdefault(key.group, {})[place] = value
-            return
-        offsets = self.offsets.get(key.group)
-        if offsets is not None:
-            offsets.pop(place, None)
-            if not offsets:
-                del self.offsets[key.group]
+from kohort.coordinator.classic.protocols import Protocols, size_of
+from kohort.coordinator.events import Client, Millis, RequestId
 
 
 class Phase(Enum):
@@ -95,15 +23,6 @@ class Phase(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
     """How a group that does not exist is described; no running group is ever in it."""
-
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""A member's protocols in its order of preference: name and metadata."""
-
-
-def size_of(protocols: Protocols) -> int:
-    """Bytes of the names and the metadata."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)

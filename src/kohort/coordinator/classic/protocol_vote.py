@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.classic.group import Group, Phase, Protocols
+from kohort.coordinator.classic.group import Group, Phase
+from kohort.coordinator.classic.protocols import Protocols
 from kohort.wire.codec import decode_prefix
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription

@@ -14,12 +14,13 @@ serves many of them.
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic.group import Group, HardState, Member, Phase
+from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.protocol_vote import vote
 from kohort.coordinator.classic.responses import join_error, joined, sync_error, synced
 from kohort.coordinator.effects import stories_of
 from kohort.coordinator.events import Millis, Record, What
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import generation_record, group_record
 from kohort.coordinator.soft_state import Running
 from kohort.wire.errors import ErrorCode

@@ -40,14 +40,16 @@ from __future__ import annotations
 
 from kohort.config import Config
 from kohort.coordinator.classic.checks import LONGEST_NAME, check_join, check_member, check_sync
-from kohort.coordinator.classic.group import Group, HardState, Member, Phase, Protocols, size_of
+from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import group_of, value_of
 from kohort.coordinator.classic.protocol_vote import supports, vote
+from kohort.coordinator.classic.protocols import Protocols, size_of
 from kohort.coordinator.classic.rebalance import Rebalances
 from kohort.coordinator.classic.responses import join_error, joined, sync_error, synced
 from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import stories_of
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import group_record
 from kohort.coordinator.soft_state import Heard, Key, Running
 from kohort.wire.errors import ErrorCode

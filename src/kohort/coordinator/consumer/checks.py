@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 
 from kohort.coordinator.classic.checks import LONGEST_NAME
+from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
 from kohort.coordinator.consumer.reconciliation import MemberState, TopicPartition
-from kohort.coordinator.migration.classic_side import is_classic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

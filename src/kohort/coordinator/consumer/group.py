@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from kohort.coordinator.classic.protocols import Protocols, size_of
 from kohort.coordinator.consumer.assignment_records import member_state, target_partitions
+from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, TopicPartition
 from kohort.coordinator.events import Millis
-from kohort.coordinator.migration.classic_side import is_classic, protocols_of
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -138,9 +139,9 @@ class ConsumerGroup:
         self.names_size += size_of_names(names) - size_of_names(were)
         return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
 
-    def _count_classic(self, protocols: tuple[tuple[str, bytes], ...], members: int) -> None:
+    def _count_classic(self, protocols: Protocols, members: int) -> None:
         self.classic_members += members
-        self.classic_bytes += members * sum(len(name) + len(metadata) for name, metadata in protocols)
+        self.classic_bytes += members * size_of(protocols)
         for name in {name for name, _ in protocols}:
             _count(self.classic_support, name, members)
 

@@ -26,10 +26,10 @@ from dataclasses import replace
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.classic.status import RebalanceStatus
 from kohort.coordinator.consumer.assignment_records import current_value, target_value
 from kohort.coordinator.consumer.checks import check_epoch, check_heartbeat, check_known, check_names, check_static
+from kohort.coordinator.consumer.classic_fields import is_classic, session_timeout_of
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
 from kohort.coordinator.consumer.held_heartbeats import Holds
 from kohort.coordinator.consumer.journal_notes import note_steps, subscription_change, topics_change
@@ -40,7 +40,8 @@ from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SESSION, SYNC, 
 from kohort.coordinator.consumer.status import consumer_status_of
 from kohort.coordinator.consumer.target import Targets
 from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, PatternsResolved, Reply, What
-from kohort.coordinator.migration.classic_side import is_classic, must_rejoin, session_timeout_of
+from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.migration.classic_side import must_rejoin
 from kohort.coordinator.migration.upgrade import Conversions, Upgrade
 from kohort.coordinator.records import (
     consumer_group_record,

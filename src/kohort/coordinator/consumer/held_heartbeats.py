@@ -23,12 +23,13 @@ begins with what it was told last when the older acknowledgement is answered.
 
 from __future__ import annotations
 
+from kohort.coordinator.consumer.classic_fields import is_classic, session_timeout_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation
 from kohort.coordinator.consumer.responses import heartbeat_answer, heartbeat_error
 from kohort.coordinator.consumer.soft_state import ASSIGN, HOLD, RunningConsumers
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
-from kohort.coordinator.migration.classic_side import is_classic, must_rejoin, session_timeout_of
+from kohort.coordinator.migration.classic_side import must_rejoin
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 

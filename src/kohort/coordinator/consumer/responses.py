@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kohort.coordinator.consumer.assignment_records import by_topic
+from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.events import MemberStory
-from kohort.coordinator.migration.classic_side import is_classic
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import encode
 from kohort.wire.errors import ErrorCode

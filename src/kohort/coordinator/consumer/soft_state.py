@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator.classic.group import HardState
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.responses import Told, stories_of
 from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, What
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics

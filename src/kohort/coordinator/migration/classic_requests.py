@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from kohort.config import Config
 from kohort.coordinator.classic.checks import LONGEST_NAME, check_join
-from kohort.coordinator.classic.group import Protocols
+from kohort.coordinator.classic.protocols import Protocols
 from kohort.coordinator.classic.responses import join_error, sync_error
+from kohort.coordinator.consumer.classic_fields import classic_value, is_classic, protocols_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.heartbeat import ConsumerGroups
 from kohort.coordinator.consumer.reconciliation import Reconciliation
@@ -32,13 +33,10 @@ from kohort.coordinator.consumer.soft_state import JOIN, SYNC
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.migration.classic_side import (
     assignment_for,
-    classic_value,
-    is_classic,
     joint_bytes,
     joint_protocols,
     must_rejoin,
     owned_in,
-    protocols_of,
 )
 from kohort.wire.embedded import CONSUMER_PROTOCOL, subscription_of
 from kohort.wire.errors import ErrorCode

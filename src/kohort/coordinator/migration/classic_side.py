@@ -10,62 +10,16 @@ Source: ConsumerGroupMember.java, ConsumerGroup.java; H13 of the conformance lis
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from kohort.coordinator.classic.protocols import Protocols, size_of
 from kohort.coordinator.consumer.assignment_records import by_topic
+from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
+from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import FREE, Reconciliation, TopicPartition
-from kohort.coordinator.events import Client, Millis
 from kohort.coordinator.topics import Topics
 from kohort.wire.embedded import assignment_bytes
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
-from kohort.wire.schemas.group_records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupMemberMetadataValue,
-)
-
-if TYPE_CHECKING:
-    from kohort.coordinator.classic.group import Protocols
-    from kohort.coordinator.consumer.group import ConsumerGroup
-
-
-def is_classic(member: ConsumerGroupMemberMetadataValue) -> bool:
-    """A record without the field reads as one with no protocols: a member of the consumer protocol."""
-    metadata = member.classic_member_metadata
-    return metadata is not None and bool(metadata.supported_protocols)
-
-
-def protocols_of(member: ConsumerGroupMemberMetadataValue) -> Protocols:
-    metadata = member.classic_member_metadata
-    return () if metadata is None else tuple((p.name, p.metadata) for p in metadata.supported_protocols)
-
-
-def session_timeout_of(member: ConsumerGroupMemberMetadataValue) -> Millis:
-    metadata = member.classic_member_metadata
-    assert metadata is not None
-    return metadata.session_timeout_ms
-
-
-def classic_value(
-    instance_id: str | None,
-    client: Client,
-    subscription: ConsumerProtocolSubscription,
-    protocols: Protocols,
-    session_timeout_ms: Millis,
-    rebalance_timeout_ms: Millis,
-) -> ConsumerGroupMemberMetadataValue:
-    return ConsumerGroupMemberMetadataValue(
-        instance_id=instance_id,
-        rack_id=subscription.rack_id or None,
-        client_id=client.client_id,
-        client_host=client.host,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        classic_member_metadata=ClassicMemberMetadata(
-            session_timeout_ms=session_timeout_ms,
-            supported_protocols=tuple(ClassicProtocol(name=name, metadata=metadata) for name, metadata in protocols),
-        ),
-    )
+from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 
 
 def joint_protocols(
@@ -85,7 +39,7 @@ def joint_protocols(
 def joint_bytes(group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | None, with_these: Protocols = ()) -> int:
     """Size of the same members' protocols."""
     left_out = protocols_of(but) if but is not None else ()
-    return group.classic_bytes + sum(len(n) + len(m) for n, m in with_these) - sum(len(n) + len(m) for n, m in left_out)
+    return group.classic_bytes + size_of(with_these) - size_of(left_out)
 
 
 def owned_in(subscription: ConsumerProtocolSubscription, topics: Topics) -> frozenset[TopicPartition]:

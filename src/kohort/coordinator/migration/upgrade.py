@@ -38,20 +38,17 @@ from kohort.coordinator.classic.protocol_vote import vote
 from kohort.coordinator.classic.rebalance import Rebalances
 from kohort.coordinator.classic.responses import join_error, joined, sync_error
 from kohort.coordinator.consumer.assignment_records import current_value, target_value
+from kohort.coordinator.consumer.classic_fields import classic_value, is_classic, protocols_of, session_timeout_of
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value, target_epoch_value
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition
 from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.events import Client, GroupRequested, Millis, Reply
 from kohort.coordinator.migration.classic_side import (
     assignment_for,
-    classic_value,
-    is_classic,
     joint_bytes,
     joint_protocols,
     owned_in,
     partitions_in,
-    protocols_of,
-    session_timeout_of,
 )
 from kohort.coordinator.records import (
     consumer_group_record,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.classic.checks import LONGEST_NAME, check_member, not_too_often
-from kohort.coordinator.classic.group import Group, HardState, Phase, Place
+from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.protocol_vote import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.classic.responses import commit_error
+from kohort.coordinator.consumer.classic_fields import is_classic, session_timeout_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.soft_state import SESSION
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
-from kohort.coordinator.migration.classic_side import is_classic, session_timeout_of
+from kohort.coordinator.hard_state import HardState, Place
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.records import generation_record, offset_record

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import MemberState, TopicPartition
-from kohort.coordinator.migration.classic_side import is_classic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 

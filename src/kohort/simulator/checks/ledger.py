@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kohort.coordinator.classic.group import HardState, Place
 from kohort.coordinator.events import Record
+from kohort.coordinator.hard_state import HardState, Place
 from kohort.coordinator.records import parse
 from kohort.simulator.checks.consumer_ledger import ConsumerLedger, Durable
 from kohort.simulator.world.world import Violation
