@@ -13,10 +13,10 @@ from kohort.client.admin.commit_metadata import Holder, holder_of
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import TimedOut
+from kohort.spark.files.arrow import ArrowDirectory, arrow_address
 from kohort.spark.options.source import parse
 from kohort.spark.source import commits as commits_module
-from kohort.spark.source.checkpoint import ArrowDirectory, arrow_address, open_checkpoint
-from kohort.spark.source.checkpoint_files import finished, is_finished, last_finished, query_id
+from kohort.spark.source.checkpoint import finished, is_finished, last_finished, query_id
 from kohort.spark.source.commits import Commits
 from kohort.spark.source.identity import Tidings, tell
 from kohort.testing import KohortServer
@@ -101,18 +101,16 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
     commits.finish()
     assert "the last finished batch is not committed to the group g" in capsys.readouterr().err
     with pytest.raises(ValueError, match="nowhere"):
-        open_checkpoint("nowhere://at/all")
+        ArrowDirectory("nowhere://at/all")
     assert arrow_address("s3a://lake/s3a:x") == "s3://lake/s3a:x"
     assert arrow_address("hdfs://h:1/x") == "hdfs://h:1/x"
     commits.commit({("t", 0): 2})  # the metadata goes without what only the checkpoint knows
 
 
-@pytest.mark.parametrize("kind", ["path", "address", "arrow"])
+@pytest.mark.parametrize("kind", ["path", "address"])
 def test_a_checkpoint_wherever_it_is(tmp_path: Path, kind: str) -> None:
-    from pyarrow.fs import LocalFileSystem
-
     address = tmp_path if kind == "path" else f"file://{tmp_path}"
-    place = ArrowDirectory(LocalFileSystem(), str(tmp_path)) if kind == "arrow" else open_checkpoint(address)
+    place = ArrowDirectory(address)
     assert (query_id(place), last_finished(place), finished(place), is_finished(place, END)) == (
         None,
         None,

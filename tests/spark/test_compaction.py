@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_place import Crash, Fate, LocalPlace
+from local_directory import Crash, Fate, LocalDirectory
 
+from kohort.spark.files.directory import FileInfo, FileSystemError
 from kohort.spark.lake import file_swap as swap
 from kohort.spark.lake.compaction import Compacted, compact_table, plan, recover
-from kohort.spark.lake.file_systems import Found, PlaceError
 from kohort.spark.lake.lake import LakeError, data_files
 from kohort.spark.lake.locks import STALE_S, Lease
 
@@ -40,7 +40,7 @@ def fill(root: Path) -> Counter[str]:
 
 def seen(root: Path) -> Counter[str]:
     """The rows that a reader of all files finds."""
-    names = data_files([file.path for file in LocalPlace(root).files()])
+    names = data_files([file.path for file in LocalDirectory(root).files()])
     lines = [line for name in names for line in (root / name).read_text().splitlines()]
     return Counter(line for line in lines if not line.startswith("#"))
 
@@ -49,8 +49,8 @@ def merging(fate: Fate) -> Any:
     def merge(addresses: Sequence[str], target: str, count: int) -> None:
         texts = [Path(address).read_text().replace("#", "") for address in addresses]
         for n in range(count):
-            (LocalPlace(Path(target), fate) / f"part-{n}.parquet").write_text("".join(texts[n::count]))
-        (LocalPlace(Path(target), fate) / "_SUCCESS").write_text("")
+            (LocalDirectory(Path(target), fate) / f"part-{n}.parquet").write_text("".join(texts[n::count]))
+        (LocalDirectory(Path(target), fate) / "_SUCCESS").write_text("")
 
     return merge
 
@@ -79,7 +79,7 @@ def fated(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(root: Path, fate: Fate, scheme: str = "file") -> Compacted:
-    return compact_table(LocalPlace(root, fate, scheme), merging(fate), 100 * KB)
+    return compact_table(LocalDirectory(root, fate, scheme), merging(fate), 100 * KB)
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -127,7 +127,7 @@ def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = fill(tmp_path)
-    table = LocalPlace(tmp_path, scheme="hdfs")
+    table = LocalDirectory(tmp_path, scheme="hdfs")
     lock = table / "_kohort" / "compaction.lock"
     Lease(lock).take()
     with contextlib.suppress(Crash):
@@ -145,11 +145,11 @@ def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
 
 def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
     rows = fill(tmp_path)
-    table = LocalPlace(tmp_path, scheme="hdfs")
+    table = LocalDirectory(tmp_path, scheme="hdfs")
     with pytest.raises(LakeError, match="stood still, and another one has taken its place"):
         compact_table(table, merging(Fate()), 100 * KB, still_ours=lambda: False)
     decided = swap.Swap(DAY, ("w-0.snappy.parquet",), (("_kohort/compactions/gone/x.parquet", "c.parquet"),), None)
-    with pytest.raises(PlaceError, match="the files that it was made of stay"):
+    with pytest.raises(FileSystemError, match="the files that it was made of stay"):
         swap.swap(table, table / "_kohort" / "compactions" / "j.json", decided)
     assert seen(tmp_path) == rows
 
@@ -164,8 +164,8 @@ def test_a_system_without_the_exchange_takes_the_other_way(tmp_path: Path, monke
 
 
 def test_it_is_worth_the_work() -> None:
-    def found(path: str, size: int, modified_ms: int = 0) -> Found:
-        return Found(path, size * KB, modified_ms)
+    def found(path: str, size: int, modified_ms: int = 0) -> FileInfo:
+        return FileInfo(path, size * KB, modified_ms)
 
     files = [
         *(found(f"a=1/{n}.parquet", 10) for n in range(3)),

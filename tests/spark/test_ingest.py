@@ -10,10 +10,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from kohort.client.cluster import Cluster
+from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.lake.ingest import IngestFailed, Json, ingest
 from kohort.spark.lake.locks import lock_file
-from kohort.spark.source.checkpoint import LocalDirectory
-from kohort.spark.source.checkpoint_files import query_id
+from kohort.spark.source.checkpoint import query_id
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_is_said_before_anything_is_written(run: Any, cluster: Cl
     run()
     with pytest.raises(IngestFailed, match="partitioned by topic, date and this run asks for date"):
         run(partition_by=["date"])
-    query = query_id(LocalDirectory(tmp_path / "lake" / "_checkpoint"))
+    query = query_id(ArrowDirectory(tmp_path / "lake" / "_checkpoint"))
     other = lock_file(str(tmp_path / "lake" / "_kohort" / str(query) / "owner.lock"))
     assert other is not None
     with other, pytest.raises(IngestFailed, match=r"another run over this checkpoint is writing to .*; one at a time"):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local_place import LocalPlace
+from local_directory import LocalDirectory
 
 from kohort.spark.lake.ingest_settings import Kept, SettingsDiffer, load, save
 from kohort.spark.lake.row_shape import JsonSettings
-from kohort.spark.source.checkpoint_files import finished, last_finished, last_planned, query_id
+from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
 
 FIRST = JsonSettings({"type": "struct", "fields": []})
 SECOND = JsonSettings({"type": "struct", "fields": []}, "permissive", keep_rest=False)
 
 
 def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
-    checkpoint = LocalPlace(tmp_path)
+    checkpoint = LocalDirectory(tmp_path)
     assert (finished(checkpoint), last_planned(checkpoint), query_id(checkpoint)) == (None, None, None)
     for batch, offset in ((0, 5), (1, 9), (2, 12)):
         (tmp_path / "offsets").mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
 
 
 def test_a_planned_batch_keeps_the_settings_that_it_was_planned_with(tmp_path: Path) -> None:
-    checkpoint = LocalPlace(tmp_path)
+    checkpoint = LocalDirectory(tmp_path)
     kept = load(checkpoint, ["topic"]).then(FIRST, 0)
     assert kept.then(FIRST, 7) is kept
     changed = kept.then(SECOND, 4).then(None, 9)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_place import Crash, Fate, LocalPlace
+from local_directory import Crash, Fate, LocalDirectory
 
-from kohort.spark.lake.file_systems import PlaceError
+from kohort.spark.files.directory import FileSystemError
 from kohort.spark.lake.lake import HIDDEN, Lake, LakeError, data_files
 from kohort.spark.lake.locks import Ownership
 from kohort.spark.lake.tables import refuse_among_rows
@@ -26,9 +26,9 @@ def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], C
 
     def write(address: str, names: list[str]) -> None:
         for number, name in enumerate(names):
-            (LocalPlace(Path(address), fate) / f"topic=t/date={number % 2}" / f"part-{number}-u.c000.snappy.parquet"
+            (LocalDirectory(Path(address), fate) / f"topic=t/date={number % 2}" / f"part-{number}-u.c000.snappy.parquet"
              ).write_text(name)  # fmt: skip
-        (LocalPlace(Path(address), fate) / "_SUCCESS").write_text("")
+        (LocalDirectory(Path(address), fate) / "_SUCCESS").write_text("")
 
     def rows(address: str) -> tuple[int, int]:
         write(address, [f"row {batch} {n}" for n in range(ROWS)])
@@ -44,7 +44,7 @@ def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], C
 @contextmanager
 def lake_at(where: Path, fate: Fate | None = None, scheme: str = "file", writer: str = "writer-1") -> Iterator[Lake]:
     """One run's lake. What a process has locked is free when it has died."""
-    output = LocalPlace(where, fate or Fate(), scheme)
+    output = LocalDirectory(where, fate or Fate(), scheme)
     lake = Lake(output, output / "_dead_letters", writer)
     try:
         yield lake
@@ -78,7 +78,7 @@ class Run:
 
 def seen_in(directory: Path) -> Counter[str]:
     """What a reader counts."""
-    found = data_files([f.path for f in LocalPlace(directory).files()])
+    found = data_files([f.path for f in LocalDirectory(directory).files()])
     return Counter((directory / name).read_text() for name in found)
 
 
@@ -122,11 +122,11 @@ def test_nothing_is_left_on_the_stage_and_two_writers_share_a_lake(tmp_path: Pat
         dying = Fate(8)
         with contextlib.suppress(Crash), lake_at(tmp_path, dying, writer=writer) as lake:
             lake.write(0, *writers(dying, 0))
-        assert any(name.startswith("stage-0-") for name in LocalPlace(tmp_path / HIDDEN / writer).names())
+        assert any(name.startswith("stage-0-") for name in LocalDirectory(tmp_path / HIDDEN / writer).names())
         with lake_at(tmp_path, writer=writer) as lake:
             lake.write(0, *writers(Fate(), 0))
-    assert sorted(LocalPlace(tmp_path / HIDDEN).names()) == ["a" * 8, "b" * 8]
-    assert LocalPlace(tmp_path / HIDDEN / ("a" * 8)).names() == ["batches", "owner.json", "owner.lock"]
+    assert sorted(LocalDirectory(tmp_path / HIDDEN).names()) == ["a" * 8, "b" * 8]
+    assert LocalDirectory(tmp_path / HIDDEN / ("a" * 8)).names() == ["batches", "owner.json", "owner.lock"]
     assert len(list((tmp_path / "topic=t").rglob("*.snappy.parquet"))) == 2 * ROWS
 
 
@@ -208,7 +208,7 @@ def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path:
 
             try:
                 run(where, Meeting(before=n, comes=comes))
-            except (LakeError, PlaceError):
+            except (LakeError, FileSystemError):
                 refused += 1
         with lake_at(where, scheme="hdfs") as restarted:
             for batch in range(max(batches - 1, 0), 2):  # Spark repeats the last one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_place import Fate, LocalPlace
+from local_directory import Fate, LocalDirectory
 
 from kohort.spark.lake.locks import STALE_S, Lease, Ownership, Taken, leased, lock_file
 
@@ -44,7 +44,7 @@ def test_a_local_lock_is_of_one_and_ends_with_its_file(tmp_path: Path) -> None:
 
 
 def test_the_newest_owner_is_the_owner(tmp_path: Path) -> None:
-    older, newer = (Ownership(LocalPlace(tmp_path, scheme="hdfs")) for _ in range(2))
+    older, newer = (Ownership(LocalDirectory(tmp_path, scheme="hdfs")) for _ in range(2))
     older.take()
     older.check()
     newer.take()
@@ -54,7 +54,7 @@ def test_the_newest_owner_is_the_owner(tmp_path: Path) -> None:
 
 
 def test_a_lease_is_of_one_until_it_is_given_back(tmp_path: Path) -> None:
-    file = LocalPlace(tmp_path / "lock", scheme="hdfs")
+    file = LocalDirectory(tmp_path / "lock", scheme="hdfs")
     with leased(file) as lease:
         assert lease.held()
         with pytest.raises(Taken, match=f"process {os.getpid()} on "), leased(file):
@@ -68,7 +68,7 @@ def test_a_lease_is_of_one_until_it_is_given_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_path: Path, text: str | None) -> None:
     """Also one of an earlier version, whose file is empty."""
-    file = LocalPlace(tmp_path / "lock", scheme="hdfs")
+    file = LocalDirectory(tmp_path / "lock", scheme="hdfs")
     dead, second = Lease(file), Lease(file)
     dead.take()
     if text is not None:
@@ -91,11 +91,11 @@ def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_pa
 
 def test_of_two_that_take_over_one_has_it(tmp_path: Path) -> None:
     for before in range(5):
-        file = LocalPlace(tmp_path / str(before) / "lock", scheme="hdfs")
+        file = LocalDirectory(tmp_path / str(before) / "lock", scheme="hdfs")
         Lease(file).take()
         age(file.where)
         fast = Lease(file)
-        slow = Lease(LocalPlace(file.where, Overtaken(before=before, by=fast), "hdfs"))
+        slow = Lease(LocalDirectory(file.where, Overtaken(before=before, by=fast), "hdfs"))
         with pytest.raises(Taken):
             slow.take()
         assert fast.held(), before

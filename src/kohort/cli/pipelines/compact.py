@@ -21,8 +21,8 @@ from kohort.cli.pipelines.lake_options import (
     parse_size,
     session_settings,
 )
+from kohort.spark.files.directory import FileSystemError
 from kohort.spark.lake.compaction import Compacted, CompactionFailed, compact
-from kohort.spark.lake.file_systems import PlaceError
 from kohort.spark.lake.lake import LakeError
 from kohort.spark.lake.tables import FormatMissing
 from kohort.spark.runtime.java import JavaMissing
@@ -74,7 +74,7 @@ def compact_command(
             on_directory=tell,
             stop=interrupted.was,
         )
-    except (JavaMissing, FormatMissing, LakeError, PlaceError) as error:
+    except (JavaMissing, FormatMissing, LakeError, FileSystemError) as error:
         fail(str(error), FAILED)
     except CompactionFailed as error:
         fail(f"the compaction failed: {error}", FAILED)

@@ -23,7 +23,7 @@ from kohort.simulator.sizing.plan import Fleet, Line, plan
 from kohort.simulator.sizing.plan import points_of as points_of_fleet
 from kohort.simulator.sizing.point import FIELDS
 from kohort.simulator.sizing.summary import Cost, costs
-from kohort.spark.lake.file_systems import Place, PlaceError
+from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped, simulate, write
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
@@ -163,9 +163,9 @@ def simulate_command(
             if isinstance(place, Path):
                 told.write(place)
             else:
-                Place(session, place).write_text(told.html())
+                HadoopDirectory(session, place).write_text(told.html())
             kept.append(str(place))
-        except (OSError, PlaceError) as error:
+        except OSError as error:
             unwritten = f"there is no report: {error}"
     _print(form, rows, found, advice, lines, errors)
     if form is Format.TABLE:

@@ -22,8 +22,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kohort.spark.files.directory import FileInfo, FileSystemError
+from kohort.spark.files.hadoop import RENAMES_ARE_COPIES, HadoopDirectory
 from kohort.spark.lake.file_swap import Swap, finish, swap
-from kohort.spark.lake.file_systems import RENAMES_ARE_COPIES, Found, Place, PlaceError
 from kohort.spark.lake.lake import HIDDEN, LakeError, data_files
 from kohort.spark.lake.locks import STALE_S, Taken, leased, lock_file
 from kohort.spark.lake.tables import TABLE_NAME, TableFormat, check_format, parquet_places
@@ -79,7 +80,7 @@ def compact(
 
     Directories into which something was written less than `older_than_s` seconds ago are left alone. Safe beside a
     running ingest. Returns what was done; for Delta and Iceberg nothing is counted. Raises FormatMissing, LakeError,
-    PlaceError, CompactionFailed.
+    FileSystemError, CompactionFailed.
     """
     check_format(spark, table_format)
     try:
@@ -98,7 +99,7 @@ def compact(
                         table, _merging(spark), target_bytes, before_ms, on_directory, stop, still_ours
                     )
         return done
-    except (LakeError, PlaceError):
+    except (LakeError, FileSystemError):
         raise
     except Exception as error:
         raise CompactionFailed(cause(error)) from error
@@ -144,10 +145,10 @@ def compact_table(
     return done
 
 
-def plan(files: Sequence[Found], target_bytes: int, before_ms: float) -> list[tuple[str, list[Found]]]:
+def plan(files: Sequence[FileInfo], target_bytes: int, before_ms: float) -> list[tuple[str, list[FileInfo]]]:
     """The directories worth the work, each with its small files, oldest first."""
     data = set(data_files([file.path for file in files]))
-    directories: dict[str, list[Found]] = {}
+    directories: dict[str, list[FileInfo]] = {}
     for file in files:
         directory = file.path.rpartition("/")[0]
         if file.path in data and directory:
@@ -160,13 +161,13 @@ def plan(files: Sequence[Found], target_bytes: int, before_ms: float) -> list[tu
     return found
 
 
-def pieces(files: Sequence[Found], target_bytes: int) -> int:
+def pieces(files: Sequence[FileInfo], target_bytes: int) -> int:
     """Into how many files these are merged."""
     return max(1, math.ceil(sum(file.size for file in files) / target_bytes))
 
 
 def _compact_directory(
-    table: Any, directory: str, files: Sequence[Found], merge: Merge, target_bytes: int, still_ours: Still
+    table: Any, directory: str, files: Sequence[FileInfo], merge: Merge, target_bytes: int, still_ours: Still
 ) -> Compacted:
     name = uuid.uuid4().hex
     stage = f"{COMPACTIONS}/{name}"
@@ -212,7 +213,7 @@ def _merging(spark: Any) -> Merge:
 
 def _ask_table(spark: Any, table_format: TableFormat, output: str, target_bytes: int) -> None:
     if table_format == "delta":
-        spark.sql(f"OPTIMIZE delta.`{Place(spark, output)}`").collect()
+        spark.sql(f"OPTIMIZE delta.`{HadoopDirectory(spark, output)}`").collect()
         return
     if not TABLE_NAME.fullmatch(output):
         raise LakeError(f"{output!r} is no name of an Iceberg table; one is CATALOG.SCHEMA.TABLE")
@@ -225,7 +226,7 @@ def _ask_table(spark: Any, table_format: TableFormat, output: str, target_bytes:
 
 @contextmanager
 def _locked(table: Any) -> Iterator[Still]:
-    """One compaction of a table at a time. Raises LakeError, PlaceError."""
+    """One compaction of a table at a time. Raises LakeError, FileSystemError."""
     if table.scheme in RENAMES_ARE_COPIES:
         raise LakeError(
             f"{table}: an object store cannot replace files in a moment, so readers would see rows twice or not at "

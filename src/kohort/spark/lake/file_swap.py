@@ -25,7 +25,7 @@ from os import link, listdir, mkdir, rename, rmdir, unlink
 from pathlib import Path
 from typing import Any
 
-from kohort.spark.lake.file_systems import PlaceError
+from kohort.spark.files.directory import FileSystemError
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -55,7 +55,7 @@ class Swap:
 
 
 def swap(table: Any, journal: Any, decided: Swap) -> None:
-    """Make a swap; `table` and `journal` are places. Raises PlaceError, OSError."""
+    """Make a swap; `table` and `journal` are places. Raises FileSystemError, OSError."""
     if decided.aside is not None:
         directory, aside = Path(table.path) / decided.directory, Path(table.path) / decided.aside
         if _build(directory, aside, Path(table.path), decided):
@@ -88,7 +88,7 @@ def finish(table: Any, journal: Any) -> None:
 def _one_by_one(table: Any, decided: Swap) -> None:
     for staged, name in decided.merged:
         if not (table / staged).exists() and not (table / decided.directory / name).exists():
-            raise PlaceError(f"{table / staged} is gone; the files that it was made of stay")
+            raise FileSystemError(f"{table / staged} is gone; the files that it was made of stay")
     for name in decided.replaced:
         (table / decided.directory / name).remove()
     for staged, name in decided.merged:

@@ -36,9 +36,9 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
 from kohort.client.security.security import Security
+from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake import compaction, ingest_settings
 from kohort.spark.lake.compaction import Compacted
-from kohort.spark.lake.file_systems import Place
 from kohort.spark.lake.ingest_settings import Kept
 from kohort.spark.lake.json_schema import Type, extended, infer, nullable
 from kohort.spark.lake.lake import Written
@@ -48,7 +48,7 @@ from kohort.spark.lake.sample import sample
 from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_places, sink
 from kohort.spark.options.source import security_of
 from kohort.spark.runtime.session import cause, register, timestamps_in_micros
-from kohort.spark.source.checkpoint_files import finished, last_finished, last_planned, query_id
+from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
 
 POLL_S = 0.2
 RECONCILE_MS = 10_000
@@ -194,12 +194,14 @@ def ingest(
     return dataclasses.replace(follower.summary(last_finished(where), positions, committed), compacted=compacted)
 
 
-def _checkpoint(spark: Any, checkpoint: str | Path | None, output: str | Path, table_format: TableFormat) -> Place:
+def _checkpoint(
+    spark: Any, checkpoint: str | Path | None, output: str | Path, table_format: TableFormat
+) -> HadoopDirectory:
     if checkpoint is None:
         if table_format == "iceberg":
             raise ValueError("an Iceberg table has no directory for the checkpoint: it must be given")
-        return Place(spark, output) / "_checkpoint"
-    return Place(spark, checkpoint)
+        return HadoopDirectory(spark, output) / "_checkpoint"
+    return HadoopDirectory(spark, checkpoint)
 
 
 def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | None:
@@ -208,7 +210,7 @@ def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | 
 
 
 def _settings(
-    checkpoint: Place, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
+    checkpoint: HadoopDirectory, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
 ) -> Kept:
     """How values are read, from now on and in a batch that is to be repeated."""
     kept = ingest_settings.load(checkpoint, partition_by)
@@ -254,7 +256,7 @@ class _Batches:
     kept: Kept
     """The settings; to be set before the first batch."""
 
-    def __init__(self, checkpoint: Place, make_sink: Callable[[str], Sink], headers: bool) -> None:
+    def __init__(self, checkpoint: HadoopDirectory, make_sink: Callable[[str], Sink], headers: bool) -> None:
         self.written: dict[int, Written] = {}
         self.failure: Exception | None = None
         """Why the last batch could not be written; Spark would say it in its own words and many lines."""
@@ -296,7 +298,7 @@ def _reconcile(
     bootstrap_servers: str,
     group_id: str,
     positions: dict[TopicPartition, int],
-    checkpoint: Place,
+    checkpoint: HadoopDirectory,
     security: Security,
 ) -> dict[TopicPartition, int]:
     """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
@@ -333,7 +335,7 @@ class _Compacting:
         self._target = target
         self._due = time.monotonic() + COMPACT_EVERY_S
         self._done = Compacted()
-        self._left: list[Place] = []
+        self._left: list[HadoopDirectory] = []
         """Tables that another compaction seems to have."""
 
     def recover(self) -> None:

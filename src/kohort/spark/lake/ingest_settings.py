@@ -10,22 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self
 
+from kohort.spark.files.directory import Directory
 from kohort.spark.lake.row_shape import JsonSettings
-from kohort.spark.source.checkpoint_files import Directory
 
 FILE = "kohort-ingest.json"
 
 
 class SettingsDiffer(ValueError):
     """A run asks for something that an earlier run of the same checkpoint has decided otherwise."""
-
-
-class Writable(Directory, Protocol):
-    def __truediv__(self, name: str, /) -> Self: ...
-
-    def write_text(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,7 @@ class Kept:
         return Kept(self.partition_by, (*earlier, (first_batch if earlier else 0, settings)))
 
 
-def load(checkpoint: Writable, partition_by: Sequence[str]) -> Kept:
+def load(checkpoint: Directory, partition_by: Sequence[str]) -> Kept:
     """What is kept, or nothing yet. Raises SettingsDiffer where the lake is partitioned otherwise."""
     file = checkpoint / FILE
     if not file.exists():
@@ -70,7 +63,7 @@ def load(checkpoint: Writable, partition_by: Sequence[str]) -> Kept:
     return Kept(before, versions)
 
 
-def save(checkpoint: Writable, kept: Kept) -> None:
+def save(checkpoint: Directory, kept: Kept) -> None:
     value = {
         "version": 1,
         "partition_by": kept.partition_by,

@@ -31,7 +31,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from kohort.spark.lake.file_systems import Place, PlaceError
+from kohort.spark.files.directory import FileSystemError
+from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake.locks import Ownership, Taken
 
 HIDDEN = "_kohort"
@@ -91,7 +92,7 @@ WriteDead = Callable[[str], int]
 class Lake:
     """One writer's side of a lake. One thread; to be closed."""
 
-    def __init__(self, output: Place, dead_letters: Place, writer: str) -> None:
+    def __init__(self, output: HadoopDirectory, dead_letters: HadoopDirectory, writer: str) -> None:
         self._tables = {False: output, True: dead_letters}
         self._writer = writer
         self._manifests = output / HIDDEN / writer / "batches"
@@ -100,7 +101,7 @@ class Lake:
 
     def recover(self) -> list[Written]:
         """Become the owner and finish what is decided. Before the first batch; `write` does it where nobody has. Raises
-        LakeError, PlaceError."""
+        LakeError, FileSystemError."""
         try:
             self._owner.take()
         except Taken as other:
@@ -114,7 +115,7 @@ class Lake:
         self._owner.release()
 
     def write(self, batch: int, rows: Write, dead: WriteDead) -> Written:
-        """Put a batch into the lake, or finish putting it there. Raises LakeError, PlaceError."""
+        """Put a batch into the lake, or finish putting it there. Raises LakeError, FileSystemError."""
         if not self._owner.taken:
             self.recover()
         known = self._batches()
@@ -230,14 +231,14 @@ class Lake:
             return
         try:
             _move(staged, final)
-        except PlaceError:
+        except FileSystemError:
             if staged.exists():
                 raise
             # Another run, which publishes the same batch, was faster.
 
     # -- manifests
 
-    def _file(self, batch: int) -> Place:
+    def _file(self, batch: int) -> HadoopDirectory:
         return self._manifests / f"{batch}.json"
 
     def _manifest(self, batch: int) -> Manifest:
@@ -249,7 +250,7 @@ class Lake:
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
-def refuse_file_sink(output: Place) -> None:
+def refuse_file_sink(output: HadoopDirectory) -> None:
     """Raises LakeError where Spark's file sink has written: its readers would not see our files."""
     if (output / SPARK_METADATA).exists():
         raise LakeError(
@@ -258,12 +259,12 @@ def refuse_file_sink(output: Place) -> None:
         )
 
 
-def _move(staged: Place, final: Place, attempts: int = 3) -> None:
+def _move(staged: HadoopDirectory, final: HadoopDirectory, attempts: int = 3) -> None:
     """Rename. Again where a compaction took the directory away between the making of it and the rename."""
     for attempt in range(attempts):
         try:
             staged.move(final)
-        except PlaceError:
+        except FileSystemError:
             if attempt == attempts - 1:
                 raise
         else:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from kohort.spark.lake.file_systems import PlaceError
+from kohort.spark.files.directory import FileSystemError
 
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOLCK)
 """What a file system says that has none."""
@@ -68,7 +68,7 @@ class Ownership:
         return self._mine is not None
 
     def take(self) -> None:
-        """Be the owner from now on. Raises Taken, PlaceError."""
+        """Be the owner from now on. Raises Taken, FileSystemError."""
         if self._mine is not None:
             return
         if self._directory.scheme == "file":
@@ -81,7 +81,7 @@ class Ownership:
         self._mine = mine
 
     def check(self) -> None:
-        """Raises Taken where another run has become the owner since, PlaceError where that cannot be seen."""
+        """Raises Taken where another run has become the owner since, FileSystemError where that cannot be seen."""
         there = self._token.read_text() if self._token.exists() else ""
         if there != self._mine:
             raise Taken(_who(there))
@@ -102,7 +102,7 @@ class Lease:
         self._over = threading.Event()
 
     def take(self) -> None:
-        """Raises Taken, PlaceError."""
+        """Raises Taken, FileSystemError."""
         if not self._file.write_new(self._mine) and not (self._free_stale() and self._file.write_new(self._mine)):
             raise Taken(_who(_text(self._file)))
 
@@ -124,7 +124,7 @@ class Lease:
             try:
                 if not self.renew():
                     return
-            except PlaceError:
+            except FileSystemError:
                 continue  # the file system may come back before the lease is stale
 
     def release(self) -> None:
@@ -149,7 +149,7 @@ class Lease:
             if _text(gone) != seen:  # it was another one already
                 gone.move(self._file)
                 return False
-        except PlaceError:
+        except FileSystemError:
             return False
         gone.remove()
         return True
@@ -160,7 +160,7 @@ class Lease:
 
 @contextmanager
 def leased(file: Any) -> Iterator[Lease]:
-    """Hold a lease. Raises Taken, PlaceError."""
+    """Hold a lease. Raises Taken, FileSystemError."""
     lease = Lease(file)
     lease.take()
     beating = threading.Thread(target=lease.renew_until_released, name="kohort-lease", daemon=True)
@@ -181,7 +181,7 @@ def _text(place: Any) -> str:
     """Of a small file that may not be there, or be gone in this moment."""
     try:
         return str(place.read_text()) if place.exists() else ""
-    except (PlaceError, OSError):
+    except (FileSystemError, OSError):
         return ""
 
 

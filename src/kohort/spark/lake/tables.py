@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
-from kohort.spark.lake.file_systems import Place
+from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake.lake import DEAD_LETTERS, Lake, LakeError, Written, refuse_file_sink
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
@@ -82,10 +82,10 @@ def check_format(spark: Any, table_format: TableFormat) -> None:
         ) from None
 
 
-def parquet_places(spark: Any, output: str, dead_letters: str | None) -> tuple[Place, Place]:
+def parquet_places(spark: Any, output: str, dead_letters: str | None) -> tuple[HadoopDirectory, HadoopDirectory]:
     """Where a lake's rows and its dead letters are. Raises LakeError where one lies in the other."""
-    place = Place(spark, output)
-    dead = Place(spark, dead_letters) if dead_letters else place / DEAD_LETTERS
+    place = HadoopDirectory(spark, output)
+    dead = HadoopDirectory(spark, dead_letters) if dead_letters else place / DEAD_LETTERS
     refuse_among_rows(str(place), str(dead))
     return place, dead
 
@@ -115,7 +115,7 @@ def sink(
         refuse_file_sink(place)
         return ParquetSink(Lake(place, dead, writer), partition_by)
     if table_format == "delta":
-        path = str(Place(spark, output))
+        path = str(HadoopDirectory(spark, output))
         return DeltaSink(path, dead_letters or f"{path}/{DEAD_LETTERS}", writer, partition_by)
     if not TABLE_NAME.fullmatch(output):
         raise LakeError(f"{output!r} is no name of an Iceberg table; one is CATALOG.SCHEMA.TABLE")

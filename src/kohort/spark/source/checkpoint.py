@@ -1,82 +1,57 @@
-"""A streaming query's checkpoint without a JVM, as the source's planning process has to read it.
+"""What the checkpoint of a streaming query says.
 
-The place is a path or an address; addresses other than `file:` are read through Arrow's file systems (s3, gs, abfs,
-hdfs), where Arrow knows them. `kohort.spark.source.checkpoint_files` says what the files mean.
+A checkpoint directory holds `offsets/N` for every planned batch (a version line, a line of metadata, then a line of
+JSON for each source), `commits/N` for every finished batch, and `metadata` with the query's id. Only a finished batch
+may be committed to a group. Source: Spark's OffsetSeqLog, CommitLog and StreamMetadata.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from kohort.spark.source.checkpoint_files import Directory
+from kohort.spark.files.directory import Directory
+from kohort.spark.source.plan import Positions, from_json
 
 
-def open_checkpoint(address: str | Path) -> Directory:
-    """The directory at an address. Raises OSError, ValueError where Arrow has no such file system."""
-    local = _local(address)
-    if local is not None:
-        return LocalDirectory(local)
-    from pyarrow.fs import FileSystem
-
-    return ArrowDirectory(*FileSystem.from_uri(arrow_address(str(address))))
+def is_checkpoint(directory: Directory) -> bool:
+    """True if a query has started with this checkpoint."""
+    return (directory / "metadata").exists() or (directory / "offsets").exists()
 
 
-def arrow_address(address: str) -> str:
-    """As Arrow writes it: `s3a:` and `s3n:` are names that only Hadoop has."""
-    return re.sub(r"\As3[an]:", "s3:", address)
+def query_id(checkpoint: Directory) -> str | None:
+    """The query's id, which survives restarts; None before its first start."""
+    metadata = checkpoint / "metadata"
+    return str(json.loads(metadata.read_text())["id"]) if metadata.exists() else None
 
 
-class LocalDirectory:
-    """On a file system of this machine."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __truediv__(self, name: str) -> LocalDirectory:
-        return LocalDirectory(self._path / name)
-
-    def names(self) -> list[str]:
-        return [entry.name for entry in self._path.iterdir()] if self._path.is_dir() else []
-
-    def exists(self) -> bool:
-        return self._path.exists()
-
-    def read_text(self) -> str:
-        return self._path.read_text(encoding="utf-8")
+def finished(checkpoint: Directory) -> Positions | None:
+    """The end of the last finished batch of a query with one source; None if there is none."""
+    ends = _finished_ends(checkpoint)
+    return from_json(json.loads(ends[0])) if ends else None
 
 
-class ArrowDirectory:
-    """On a file system of Arrow's."""
-
-    def __init__(self, files: Any, path: str) -> None:
-        self._files = files
-        self._path = path
-
-    def __truediv__(self, name: str) -> ArrowDirectory:
-        return ArrowDirectory(self._files, f"{self._path.rstrip('/')}/{name}")
-
-    def names(self) -> list[str]:
-        from pyarrow.fs import FileSelector
-
-        return [found.base_name for found in self._files.get_file_info(FileSelector(self._path, allow_not_found=True))]
-
-    def exists(self) -> bool:
-        from pyarrow.fs import FileType
-
-        return bool(self._files.get_file_info(self._path).type != FileType.NotFound)
-
-    def read_text(self) -> str:
-        with self._files.open_input_stream(self._path) as stream:
-            return str(stream.readall(), "utf-8")
+def is_finished(checkpoint: Directory, end: Mapping[str, Any]) -> bool:
+    """True if the last finished batch ends at `end` for one of the query's sources. Raises OSError, ValueError."""
+    return any(line.startswith("{") and json.loads(line) == end for line in _finished_ends(checkpoint))
 
 
-def _local(place: str | Path) -> Path | None:
-    """A path, from one or from a `file:` address."""
-    if isinstance(place, Path):
-        return place
-    scheme, colon, rest = place.partition(":")
-    if not colon or "/" in scheme:
-        return Path(place)
-    return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+def _finished_ends(checkpoint: Directory) -> list[str]:
+    """The end of the last finished batch, a line of JSON for each source."""
+    last = last_finished(checkpoint)
+    return [] if last is None else (checkpoint / "offsets" / str(last)).read_text().splitlines()[2:]
+
+
+def last_finished(checkpoint: Directory) -> int | None:
+    """The number of the last finished batch."""
+    return _last(checkpoint / "commits")
+
+
+def last_planned(checkpoint: Directory) -> int | None:
+    """The number of the last planned batch: if it is not finished, Spark repeats it with the same offsets."""
+    return _last(checkpoint / "offsets")
+
+
+def _last(directory: Directory) -> int | None:
+    return max((int(name) for name in directory.names() if name.isdigit()), default=None)

@@ -25,9 +25,9 @@ from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
+from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.options.source import Options
-from kohort.spark.source.checkpoint import open_checkpoint
-from kohort.spark.source.checkpoint_files import is_checkpoint, is_finished, last_finished, query_id
+from kohort.spark.source.checkpoint import is_checkpoint, is_finished, last_finished, query_id
 from kohort.spark.source.identity import ReplyTo, Tidings
 from kohort.spark.source.plan import Json, Positions, from_json, open_cluster
 from kohort.wire.errors import ErrorCode
@@ -120,7 +120,7 @@ class Commits:
             return
         self.look_for_checkpoint()
         try:
-            if not is_finished(open_checkpoint(place), end):
+            if not is_finished(ArrowDirectory(place), end):
                 return
             # Another connection: a signal may have come in the middle of an answer on the first.
             with _open(self._options, LAST_COMMIT_MS) as cluster:
@@ -137,7 +137,7 @@ class Commits:
         if place is None:
             return
         try:
-            there = is_checkpoint(open_checkpoint(place))
+            there = is_checkpoint(ArrowDirectory(place))
         except (OSError, ValueError) as error:
             self._warn(f"checkpointLocation {place} cannot be read on {socket.gethostname()}: {error}")
             return
@@ -221,7 +221,7 @@ def _commit(cluster: Cluster, group_id: str, positions: Positions, holder: Holde
 def _query_and_batch(place: str) -> tuple[str | None, int | None]:
     """The query's id and its last finished batch, as far as its checkpoint can be read."""
     try:
-        directory = open_checkpoint(place)
+        directory = ArrowDirectory(place)
         return query_id(directory), last_finished(directory)
     except (OSError, ValueError, KeyError):
         return None, None

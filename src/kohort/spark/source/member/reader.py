@@ -58,9 +58,9 @@ from kohort.client.consumer.ownership import Partitions
 from kohort.client.errors import Closed, KafkaError, NotOwned, ServerError
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
+from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.options.source import OptionError, Options
-from kohort.spark.source.checkpoint import open_checkpoint
-from kohort.spark.source.checkpoint_files import is_finished
+from kohort.spark.source.checkpoint import is_finished
 from kohort.spark.source.commits import PLANNING_PROCESS, REFUSED, Commits
 from kohort.spark.source.data_source import read_task, tasks_of
 from kohort.spark.source.member.sharing import Member, Owned, Sharing, is_ours, member_of, ranges_of, where_to_begin
@@ -486,7 +486,7 @@ class SparkMember(BlockingGroupConsumer):
         if place is None or batch is None:
             return
         with contextlib.suppress(OSError, ValueError, KafkaError):
-            if is_finished(open_checkpoint(place), batch.end):
+            if is_finished(ArrowDirectory(place), batch.end):
                 self._finish(sharing, cluster)
 
     def settled(self, planner: Planner) -> bool:

@@ -1,4 +1,4 @@
-"""Local files with the calls of `kohort.spark.lake.file_systems.Place`, without Spark; they can crash at the n-th
+"""Local files with the calls of `kohort.spark.files.hadoop.Place`, without Spark; they can crash at the n-th
 change."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kohort.spark.lake.file_systems import Found, PlaceError
+from kohort.spark.files.directory import FileInfo, FileSystemError
 
 
 class Crash(BaseException):
@@ -38,13 +38,13 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class LocalPlace:
+class LocalDirectory:
     where: Path
     fate: Fate = field(default_factory=Fate)
     scheme: str = "file"
 
-    def __truediv__(self, name: str) -> LocalPlace:
-        return LocalPlace(self.where / name, self.fate, self.scheme)
+    def __truediv__(self, name: str) -> LocalDirectory:
+        return LocalDirectory(self.where / name, self.fate, self.scheme)
 
     def __str__(self) -> str:
         return str(self.where)
@@ -54,8 +54,8 @@ class LocalPlace:
         return str(self.where)
 
     @property
-    def parent(self) -> LocalPlace:
-        return LocalPlace(self.where.parent, self.fate, self.scheme)
+    def parent(self) -> LocalDirectory:
+        return LocalDirectory(self.where.parent, self.fate, self.scheme)
 
     def exists(self) -> bool:
         return self.where.exists()
@@ -63,11 +63,11 @@ class LocalPlace:
     def names(self) -> list[str]:
         return sorted(os.listdir(self.where)) if self.where.is_dir() else []
 
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[FileInfo]:
         for path in sorted(self.where.rglob("*")):
             if path.is_file():
                 status = path.stat()
-                yield Found(path.relative_to(self.where).as_posix(), status.st_size, int(status.st_mtime * 1000))
+                yield FileInfo(path.relative_to(self.where).as_posix(), status.st_size, int(status.st_mtime * 1000))
 
     def read_text(self) -> str:
         return self.where.read_text(encoding="utf-8")
@@ -93,11 +93,11 @@ class LocalPlace:
     def modified_ms(self) -> int | None:
         return int(self.where.stat().st_mtime * 1000) if self.where.exists() else None
 
-    def move(self, target: LocalPlace) -> None:
+    def move(self, target: LocalDirectory) -> None:
         last = self.fate.change()
         target.where.parent.mkdir(parents=True, exist_ok=True)
         if target.where.exists() or not self.where.exists():
-            raise PlaceError(f"{self} cannot be renamed to {target}")
+            raise FileSystemError(f"{self} cannot be renamed to {target}")
         os.rename(self.where, target.where)
         self._die(last)
 

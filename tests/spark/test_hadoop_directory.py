@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kohort.spark.lake.file_systems import Place
+from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake.locks import Lease, Ownership, Taken
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -24,8 +24,8 @@ def test_a_file_is_made_once(spark: Any, tmp_path: Path, monkeypatch: pytest.Mon
     if way == "rename":
         monkeypatch.setattr(os, "link", no_links)
     if way == "upload":
-        monkeypatch.setattr("kohort.spark.lake.file_systems.RENAMES_ARE_COPIES", ("file",))
-    file = Place(spark, tmp_path / "below" / "file.json")
+        monkeypatch.setattr("kohort.spark.files.hadoop.RENAMES_ARE_COPIES", ("file",))
+    file = HadoopDirectory(spark, tmp_path / "below" / "file.json")
     assert file.modified_ms() is None
     assert file.write_new("one")
     assert not file.write_new("two")
@@ -41,7 +41,7 @@ def test_a_file_is_made_once(spark: Any, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_locks_lie_in_real_places(spark: Any, tmp_path: Path) -> None:
-    one, other = (Ownership(Place(spark, tmp_path)) for _ in range(2))
+    one, other = (Ownership(HadoopDirectory(spark, tmp_path)) for _ in range(2))
     one.take()
     one.check()
     with pytest.raises(Taken, match=f"process {os.getpid()} on "):
@@ -50,10 +50,10 @@ def test_locks_lie_in_real_places(spark: Any, tmp_path: Path) -> None:
     other.take()
     other.check()
     other.release()
-    lease = Lease(Place(spark, tmp_path / "lock"))
+    lease = Lease(HadoopDirectory(spark, tmp_path / "lock"))
     lease.take()
     with pytest.raises(Taken, match=f"process {os.getpid()} on "):
-        Lease(Place(spark, tmp_path / "lock")).take()
+        Lease(HadoopDirectory(spark, tmp_path / "lock")).take()
     assert lease.renew()
     assert lease.held()
     lease.release()
