@@ -49,6 +49,7 @@ HOT: tuple[str, ...] = (
     "kohort.coordinator.shard",
     "kohort.coordinator.classic.group",
     "kohort.coordinator.topics",
+    "kohort.server.clock",
     "kohort.server.connection",
     "kohort.server.connections",
     "kohort.server.inflow",

@@ -12,6 +12,8 @@ from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,13 +22,17 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 VERSIONS: dict[type, tuple[int, type]] = {
     CreateTopicsRequest: (7, CreateTopicsResponse),
     FetchRequest: (12, FetchResponse),
+    HeartbeatRequest: (3, HeartbeatResponse),
+    JoinGroupRequest: (3, JoinGroupResponse),
     OffsetCommitRequest: (8, OffsetCommitResponse),
     OffsetFetchRequest: (7, OffsetFetchResponse),
     ProduceRequest: (9, ProduceResponse),
+    SyncGroupRequest: (3, SyncGroupResponse),
 }
 
 

@@ -19,11 +19,12 @@ from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
 from kohort.config import Address, Config, addresses, check
 from kohort.server import log
 from kohort.server.assignor_plugins import serving
+from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import Listener, ListenFailed, advertised
 from kohort.server.off_loop import OffLoop
-from kohort.server.turns import Clock, TurnLoop
+from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage, StorageError
 from kohort.wire.errors import ProtocolError
@@ -35,13 +36,14 @@ FLUSH_S = 3.0
 class Server:
     """Lives in one event loop. After `stop`, `kill` or a failure it is used up; make another one."""
 
-    def __init__(self, config: Config, storage: Storage | None = None) -> None:
+    def __init__(self, config: Config, storage: Storage | None = None, clock: Clock | None = None) -> None:
         self.config = check(config)
         self.addresses: list[Address] = []
         """Where the brokers listen, with real ports."""
         self.advertised: list[Address] = []
         """What their clients are told."""
         self._storage = storage
+        self._clock = clock or SystemClock()
         self._broker: Broker
         self._turns: TurnLoop
         self._connections: Connections
@@ -86,7 +88,6 @@ class Server:
         return cast(asyncio.Protocol, Connection(self._connections, broker_id))
 
     def _assemble(self, storage: Storage) -> None:
-        clock = Clock()
         assignors, unfit = serving(self.config)
         for why in unfit:
             log.warning("an assignor is left out", why=why)
@@ -97,7 +98,7 @@ class Server:
             self._broker = Broker(
                 self.config,
                 storage,
-                now=clock.now(),
+                now=self._clock.now(),
                 random=random.Random(),
                 endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
                 assignors=assignors,
@@ -111,7 +112,7 @@ class Server:
             self._broker,
             storage,
             in_place=isinstance(storage, MemoryStorage),
-            clock=clock,
+            clock=self._clock,
             began=lambda: self._connections.turn_began(),
             deliver=lambda releases: self._connections.deliver(releases),
             hand_out=lambda tasks: self._off_loop.start(tasks),

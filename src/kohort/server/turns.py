@@ -4,8 +4,7 @@ While a commit runs in the writer thread, the event loop reads on; what arrives 
 there is to group commit: the slower the disk, the more a sync serves. A storage that takes no time (memory) commits
 in place.
 
-Any exception is the end (fail-stop): no answer leaves any more, and the owner is told once. Time is the wall clock at
-the start plus what a monotonic clock has counted since, so it never goes back.
+Any exception is the end (fail-stop): no answer leaves any more, and the owner is told once.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Protocol, assert_never
 
 from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Millis, Opened, Release, Shutdown, Turn
 from kohort.server import log
+from kohort.server.clock import Clock, Timer
 from kohort.storage.protocol import Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
@@ -33,16 +33,6 @@ class Steps(Protocol):
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]: ...
     def next_deadline(self) -> Millis | None: ...
     def waiting_bytes(self, connection: ConnectionId) -> int: ...
-
-
-class Clock:
-    """Milliseconds since the epoch that never go back."""
-
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
-
-    def now(self) -> Millis:
-        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
 
 
 class TurnLoop:
@@ -79,7 +69,7 @@ class TurnLoop:
         """Something waits for the turn that is due, and comes before what arrives from now on."""
         self._under_way = False
         self._stopped = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_deadline: Millis = 0
 
     def arrive(self, event: Arrived) -> None:
@@ -236,8 +226,7 @@ class TurnLoop:
                 return
             self._timer.cancel()
         self._timer_deadline = deadline
-        delay = max(0, deadline - self._clock.now()) / 1000
-        self._timer = self._loop.call_later(delay, self._deadline_reached)
+        self._timer = self._clock.call_at(deadline, self._deadline_reached)
 
     def _deadline_reached(self) -> None:
         self._timer = None

@@ -9,6 +9,8 @@
         server.start_broker(1)                         # and comes back on the same port
         server.restart()                               # all of it, with its data
 
+`KohortServer(clock=ManualClock())` runs on a clock that the test advances: sessions end without waiting.
+
 With pytest there is nothing to set up: the fixtures `kohort_server` and `kohort_server_factory` come with the package.
 """
 
@@ -17,9 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.testing.clock import ManualClock
     from kohort.testing.server import KohortServer
 
-__all__ = ["KohortServer"]
+__all__ = ["KohortServer", "ManualClock"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from kohort.testing.server import KohortServer
 
         return KohortServer
+    if name == "ManualClock":
+        from kohort.testing.clock import ManualClock
+
+        return ManualClock
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

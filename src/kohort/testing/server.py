@@ -20,6 +20,7 @@ from kohort.config import Config, check, with_values
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
+from kohort.testing.clock import ManualClock
 
 _T = TypeVar("_T")
 
@@ -31,14 +32,18 @@ class KohortServer:
     """A context manager; or call `start` and `stop`. Takes any attribute of `kohort.config.Config` as a keyword.
 
     `data_dir` keeps the data on disk; without it, memory keeps them for as long as this object lives, over `restart`
-    and over `kill` and `start`. Raises ConfigError for a bad setting.
+    and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session
+    to end. Raises ConfigError for a bad setting.
     """
 
-    def __init__(self, *, data_dir: str | os.PathLike[str] = "", **settings: Any) -> None:
+    def __init__(
+        self, *, data_dir: str | os.PathLike[str] = "", clock: ManualClock | None = None, **settings: Any
+    ) -> None:
         settings.setdefault("listeners", "127.0.0.1:0")
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
         settings.setdefault("group_storm_rebalance_delay_ms", 0)
         self._config = check(Config(data_dir=os.fspath(data_dir), **settings))
+        self._clock = clock
         self._memory: MemoryStorage | None = None
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -53,7 +58,7 @@ class KohortServer:
         storage = None
         if not self._config.data_dir:
             storage = self._memory = self._memory or MemoryStorage()
-        server = Server(self._config, storage)
+        server = Server(self._config, storage, self._clock)
         started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(server, started), name="kohort-server", daemon=True)
         self._thread.start()

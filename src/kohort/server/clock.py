@@ -1,0 +1,36 @@
+"""The server's time: the wall clock at the start plus what a monotonic clock has counted since, so it never goes back.
+
+A server takes any `Clock`. Tests give it one that they advance (`kohort.testing.ManualClock`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from kohort.broker.turn import Millis
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    def now(self) -> Millis:
+        """Milliseconds since the epoch; never less than before."""
+
+    def call_at(self, deadline: Millis, call: Callable[[], None]) -> Timer:
+        """Call `call` from the running event loop once `now()` has reached `deadline`, or shortly before."""
+
+
+class SystemClock:
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> Millis:
+        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
+
+    def call_at(self, deadline: Millis, call: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(max(0, deadline - self.now()) / 1000, call)
