@@ -70,7 +70,7 @@ def register(session: Any) -> None:
     """
     from kohort.spark.source.data_source import KohortDataSource
 
-    archive = Path(__file__).parents[2]
+    archive = Path(__file__).parents[3]
     context = getattr(session, "sparkContext", None)  # Spark Connect has none
     if archive.is_file() and context is not None:
         paths = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
