@@ -36,6 +36,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from kohort.client.admin.groups import Committed
+from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster, Isolation
 from kohort.client.concurrency.callback import limited
 from kohort.client.concurrency.worker_thread import WorkerThread
@@ -104,6 +105,7 @@ class GroupConsumer:
         self._asked, self._fetched = self._cluster(), self._cluster()
         self._asking = WorkerThread(f"kohort-ask-{group_id}", self._asked.close)
         self._fetching = WorkerThread(f"kohort-fetch-{group_id}", self._fetched.close)
+        self._backoff = Backoff(self._options["retry_backoff_ms"], self._options["retry_backoff_max_ms"])
         self._wanted: Wanted | None = None
         self._tenure: Tenure | None = None
         self._member: AsyncMember | None = None
@@ -189,8 +191,7 @@ class GroupConsumer:
         the coordinator's answer. Raises KafkaError; Closed; what has ended the consumer.
         """
         self._enter("commit", in_callback=True)
-        backoff = self._options["retry_backoff_ms"] / 1000
-        offsets = dict(offsets)
+        attempts, offsets = 0, dict(offsets)
         since = self.owned
         while offsets:
             await self._check_owned("commit", offsets, since)  # what came back meanwhile may stand further on
@@ -207,8 +208,8 @@ class GroupConsumer:
                 raise NotOwned(code, server_error(code, what).message) if code in FENCED else server_error(code, what)
             offsets = {place: offsets[place] for place in refused}
             if offsets:
-                await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
-                backoff = min(backoff * 2, self._options["retry_backoff_max_ms"] / 1000)
+                attempts += 1
+                await asyncio.sleep(self._backoff.pause(attempts, random.random()) / 1000)
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
         """The group's committed offsets, of what this member owns where nothing is said. Those without are left out."""
@@ -524,21 +525,18 @@ class GroupConsumer:
         options = self._options
         if options["group_protocol"] != "auto":
             return options["group_protocol"]
-        began, wait = clock_ms(), options["retry_backoff_ms"]
-        while True:
-            try:
-                connection = await self._discovery.open(await self._discovery.coordinator(self._group_id))
-                exchange = connection.exchange
-                connection.close()
-                level = exchange.finalized.get("group.version", 0)
-                return "consumer" if level >= 1 and exchange.serves(ConsumerGroupHeartbeatRequest) else "classic"
-            except KafkaError as error:
-                patient = self._discovery.reached or clock_ms() - began + wait < options["bootstrap_timeout_ms"]
-                if not (error.retriable and patient) or self._closed:
-                    raise
-                log.info("group %s: %s", self._group_id, error)
-            await self._changed(wait)
-            wait = min(wait * 2, options["retry_backoff_max_ms"])
+
+        async def pause(pause_ms: float) -> bool:
+            await self._changed(pause_ms)
+            return not self._closed
+
+        _, connection = await self._discovery.open_coordinator(
+            self._group_id, self._backoff, options["bootstrap_timeout_ms"], pause
+        )
+        exchange = connection.exchange
+        connection.close()
+        level = exchange.finalized.get("group.version", 0)
+        return "consumer" if level >= 1 and exchange.serves(ConsumerGroupHeartbeatRequest) else "classic"
 
     async def _resubscribe(self, tenure: Tenure) -> None:
         """Tell the tenure what is wanted; with the classic protocol, a pattern is looked up here."""
@@ -601,7 +599,7 @@ class GroupConsumer:
             self._refused = error
             self._news.set()
 
-    async def _changed(self, timeout_ms: int | None = None) -> None:
+    async def _changed(self, timeout_ms: float | None = None) -> None:
         """Returns when something has been heard or asked for."""
         self._news.clear()
         try:

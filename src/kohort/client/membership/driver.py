@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kohort.client.backoff import Backoff
 from kohort.client.errors import KafkaError
 from kohort.client.membership.classic import Ask, FindCoordinator, Membership, Millis
 from kohort.client.membership.consumer import ConsumerMembership
@@ -193,21 +194,14 @@ class AsyncMember:
 
     async def _find(self) -> None:
         settings = self.membership.settings
-        began = clock_ms()
-        wait = settings.retry_backoff_ms
-        while True:
-            try:
-                address = await self._discovery.coordinator(settings.group_id)
-                connection = await self._discovery.open(address)
-                break
-            except Exception as error:
-                patient = self._discovery.reached or clock_ms() - began + wait < self._bootstrap_timeout_ms
-                if not (isinstance(error, KafkaError) and error.retriable and patient):
-                    self._task = None
-                    return self._give_up(error)
-                log.info("group %s: %s", settings.group_id, error)
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2) / 1000)
-            wait = min(wait * 2, settings.retry_backoff_max_ms)
+        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        try:
+            address, connection = await self._discovery.open_coordinator(
+                settings.group_id, backoff, self._bootstrap_timeout_ms
+            )
+        except Exception as error:
+            self._task = None
+            return self._give_up(error)
         self._address, self._connection, self._task = address, connection, None
         self.lasting_generations = LASTING_GENERATIONS in connection.exchange.features
         self.membership.coordinator_found(clock_ms())

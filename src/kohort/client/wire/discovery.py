@@ -1,16 +1,18 @@
 """Where a group's coordinator is, for asyncio.
 
-One attempt at a time: the caller decides whether to try again, and when. It asks a broker that is known, in random
-order the brokers of which it has heard and then the bootstrap servers, and learns the other brokers from the one that
-answers, so that a member lives on when the servers that it was given are gone.
+It asks the brokers that it knows of, in random order, and then the bootstrap servers. The broker that answers names the
+other brokers, so that a member goes on when the bootstrap servers are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 
+from kohort.client.backoff import Backoff
 from kohort.client.errors import ConnectionFailed, KafkaError, TimedOut, Unreachable, check
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
@@ -20,6 +22,13 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoo
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
 Address = tuple[str, int]
+
+log = logging.getLogger("kohort.client")
+
+
+async def _sleep(pause_ms: float) -> bool:
+    await asyncio.sleep(pause_ms / 1000)
+    return True
 
 
 class Discovery:
@@ -68,6 +77,34 @@ class Discovery:
         row = answer.coordinators[0] if answer.coordinators else answer
         check(row.error_code, f"coordinator of group {group_id}", row.error_message)
         return row.host, row.port
+
+    async def open_coordinator(
+        self,
+        group_id: str,
+        backoff: Backoff,
+        bootstrap_timeout_ms: int,
+        pause: Callable[[float], Awaitable[bool]] = _sleep,
+    ) -> tuple[Address, AsyncConnection]:
+        """A connection to the coordinator of a group, with as many attempts as it takes.
+
+        A cluster that has never answered gets `bootstrap_timeout_ms`. `pause` waits for so many milliseconds between
+        two attempts, and returns whether to go on. Raises KafkaError.
+        """
+        began = time.monotonic()
+        attempts = 0
+        while True:
+            try:
+                address = await self.coordinator(group_id)
+                return address, await self.open(address)
+            except KafkaError as error:
+                attempts += 1
+                pause_ms = backoff.pause(attempts, random.random())
+                patient = self.reached or (time.monotonic() - began) * 1000 + pause_ms < bootstrap_timeout_ms
+                if not (error.retriable and patient):
+                    raise
+                log.info("group %s: %s", group_id, error)
+                if not await pause(pause_ms):
+                    raise
 
     def _question(self, connection: AsyncConnection, group_id: str) -> FindCoordinatorRequest:
         if connection.exchange.version_of(FindCoordinatorRequest) >= 4:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kohort.client.backoff import Backoff
 from kohort.client.errors import (
     ConnectionFailed,
     KafkaError,
@@ -96,6 +97,7 @@ class Router:
         self.timing = timing
         self.view = ClusterView()
         self._random = random.Random()
+        self._backoff = Backoff(timing.backoff / 1000, timing.backoff_max / 1000)
         self._connections: dict[int, Connection] = {}
         self._bootstrap_connection: Connection | None = None
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -320,9 +322,8 @@ class Router:
             time.sleep(pause)
 
     def backoff(self, attempts: int) -> float:
-        """Seconds to wait after so many failed attempts: doubling, capped, with a fifth of jitter."""
-        pause_ms = min(self.timing.backoff * 2 ** min(attempts - 1, 20), self.timing.backoff_max)
-        return float(pause_ms * self._random.uniform(0.8, 1.2) / 1000)
+        """Seconds to wait after so many failed attempts."""
+        return self._backoff.pause(attempts, self._random.random())
 
     def _patience_ms(self, limit_ms: int) -> int:
         return limit_ms if self._reached else min(limit_ms, self.timing.bootstrap)

@@ -22,6 +22,7 @@ from types import FrameType
 
 from kohort.client.admin.commit_metadata import Holder, holder_of
 from kohort.client.admin.groups import Committed
+from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
@@ -34,8 +35,7 @@ from kohort.wire.errors import ErrorCode
 
 COMMIT_MS = 10_000
 """How long a commit may hold up the planning of the next batch."""
-COMMIT_RETRY_S = 1.0
-COMMIT_RETRY_MAX_S = 60.0
+COMMIT_RETRY_S = Backoff(1.0, 60.0, jitter=0)
 """How long nothing is committed after a failure, and after many."""
 LAST_COMMIT_MS = 5_000
 """How long the last commit may take: Spark does not wait for it, but the machine may be going down."""
@@ -99,8 +99,7 @@ class Commits:
             if error.code in REFUSED:
                 raise
             self._failures += 1
-            pause_s = min(COMMIT_RETRY_S * 2 ** (self._failures - 1), COMMIT_RETRY_MAX_S)
-            self._again_at = time.monotonic() + pause_s
+            self._again_at = time.monotonic() + COMMIT_RETRY_S.pause(self._failures)
             self._warn(f"could not commit to the group {self._options.group_id}: {error}{_advice(error)}")
             return
         self._failures = 0
