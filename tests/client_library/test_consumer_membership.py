@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator
 from kohort.client.membership.consumer import (
     Added,
     Assured,
@@ -21,6 +20,7 @@ from kohort.client.membership.consumer import (
     Subscription,
     Waits,
 )
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

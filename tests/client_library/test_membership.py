@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.membership.classic import (
-    Ask,
-    Assign,
-    Assigned,
-    Ended,
-    FindCoordinator,
-    LetGo,
-    Lost,
-    Membership,
-    Phase,
-    Protocol,
-    Settings,
-)
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse

@@ -18,7 +18,8 @@ from kohort.client.coordination.callback_order import (
     Rounds,
     Wait,
 )
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator, Lost, Membership, Settings
+from kohort.client.membership.classic import Lost, Membership, Settings
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.sync_group import SyncGroupResponse

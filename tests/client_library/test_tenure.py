@@ -8,8 +8,9 @@ from kohort.client.assignors import subscription_bytes
 from kohort.client.consumer.classic_ownership import ClassicTenure
 from kohort.client.consumer.consumer_ownership import ConsumerTenure
 from kohort.client.consumer.ownership import Divide, GiveUp, Name, Over, Take, Wait, Wanted
-from kohort.client.membership.classic import Ask, FindCoordinator, Settings
+from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
+from kohort.client.membership.coordinator_requests import Ask, FindCoordinator
 from kohort.wire.embedded import assignment_bytes, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (

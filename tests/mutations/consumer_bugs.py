@@ -369,19 +369,15 @@ CONSUMER_BUGS = (
         (
             (
                 CLIENT,
-                (
-                    "            self._forget_request()\n"
-                    "            self._say_all = True\n"
-                    "            self._back_off(now, chance)"
-                ),
-                "            self._forget_request()\n            self._back_off(now, chance)",
+                "            self._say_all = True\n            self._requests.failed(now, chance)",
+                "            self._requests.failed(now, chance)",
             ),
         ),
         (f"{MEMBER_TEST}test_after_an_answer_that_did_not_come_everything_is_said_again",),
     ),
     Bug(
         "client: counts its session from the answer",
-        ((CLIENT, "        self._assured_at = self._sent_at\n", "        self._assured_at = now\n"),),
+        ((CLIENT, "        self._assured_at = self._requests.sent_at\n", "        self._assured_at = now\n"),),
         (
             f"{MEMBER_TEST}test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered",
             SIMULATOR,

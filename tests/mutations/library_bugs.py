@@ -35,7 +35,7 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "after a held heartbeat the member is out of reach",
-        ((MEMBER, "        held = now - self._sent_at > interval // 2\n", "        held = False\n"),),
+        ((MEMBER, "        held = now - self._requests.sent_at > interval // 2\n", "        held = False\n"),),
         (MEMBER_TEST + "test_after_a_held_heartbeat_the_next_one_goes_out_at_once",),
     ),
     Bug(
@@ -43,7 +43,7 @@ LIBRARY_BUGS = (
         (
             (
                 MEMBER,
-                "self._lease_ends_at = self._sent_at + self.settings",
+                "self._lease_ends_at = self._requests.sent_at + self.settings",
                 "self._lease_ends_at = now + self.settings",
             ),
         ),

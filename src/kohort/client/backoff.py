@@ -22,4 +22,4 @@ class Backoff:
     def pause(self, failures: int, chance: float = 0.5) -> float:
         """The pause after so many failures in a row, 1 or more. `chance`, from 0 to 1, chooses it within the jitter."""
         pause = min(self.first * (1 << min(failures - 1, MOST_DOUBLINGS)), self.longest)
-        return pause * (1 + self.jitter * (2 * chance - 1))
+        return pause * (1 - self.jitter + 2 * self.jitter * chance)

@@ -16,18 +16,8 @@ from typing import Any
 from kohort.client.admin.groups import Committer
 from kohort.client.assignors import ASSIGNORS, Assignor, Claim, assignments, subscription_bytes
 from kohort.client.consumer.ownership import NONE, Divide, GiveUp, Over, Partitions, Step, Take, Wait, Wanted
-from kohort.client.membership.classic import (
-    Assign,
-    Assigned,
-    Ended,
-    LetGo,
-    Lost,
-    Membership,
-    Millis,
-    Phase,
-    Protocol,
-    Settings,
-)
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
+from kohort.client.membership.coordinator_requests import Ended, Millis
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 from kohort.wire.embedded import assignment_in, subscription_in

@@ -12,8 +12,8 @@ from typing import Any
 from kohort.client.admin.groups import Committer
 from kohort.client.consumer.ownership import NONE, Divide, GiveUp, Name, Over, Partitions, Step, Take, Wait, Wanted
 from kohort.client.membership import consumer as kip848
-from kohort.client.membership.classic import Ended, Millis
 from kohort.client.membership.consumer import ConsumerMembership, ConsumerSettings, Subscription
+from kohort.client.membership.coordinator_requests import Ended, Millis
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kohort.client.admin.groups import Committer
-from kohort.client.membership.classic import Assign, Millis
+from kohort.client.membership.classic import Assign
+from kohort.client.membership.coordinator_requests import Millis
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 

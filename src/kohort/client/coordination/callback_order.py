@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kohort.client.membership.classic import Assign, Assigned, Ended, LetGo, Lost, Membership, Millis, Phase, Protocol
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol
+from kohort.client.membership.coordinator_requests import Ended, Millis
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from kohort.client.coordination.callback_order import Complete, Divide, Failed, Generation, Join, Prepare, Rounds, Step
 from kohort.client.errors import Misuse, server_error
-from kohort.client.membership.classic import Assign, Assigned, Ended, LetGo, Lost, Membership, Phase, Settings
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Settings
+from kohort.client.membership.coordinator_requests import Ended
 from kohort.client.membership.driver import AsyncMember, clock_ms
 from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode

@@ -1,47 +1,44 @@
-"""A member of a classic group, without sockets, clock or chance: answers and time go in, requests and news come out.
+"""A member of a classic group, without sockets, clock or chance: events go in, requests and other actions come out.
 
     member = Membership(Settings("orders", (Protocol("range", subscription),)))
     member.join(now)
     for action in member.take():            # after every call
         match action:
-            case Ask():             send its request to the coordinator; the answer goes to `received`
-            case FindCoordinator(): drop the connection to the old one; `coordinator_found` when there is a new one
-            case LetGo():           stop work on the assignment, commit, then `let_go`
-            case Assign():          this member leads: compute everybody's assignment, then `assign`
-            case Assigned():        work on it, until LetGo or Lost
-            case Lost():            others may own it already: stop at once, commits would be refused
+            case Ask():             send its request to the coordinator; pass the answer to `received`
+            case FindCoordinator(): close the connection to the coordinator; call `coordinator_found` with a new one
+            case LetGo():           stop work on the assignment, commit, then call `let_go`
+            case Assign():          this member leads: compute the assignment of every member, then call `assign`
+            case Assigned():        work on the assignment until LetGo or Lost
+            case Lost():            others may own the assignment already: stop at once; commits would be refused
             case Ended():           the membership is over, with an error or without
-    edge calls `wake(now)` when `next_deadline()` has come
+    call `wake(now)` when `next_deadline()` has come
 
-| phase | it waits for | then |
+| phase | it waits for | next phase |
 | --- | --- | --- |
 | OUTSIDE | `join` | JOINING |
-| LETTING_GO | the application to let go of its assignment | JOINING |
+| LETTING_GO | `let_go` | JOINING |
 | JOINING | JoinGroup's answer | ASSIGNING as the leader, else SYNCING |
-| ASSIGNING | the application's assignments | SYNCING |
+| ASSIGNING | `assign` | SYNCING |
 | SYNCING | SyncGroup's answer | STABLE |
 | STABLE | a heartbeat that says to rebalance | LETTING_GO |
 | LEAVING | LeaveGroup's answer, once | ENDED |
 
-The first heartbeat goes out right after the sync, and the next one as soon as the coordinator has let go of one that it
-held: so there is always one that it can answer the moment that the group rebalances.
+The first heartbeat goes out right after the sync, and the next one as soon as the coordinator has answered one that it
+held. So the coordinator always has a heartbeat that it can answer the moment the group rebalances.
 
-Where `keeps` is on, the assignment stays this member's own over `let_go`: until Assigned brings the next one, or it is
-Lost, as it is when no JoinGroup is under way and the session is over.
+With `keeps`, the member owns its assignment also after `let_go`: until Assigned brings the next one, or until the
+assignment is Lost. It is Lost when the session ends while no JoinGroup is under way.
 
-Where `rejoins` is off, a member that has lost its assignment goes OUTSIDE and waits for another `join`, as one does
-whose application wants a word before it takes part in a rebalance. It is Lost also after `let_go`, if the group went on
-without this member before it brought the next one: what the application has kept of it, as leaders and sharded work do
-while the lease lasts, is somebody else's then.
+Without `rejoins`, a member that has lost its assignment goes OUTSIDE and waits for another `join`, so that the
+application can act first. It also gets Lost after `let_go` if the group goes on without it. Leaders and workers keep
+their work over a rebalance as long as the lease lasts; Lost tells them that others own it now.
 
-One request is under way at a time; the answer to any other is ignored, as is one that comes after its time-out.
-What an error code does is in REACTIONS, an API a row: it follows Java's consumer (AbstractCoordinator.java,
-ConsumerCoordinator.java), except that the session is counted from when a request was sent, not from its answer, and
-that a member whose session is over by its own clock stops before it is told: it can never believe longer than the
-coordinator does that the assignment is its own.
+The reactions to error codes (`classic_reactions`) follow Java's consumer, with two exceptions. The session counts from
+when a request was sent, not from its answer. And a member whose session has ended by its own clock stops before the
+coordinator tells it: it never believes longer than the coordinator does that it owns the assignment.
 
-Instants and durations are milliseconds. `chance`, a number from 0 to 1, spreads retries so that clients which failed
-together do not come back together.
+Instants and durations are milliseconds. `chance`, from 0 to 1, spreads retries so that clients which failed together
+do not come back together.
 """
 
 from __future__ import annotations
@@ -51,6 +48,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from kohort.client.backoff import Backoff
+from kohort.client.membership.classic_reactions import COMMIT_REACTIONS, REACTIONS, Reaction
+from kohort.client.membership.coordinator_requests import (
+    Ask,
+    CoordinatorRequests,
+    Ended,
+    FindCoordinator,
+    Millis,
+    earliest,
+)
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import (
@@ -61,8 +68,6 @@ from kohort.wire.schemas.join_group import (
 )
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-
-Millis = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +118,6 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Send `request` to the coordinator, in the newest version that both speak, and give the answer to `received`."""
-
-    number: int
-    request: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FindCoordinator:
-    """The coordinator is not known, or the connection to it is not to be trusted any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class LetGo:
     """The group rebalances. `assignment` is still this member's own, for commits; call `let_go` when done."""
 
@@ -162,66 +154,7 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The membership is over. `error` is 0 after `leave`; FENCED_INSTANCE_ID (82) when another has taken its place."""
-
-    error: int
-
-
 Action = Ask | FindCoordinator | LetGo | Assign | Assigned | Lost | Ended
-
-
-# -- what an error does
-
-
-class Reaction(Enum):
-    RETRY = "ask again after a backoff"
-    REDISCOVER = "find the coordinator, then ask again"
-    REJOIN = "join again under the same member id"
-    REBALANCE = "let go of the assignment, then join again under the same member id"
-    FORGET = "the member id is gone: join again without one"
-    END = "no use in going on"
-
-
-_LOADING: dict[int, Reaction] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY}
-_ELSEWHERE: dict[int, Reaction] = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REDISCOVER,
-    ErrorCode.NOT_COORDINATOR: Reaction.REDISCOVER,
-}
-
-REACTIONS: dict[type, dict[int, Reaction]] = {
-    JoinGroupResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY,
-    },
-    SyncGroupResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
-    },
-    HeartbeatResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,  # the session is alive: see received
-    },
-}
-"""What is not listed ends the membership: 82 (fenced), 81 (full), 30 (not authorised), 23, 24, 26 (a wrong setting)."""
-
-COMMIT_REACTIONS: dict[int, Reaction] = {
-    **_ELSEWHERE,
-    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-    ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
-    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,
-    ErrorCode.FENCED_INSTANCE_ID: Reaction.END,
-}
-"""Of an OffsetCommit in this member's name. Other errors are the committer's own business."""
 
 
 class Membership:
@@ -232,7 +165,7 @@ class Membership:
         self.phase = Phase.OUTSIDE
         self.member_id = ""
         self.generation_id = -1
-        self._actions: list[Action] = []
+        self._requests = CoordinatorRequests(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms))
         self._owned: bytes | None = None
         """The assignment, while it is this member's own."""
         self._kept: tuple[int, bytes] | None = None
@@ -244,15 +177,6 @@ class Membership:
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         self._reason = ""
         """Why it joins or leaves, for the coordinator's log (KIP-800)."""
-        self._coordinator_known = False
-        self._searching = False
-        self._last_number = 0
-        self._awaited: int | None = None
-        """The number of the request under way."""
-        self._sent_at: Millis = 0
-        self._timeout_at: Millis | None = None
-        self._retry_at: Millis | None = None
-        self._failures = 0
         self._heartbeat_at: Millis | None = None
         self._session_ends_at: Millis | None = None
         self._lease_ends_at: Millis = 0
@@ -300,7 +224,7 @@ class Membership:
         self._lose("it leaves")
         self._lease_ends_at = 0
         silent = self.settings.instance_id is not None and not static_too
-        if silent or not self.member_id or not self._coordinator_known:
+        if silent or not self.member_id or not self._requests.coordinator_known:
             return self._end(ErrorCode.NONE)
         self._reason = reason
         return self._enter(Phase.LEAVING, now)
@@ -316,27 +240,21 @@ class Membership:
 
     def coordinator_found(self, now: Millis) -> None:
         """There is a connection to the coordinator."""
-        self._coordinator_known = True
-        self._searching = False
-        if self._retry_at is None:
+        if self._requests.found():
             self._ask(now)
 
     def failed(self, now: Millis, chance: float = 0.5) -> None:
         """The connection to the coordinator broke, or the request under way got no answer in time."""
-        self._coordinator_known = False
+        self._requests.coordinator_known = False
         if self.phase is Phase.LEAVING:
-            return self._end(ErrorCode.NONE)  # its session will end
-        if self.phase not in (Phase.OUTSIDE, Phase.ENDED):
-            self._forget_request()
-            self._back_off(now, chance)
-            self._search()
-        return None
+            self._end(ErrorCode.NONE)  # the coordinator removes it when its session ends
+        elif self.phase not in (Phase.OUTSIDE, Phase.ENDED):
+            self._requests.failed(now, chance)
 
     def received(self, number: int, response: Any, now: Millis, chance: float = 0.5) -> None:
         """The answer to the Ask of this number."""
-        if number != self._awaited:
+        if not self._requests.answered(number):
             return
-        self._forget_request()
         match response:
             case JoinGroupResponse(error_code=ErrorCode.NONE):
                 self._joined(response, now)
@@ -364,19 +282,18 @@ class Membership:
         kept_until = self._kept_until()
         if kept_until is not None and now >= kept_until:
             self._join_again("the coordinator was out of reach for as long as the session", now)
-        if self._timeout_at is not None and now >= self._timeout_at:
+        if self._requests.timed_out(now):
             self.failed(now, chance)
-        if self._retry_at is not None and now >= self._retry_at:
-            self._retry_at = None
+        if self._requests.retry_due(now):
             self._ask(now)
-        if self._heartbeat_at is not None and now >= self._heartbeat_at and self._awaited is None:
+        if self._heartbeat_at is not None and now >= self._heartbeat_at and not self._requests.awaits_answer:
             self._ask(now)
 
     def next_deadline(self) -> Millis | None:
         """When `wake` is due."""
-        heartbeat = self._heartbeat_at if self._awaited is None and self._coordinator_known else None
-        deadlines = (self._session_ends_at, self._kept_until(), self._timeout_at, self._retry_at, heartbeat)
-        return min((at for at in deadlines if at is not None), default=None)
+        requests = self._requests
+        heartbeat = None if requests.awaits_answer or not requests.coordinator_known else self._heartbeat_at
+        return earliest(self._session_ends_at, self._kept_until(), requests.timeout_at, requests.retry_at, heartbeat)
 
     @property
     def heartbeat_interval_ms(self) -> Millis:
@@ -397,16 +314,14 @@ class Membership:
 
     def take(self) -> list[Action]:
         """What is to be done, in order."""
-        actions, self._actions = self._actions, []
-        return actions
+        return self._requests.take()
 
     # -- phases
 
     def _enter(self, phase: Phase, now: Millis) -> None:
         self.phase = phase
         self._granted = None
-        self._forget_request()
-        self._retry_at = None
+        self._requests.reset()
         if phase not in (Phase.LETTING_GO, Phase.ASSIGNING, Phase.STABLE):
             self._heartbeat_at = None
             self._session_ends_at = None
@@ -414,7 +329,7 @@ class Membership:
             self._ask(now)
 
     def _joined(self, response: JoinGroupResponse, now: Millis) -> None:
-        self._failures = 0
+        self._requests.failures = 0
         self.member_id = response.member_id
         self.generation_id = response.generation_id
         self._protocol = response.protocol_name
@@ -425,7 +340,7 @@ class Membership:
             return self._enter(Phase.SYNCING, now)
         self._enter(Phase.ASSIGNING, now)
         self._heartbeat_at = now + self.settings.heartbeat_interval_ms
-        self._actions.append(Assign(self.generation_id, response.protocol_name or "", response.members))
+        self._requests.actions.append(Assign(self.generation_id, response.protocol_name or "", response.members))
         return None
 
     def _synced(self, response: SyncGroupResponse, now: Millis) -> None:
@@ -433,7 +348,7 @@ class Membership:
             return self._end(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._enter(Phase.STABLE, now)
         self._granted = response.assignment
-        if now < self._sent_at + self.settings.session_timeout_ms:
+        if now < self._requests.sent_at + self.settings.session_timeout_ms:
             self._alive(now)
             self._heartbeat_at = now
             return self._own_granted()
@@ -444,31 +359,31 @@ class Membership:
         if self._granted is not None:
             self._owned, self._granted, self._kept = self._granted, None, None
             leads, protocol = self._leads, self._protocol or ""
-            self._actions.append(Assigned(self.generation_id, self.member_id, leads, protocol, self._owned))
+            self._requests.actions.append(Assigned(self.generation_id, self.member_id, leads, protocol, self._owned))
 
     def _alive(self, now: Millis, *, rebalancing: bool = False) -> None:
         """A request was accepted: the coordinator counts the session from a moment after it was sent.
 
         While the group rebalances, a member that does not join again is removed whatever its session.
         """
-        self._failures = 0
-        self._session_ends_at = self._lease_ends_at = self._sent_at + self.settings.session_timeout_ms
+        self._requests.failures = 0
+        self._session_ends_at = self._lease_ends_at = self._requests.sent_at + self.settings.session_timeout_ms
         if rebalancing:
             removed_at = self._undisturbed_at + self.settings.rebalance_timeout_ms
             self._lease_ends_at = min(self._lease_ends_at, removed_at)
         else:
-            self._undisturbed_at = self._sent_at
+            self._undisturbed_at = self._requests.sent_at
         interval = self.settings.heartbeat_interval_ms
-        held = now - self._sent_at > interval // 2
-        self._heartbeat_at = now if held else self._sent_at + interval
+        held = now - self._requests.sent_at > interval // 2
+        self._heartbeat_at = now if held else self._requests.sent_at + interval
 
     def _session_over(self, now: Millis) -> None:
-        self._coordinator_known = False
+        self._requests.coordinator_known = False
         self._join_again("the coordinator did not answer for as long as the session", now)
 
     def _kept_until(self) -> Millis | None:
         """When an assignment that is kept over a rebalance is lost, as long as the coordinator hears nothing."""
-        rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and self._awaited is None
+        rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and not self._requests.awaits_answer
         return self._lease_ends_at if rejoins and self._owned is not None else None
 
     @property
@@ -481,14 +396,14 @@ class Membership:
             return self._enter(Phase.JOINING, now)
         if self.phase is not Phase.LETTING_GO:
             self._enter(Phase.LETTING_GO, now)
-            self._actions.append(LetGo(self.generation_id, self._owned))
+            self._requests.actions.append(LetGo(self.generation_id, self._owned))
         return None
 
     def _lose(self, reason: str) -> None:
         lost = self._kept if self._owned is None else (self.generation_id, self._owned)
         self._owned = self._kept = None
         if lost is not None:
-            self._actions.append(Lost(*lost, reason))
+            self._requests.actions.append(Lost(*lost, reason))
 
     def _join_again(self, reason: str, now: Millis) -> None:
         had = self._owned is not None or self._kept is not None
@@ -500,16 +415,16 @@ class Membership:
         self._lose("the membership is over")
         self._lease_ends_at = 0
         self.phase = Phase.ENDED
-        self._forget_request()
-        self._retry_at = self._heartbeat_at = self._session_ends_at = None
-        self._actions.append(Ended(error))
+        self._requests.reset()
+        self._heartbeat_at = self._session_ends_at = None
+        self._requests.actions.append(Ended(error))
 
     # -- errors
 
     def _react(self, reaction: Reaction, error: int, now: Millis, chance: float) -> None:
         match reaction:
             case Reaction.RETRY:
-                self._back_off(now, chance)
+                self._requests.retry_later(now, chance)
             case Reaction.REDISCOVER:
                 self.failed(now, chance)
             case Reaction.REBALANCE:
@@ -525,39 +440,16 @@ class Membership:
             case Reaction.END:
                 self._end(error)
 
-    def _back_off(self, now: Millis, chance: float) -> None:
-        settings = self.settings
-        wait = min(settings.retry_backoff_ms << min(self._failures, 16), settings.retry_backoff_max_ms)
-        self._failures += 1
-        self._retry_at = now + int(wait * (0.8 + 0.4 * chance))
-
     # -- requests
 
-    def _forget_request(self) -> None:
-        self._awaited = None
-        self._timeout_at = None
-
     def _ask(self, now: Millis) -> None:
-        """Send what the phase calls for, or find somebody to send it to."""
-        request = self._request()
-        if request is None or self._awaited is not None:
-            return None
-        if not self._coordinator_known:
-            return self._search()
+        """Send the request of this phase, or look for the coordinator."""
+        if self.phase in (Phase.OUTSIDE, Phase.ENDED) or not self._requests.ready():
+            return
         timeout = self.settings.request_timeout_ms
         if self.phase is Phase.JOINING:
             timeout = max(timeout, self.settings.rebalance_timeout_ms + JOIN_MARGIN_MS)
-        self._last_number += 1
-        self._awaited = self._last_number
-        self._sent_at = now
-        self._timeout_at = now + timeout
-        self._actions.append(Ask(self._last_number, request))
-        return None
-
-    def _search(self) -> None:
-        if not self._searching:
-            self._searching = True
-            self._actions.append(FindCoordinator())
+        self._requests.send(self._request(), now, timeout)
 
     def _request(self) -> Any:
         match self.phase:
@@ -577,8 +469,7 @@ class Membership:
                     member_id=self.member_id, group_instance_id=self.settings.instance_id, reason=self._reason or None
                 )
                 return LeaveGroupRequest(group_id=self.settings.group_id, member_id=self.member_id, members=(only,))
-            case _:
-                return None
+        raise AssertionError(self.phase)
 
     def _join_request(self) -> JoinGroupRequest:
         settings = self.settings

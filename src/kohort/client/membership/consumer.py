@@ -54,7 +54,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator
+from kohort.client.backoff import Backoff
+from kohort.client.membership.coordinator_requests import (
+    Ask,
+    CoordinatorRequests,
+    Ended,
+    FindCoordinator,
+    Millis,
+    earliest,
+)
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -63,7 +71,6 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 
-Millis = int
 Partition = tuple[bytes, int]
 """The topic's id and the number of the partition."""
 Partitions = frozenset[Partition]
@@ -189,7 +196,7 @@ class ConsumerMembership:
         """What it may use, and what it is about to give up."""
         self.interval_ms: Millis | None = None
         """That it was told last."""
-        self._actions: list[Action] = []
+        self._requests = CoordinatorRequests(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms))
         self._target: Partitions = NONE
         """What it was told last that it may use."""
         self._revoking: Partitions = NONE
@@ -201,16 +208,7 @@ class ConsumerMembership:
         self._leave_epoch = LEAVES
         self._waits = False
         """The application knows that the coordinator refuses for now."""
-        self._coordinator_known = False
-        self._searching = False
-        self._last_number = 0
-        self._awaited: int | None = None
-        """The number of the request under way."""
-        self._sent_at: Millis = 0
-        self._timeout_at: Millis | None = None
-        self._retry_at: Millis | None = None
         self._heartbeat_at: Millis | None = None
-        self._failures = 0
         self._assured_at: Millis | None = None
         """When the last request that was accepted was sent."""
         self._unanswered_since: Millis | None = None
@@ -233,10 +231,10 @@ class ConsumerMembership:
         self.subscription = subscription
         self._say_subscription = True
         if self.phase in (Phase.JOINING, Phase.MEMBER):
-            if self._awaited is not None:
+            if self._requests.awaits_answer:
                 self._say_all = True  # the answer under way will be ignored
-                self._forget_request()
-            if self._retry_at is None:
+                self._requests.forget()
+            if self._requests.retry_at is None:
                 self._ask(now)
 
     def revoked(self, now: Millis) -> None:
@@ -252,15 +250,14 @@ class ConsumerMembership:
         """Give everything up. A static member may come back within its session, unless `static_too`."""
         if self.phase in (Phase.LEAVING, Phase.ENDED):
             return None
-        is_known = self._last_number > 0 and self._coordinator_known
+        is_known = self._requests.sent > 0 and self._requests.coordinator_known
         self._lose("it leaves")
         if not is_known:
             return self._end(ErrorCode.NONE)  # its session will end
         stays = self.settings.instance_id is not None and not static_too
         self._leave_epoch = LEAVES_FOR_A_WHILE if stays else LEAVES
         self.phase = Phase.LEAVING
-        self._forget_request()
-        self._retry_at = None
+        self._requests.reset()
         return self._ask(now)
 
     def commit_answered(self, error: int, epoch: int, now: Millis) -> None:
@@ -273,28 +270,22 @@ class ConsumerMembership:
 
     def coordinator_found(self, now: Millis) -> None:
         """There is a connection to the coordinator."""
-        self._coordinator_known = True
-        self._searching = False
-        if self._retry_at is None:
+        if self._requests.found():
             self._ask(now)
 
     def failed(self, now: Millis, chance: float = 0.5) -> None:
         """The connection to the coordinator broke, or the request under way got no answer in time."""
-        self._coordinator_known = False
+        self._requests.coordinator_known = False
         if self.phase is Phase.LEAVING:
-            return self._end(ErrorCode.NONE)
-        if self.phase in (Phase.JOINING, Phase.MEMBER):
-            self._forget_request()
+            self._end(ErrorCode.NONE)
+        elif self.phase in (Phase.JOINING, Phase.MEMBER):
             self._say_all = True
-            self._back_off(now, chance)
-            self._search()
-        return None
+            self._requests.failed(now, chance)
 
     def received(self, number: int, response: ConsumerGroupHeartbeatResponse, now: Millis, chance: float = 0.5) -> None:
         """The answer to the Ask of this number."""
-        if number != self._awaited:
+        if not self._requests.answered(number):
             return None
-        self._forget_request()
         if self.phase is Phase.LEAVING:
             return self._end(ErrorCode.NONE)
         error = response.error_code
@@ -311,22 +302,21 @@ class ConsumerMembership:
         until = self.trusted_until()
         if until is not None and now >= until and not self._doubtful:
             self._doubtful = True
-            self._actions.append(Doubtful(self.owned))
-        if self._timeout_at is not None and now >= self._timeout_at:
+            self._requests.actions.append(Doubtful(self.owned))
+        if self._requests.timed_out(now):
             self.failed(now, chance)
-        if self._retry_at is not None and now >= self._retry_at:
-            self._retry_at = None
+        if self._requests.retry_due(now):
             self._ask(now)
         if self._heartbeat_at is not None and now >= self._heartbeat_at:
             self._ask_if_idle(now)
 
     def next_deadline(self) -> Millis | None:
         """When `wake` is due."""
-        idle = self._awaited is None and self._coordinator_known and self._retry_at is None
+        requests = self._requests
+        idle = not requests.awaits_answer and requests.coordinator_known and requests.retry_at is None
         heartbeat = self._heartbeat_at if idle else None
         doubt = self.trusted_until() if not self._doubtful else None
-        deadlines = (self._timeout_at, self._retry_at, heartbeat, doubt)
-        return min((at for at in deadlines if at is not None), default=None)
+        return earliest(requests.timeout_at, requests.retry_at, heartbeat, doubt)
 
     @property
     def heartbeat_interval_ms(self) -> Millis:
@@ -345,8 +335,7 @@ class ConsumerMembership:
 
     def take(self) -> list[Action]:
         """What is to be done, in order."""
-        actions, self._actions = self._actions, []
-        return actions
+        return self._requests.take()
 
     # -- answers
 
@@ -354,10 +343,10 @@ class ConsumerMembership:
         self.phase = Phase.MEMBER
         self.epoch = response.member_epoch
         self.interval_ms = response.heartbeat_interval_ms
-        self._failures = 0
+        self._requests.failures = 0
         self._waits = False
-        self._assured_at = self._sent_at
-        since = self._sent_at if self._unanswered_since is None else self._unanswered_since
+        self._assured_at = self._requests.sent_at
+        since = self._requests.sent_at if self._unanswered_since is None else self._unanswered_since
         self._unanswered_since = None
         if not self._revoking and not self._say_owned:
             self._revoke_since = None  # the coordinator has heard what is given up
@@ -370,8 +359,8 @@ class ConsumerMembership:
         until = self.trusted_until()
         if self._doubtful and (until is None or now < until):
             self._doubtful = False
-            self._actions.append(Assured())
-        self._heartbeat_at = self._sent_at + self.interval_ms
+            self._requests.actions.append(Assured())
+        self._heartbeat_at = self._requests.sent_at + self.interval_ms
         if self._say_owned or self._say_subscription:
             self._ask(now)
 
@@ -382,21 +371,21 @@ class ConsumerMembership:
         gone, new = self.owned - self._target, self._target - self.owned
         if gone:
             self._revoking = gone
-            self._actions.append(Revoke(self.epoch, gone))
+            self._requests.actions.append(Revoke(self.epoch, gone))
         elif new:
             self.owned = self._target
-            self._actions.append(Added(self.epoch, new))
+            self._requests.actions.append(Added(self.epoch, new))
         return bool(gone)
 
     def _react(self, reaction: Reaction, error: int, now: Millis, chance: float) -> None:
         match reaction:
             case Reaction.RETRY:
-                self._back_off(now, chance)
+                self._requests.retry_later(now, chance)
             case Reaction.WAIT:
-                self._back_off(now, chance)
+                self._requests.retry_later(now, chance)
                 if not self._waits:
                     self._waits = True
-                    self._actions.append(Waits(error))
+                    self._requests.actions.append(Waits(error))
             case Reaction.REDISCOVER:
                 self.failed(now, chance)
             case Reaction.REJOIN:
@@ -409,7 +398,7 @@ class ConsumerMembership:
     def _lose(self, reason: str) -> None:
         """Whatever it was told in its former epochs does not count any more."""
         if self.owned:
-            self._actions.append(Lost(self.owned, reason))
+            self._requests.actions.append(Lost(self.owned, reason))
         self.owned = self._target = self._revoking = NONE
         self.epoch = 0
         self._heartbeat_at = self._assured_at = self._unanswered_since = self._revoke_since = None
@@ -418,45 +407,23 @@ class ConsumerMembership:
     def _end(self, error: int) -> None:
         self._lose("the membership is over")
         self.phase = Phase.ENDED
-        self._forget_request()
-        self._retry_at = None
-        self._actions.append(Ended(error))
-
-    def _back_off(self, now: Millis, chance: float) -> None:
-        settings = self.settings
-        wait = min(settings.retry_backoff_ms << min(self._failures, 16), settings.retry_backoff_max_ms)
-        self._failures += 1
-        self._retry_at = now + int(wait * (0.8 + 0.4 * chance))
+        self._requests.reset()
+        self._requests.actions.append(Ended(error))
 
     # -- requests
 
-    def _forget_request(self) -> None:
-        self._awaited = None
-        self._timeout_at = None
-
     def _ask_if_idle(self, now: Millis) -> None:
-        if self.phase in (Phase.JOINING, Phase.MEMBER) and self._awaited is None and self._retry_at is None:
+        requests = self._requests
+        if self.phase in (Phase.JOINING, Phase.MEMBER) and not requests.awaits_answer and requests.retry_at is None:
             self._ask(now)
 
     def _ask(self, now: Millis) -> None:
-        """Send a heartbeat, or find somebody to send it to."""
-        if self.phase in (Phase.OUTSIDE, Phase.ENDED) or self._awaited is not None:
-            return None
-        if not self._coordinator_known:
-            return self._search()
-        self._last_number += 1
-        self._awaited = self._last_number
-        self._sent_at = now
-        self._timeout_at = now + self.settings.request_timeout_ms
+        """Send a heartbeat, or look for the coordinator."""
+        if self.phase in (Phase.OUTSIDE, Phase.ENDED) or not self._requests.ready():
+            return
         if self._unanswered_since is None:
             self._unanswered_since = now
-        self._actions.append(Ask(self._last_number, self._request()))
-        return None
-
-    def _search(self) -> None:
-        if not self._searching:
-            self._searching = True
-            self._actions.append(FindCoordinator())
+        self._requests.send(self._request(), now, self.settings.request_timeout_ms)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
         settings = self.settings

@@ -23,8 +23,9 @@ from typing import Any
 
 from kohort.client.backoff import Backoff
 from kohort.client.errors import KafkaError
-from kohort.client.membership.classic import Ask, FindCoordinator, Membership, Millis
+from kohort.client.membership.classic import Membership
 from kohort.client.membership.consumer import ConsumerMembership
+from kohort.client.membership.coordinator_requests import Ask, FindCoordinator, Millis
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.client.wire.discovery import Address, Discovery
 from kohort.wire.schemas.api_versions import LASTING_GENERATIONS

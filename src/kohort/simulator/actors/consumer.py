@@ -11,7 +11,6 @@ import re
 from functools import partial
 from typing import Any
 
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator
 from kohort.client.membership.consumer import (
     Added,
     Assured,
@@ -26,6 +25,7 @@ from kohort.client.membership.consumer import (
     Subscription,
     Waits,
 )
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.process import Process

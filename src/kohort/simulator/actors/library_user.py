@@ -21,7 +21,8 @@ from kohort.client.coordination.callback_order import (
     Step,
     Wait,
 )
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator, Lost, Membership, Phase, Settings
+from kohort.client.membership.classic import Lost, Membership, Phase, Settings
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.member import NEWEST
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.checks.holders import Holders

@@ -11,19 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kohort.client.membership.classic import (
-    Ask,
-    Assign,
-    Assigned,
-    Ended,
-    FindCoordinator,
-    LetGo,
-    Lost,
-    Membership,
-    Phase,
-    Protocol,
-    Settings,
-)
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import NOBODYS, TOPICS, Faults
 from kohort.simulator.world.process import Process

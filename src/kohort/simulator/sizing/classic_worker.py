@@ -9,19 +9,8 @@ from __future__ import annotations
 
 from kohort.client.assignors import ASSIGNORS, Assignor, assignments, subscription_bytes
 from kohort.client.assignors.spec import NO_GENERATION_ID, Claim
-from kohort.client.membership.classic import (
-    Ask,
-    Assign,
-    Assigned,
-    Ended,
-    FindCoordinator,
-    LetGo,
-    Lost,
-    Membership,
-    Phase,
-    Protocol,
-    Settings,
-)
+from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.member import NEWEST
 from kohort.simulator.sizing.clients import PacedMembership
 from kohort.simulator.sizing.point import COOPERATIVE

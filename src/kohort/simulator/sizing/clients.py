@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from kohort.client.membership.classic import Membership, Millis, Phase, Settings
+from kohort.client.membership.classic import Membership, Phase, Settings
+from kohort.client.membership.coordinator_requests import Millis
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 
 
@@ -62,14 +63,14 @@ class PacedMembership(Membership):
         super()._alive(now, rebalancing=rebalancing)
         late = self._random.randint(0, self._client.late_ms) + self._scatter_ms
         self._scatter_ms = 0
-        self._heartbeat_at = self._sent_at + self.settings.heartbeat_interval_ms + late
+        self._heartbeat_at = self._requests.sent_at + self.settings.heartbeat_interval_ms + late
         if self.phase is Phase.STABLE:
-            self._paced_at = self._sent_at
+            self._paced_at = self._requests.sent_at
 
     def _synced(self, response: Any, now: Millis) -> None:
         paced_at = self._paced_at
         super()._synced(response, now)
-        if self.phase is not Phase.STABLE or self._awaited is not None:
+        if self.phase is not Phase.STABLE or self._requests.awaits_answer:
             return
         interval = self.settings.heartbeat_interval_ms
         if not self._client.keeps_pace:

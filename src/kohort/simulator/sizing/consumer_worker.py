@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kohort.client.membership.classic import Ask, Ended, FindCoordinator
 from kohort.client.membership.consumer import (
     Added,
     ConsumerMembership,
@@ -15,6 +14,7 @@ from kohort.client.membership.consumer import (
     Revoke,
     Subscription,
 )
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.sizing.worker import Worker
 
 HEARTBEAT_VERSION = 1
