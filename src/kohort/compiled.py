@@ -27,6 +27,7 @@ HOT: tuple[str, ...] = (
     "kohort.broker.waits.shard_deadlines",
     "kohort.broker.state",
     "kohort.broker.topics.catalog",
+    "kohort.broker.turn_schedule",
     "kohort.coordinator.classic.checks",
     "kohort.coordinator.hard_state",
     "kohort.coordinator.classic.requests",

@@ -24,7 +24,7 @@ OFFSETS, CHECKS, DEADLINES = (
     "coordinator/classic/checks.py",
     "coordinator/deadlines.py",
 )
-SHARD, BROKER, TURNS = "coordinator/shard.py", "broker/broker.py", "server/turns.py"
+SHARD, BROKER, SCHEDULE = "coordinator/shard.py", "broker/broker.py", "broker/turn_schedule.py"
 FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetch.py"
 PATTERNS, RESOLUTIONS = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
 TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
@@ -37,11 +37,11 @@ BUGS = (
         "answers leave before the turn's commit",
         (
             (
-                TURNS,
-                "            if turn.operations and self._writer is None:\n",
-                "            self._deliver(turn.releases)\n            if turn.operations and self._writer is None:\n",
+                SCHEDULE,
+                "        if turn.operations:\n",
+                "        self._edge.release(turn)\n        if turn.operations:\n",
             ),
-            (TURNS, "        try:\n            self._deliver(turn.releases)\n", "        try:\n"),
+            (SCHEDULE, "-> None:\n        self._edge.release(turn)\n", "-> None:\n"),
         ),
         ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
     ),

@@ -11,7 +11,7 @@ import pytest
 from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
-from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, MoveGroup, Opened, Shutdown
+from kohort.broker.turn import Closed, ConnectionId, Frame, Opened, Shutdown
 from kohort.storage.protocol import StorageError
 
 
@@ -108,20 +108,6 @@ def test_listeners_go_down_and_up_on_the_same_port(edge_of: Callable[..., Edge])
         edge.stop_broker(7)
 
 
-def test_a_control_goes_before_what_arrived_with_it_and_a_shutdown_goes_last(edge: Edge) -> None:
-    """What a control was checked against may be gone after the requests of its turn."""
-    with edge.wire() as wire:
-        wire.ask(b"hello")
-        turns: Any = edge._running._turns
-        frame, move, shutdown = Frame(ConnectionId(1), b"x"), MoveGroup("group", 1), Shutdown()
-        loop = asyncio.new_event_loop()
-        turns._controls = [(shutdown, lambda: None, loop.create_future()), (move, lambda: None, loop.create_future())]
-        arrived: list[Arrived] = [frame]
-        turns._take_controls(arrived)
-        loop.close()
-    assert arrived == [move, frame, shutdown]
-
-
 def test_a_control_of_a_server_that_is_over_fails(edge: Edge) -> None:
     turns: Any = edge._running._turns
     edge.stop()
@@ -170,7 +156,7 @@ def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[...,
         eventually(lambda: edge.broker.written == 1)
         turns = len(edge.broker.turns)
         other.push(b"at once")
-        eventually(lambda: edge._running._turns._arrived)  # type: ignore[union-attr]
+        eventually(lambda: edge._running._turns._schedule.waiting)
         storage.may_commit.set()
         assert other.pull() == b"at once"
         assert len(edge.broker.turns) > turns

@@ -10,13 +10,13 @@ It reads the running groups of a shard where only they can tell (phases, parked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
-from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Release, Send
+from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Release, Send, Turn
 from kohort.config import Config
 from kohort.coordinator.classic.group import Group
 from kohort.coordinator.events import JournalEntry
@@ -29,7 +29,7 @@ from kohort.simulator.checks.reader_checks import promised_by_fetch
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED
 from kohort.simulator.world.network import Asked, Link
 from kohort.simulator.world.world import Millis, Violation, World
-from kohort.storage.protocol import LogKey, Operation, Storage
+from kohort.storage.protocol import LogKey, Storage
 from kohort.wire.codec import decode
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import read_response_header
@@ -74,7 +74,10 @@ class Checkers:
         """Topics that every member of the run subscribes to."""
         self._storage = storage
         self._offsets_topic = b""
-        self._links: dict[ConnectionId, Link] = {}
+        self._broker: Broker
+        self._links: Mapping[ConnectionId, Link] = {}
+        self._asked: list[Asked] = []
+        """Requests that arrived for the next turn."""
         self._deleting = False
         self._loading = True
         """The server has just started: all shards are loaded in this turn."""
@@ -95,8 +98,10 @@ class Checkers:
 
     # -- the server's life
 
-    def started(self, broker: Broker) -> None:
+    def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
         """The replay is over."""
+        self._broker = broker
+        self._links = links
         self._listen(broker)
         self._loading = True
         topic = broker.state.catalog.topics.get(OFFSETS_TOPIC)
@@ -127,6 +132,7 @@ class Checkers:
             facts.reload([] if stored is None else [member.member_id for member in stored.members])
 
     def died(self) -> None:
+        self._asked.clear()
         self.consumers.died()
         self._forget_turn()
         self.check_replay()
@@ -149,7 +155,12 @@ class Checkers:
 
     # -- a turn
 
-    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None:
+    def asked(self, asked: Asked) -> None:
+        self._asked.append(asked)
+
+    def turn_begins(self, arrived: Sequence[Arrived]) -> None:
+        broker = self._broker
+        asked, self._asked = self._asked, []
         self._turn_began = self.world.now
         self._deleting = False
         self._moved.clear()
@@ -171,17 +182,18 @@ class Checkers:
             if self._moved and broker.state.shard_of(facts.name) in self._moved:
                 self._reload(broker, facts)
 
-    def decided(self, broker: Broker) -> None:
+    def decided(self, turn: Turn) -> None:
         """The turn is decided and applied, and not yet durable."""
         try:
-            broker.validate()
+            self._broker.validate()
         except Exception as error:
             raise Violation("the broker's invariants", f"{type(error).__name__}: {error}") from error
 
-    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None:
+    def committed(self, turn: Turn) -> None:
         """The turn is durable."""
+        broker = self._broker
         self._offsets_topic = broker.state.catalog.topics[OFFSETS_TOPIC].topic_id
-        self.ledger.commit(operations, self._offsets_topic)
+        self.ledger.commit(turn.operations, self._offsets_topic)
         self._compare(broker)
         if self.ledger.before:
             self._check_tombstones(broker)
@@ -192,9 +204,9 @@ class Checkers:
             if not fold.equals(shard.hard):
                 raise Violation("live state is the fold of the log", fold.difference(shard.hard))
 
-    def answers(self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]) -> list[Answer]:
-        """Who is answered what. Checks it all."""
-        self._links = links
+    def answers(self, releases: Iterable[Release]) -> list[Answer]:
+        """Which client gets which answer. Checks all answers."""
+        broker = self._broker
         now = broker.state.now
         answers = [answer for release in releases if isinstance(release, Send) for answer in self._paired(release)]
         self.consumers.decided(broker, self._told)
@@ -221,7 +233,8 @@ class Checkers:
                 self.world.tell("server", f"to {link.owner.name}: {brief(asked.request)} -> {brief(response)}")
         return answers
 
-    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None:
+    def turn_ends(self, turn: Turn) -> None:
+        broker, links = self._broker, self._links
         state = broker.state
         if broker.next_deadline() is None:
             self._told.clear()
@@ -540,7 +553,7 @@ class Checkers:
 
     # -- whoever waits
 
-    def _check_unanswered(self, broker: Broker, links: dict[ConnectionId, Link]) -> None:
+    def _check_unanswered(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
         if broker.next_deadline() is None:
             return  # It stops: parked requests were answered, what came after them is not.
         for link in links.values():

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
-from kohort.broker.turn import Arrived, ConnectionId, Release, Send
+from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Turn
 from kohort.simulator.checks.onlooker import response_of
 from kohort.simulator.world.network import Asked, Link
-from kohort.storage.protocol import Append, Operation
+from kohort.storage.protocol import Append
 from kohort.wire.codec import decode
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
@@ -44,6 +44,8 @@ class Meter:
         self._records = self._record_bytes = self._sent_bytes = 0
         self._cpu_ns = 0
         self._step_began = 0
+        self._broker: Broker
+        self._links: Mapping[ConnectionId, Link]
 
     def load(self) -> Load:
         """Since the last `reset`."""
@@ -62,44 +64,44 @@ class Meter:
 
     # -- as an onlooker
 
-    def started(self, broker: Broker) -> None:
-        pass
+    def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
+        self._broker = broker
+        self._links = links
 
     def died(self) -> None:
         pass
 
-    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None:
-        for request in asked:
-            self.requests[type(request.request).__name__.removesuffix("Request")] += 1
+    def asked(self, asked: Asked) -> None:
+        self.requests[type(asked.request).__name__.removesuffix("Request")] += 1
+
+    def turn_begins(self, arrived: Sequence[Arrived]) -> None:
         self._step_began = time.thread_time_ns()
 
-    def decided(self, broker: Broker) -> None:
+    def decided(self, turn: Turn) -> None:
         self._cpu_ns += time.thread_time_ns() - self._step_began
 
-    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None:
-        topic = broker.state.catalog.topics.get(OFFSETS_TOPIC)
-        for operation in operations:
+    def committed(self, turn: Turn) -> None:
+        topic = self._broker.state.catalog.topics.get(OFFSETS_TOPIC)
+        for operation in turn.operations:
             if isinstance(operation, Append) and topic is not None and operation.log.topic_id == topic.topic_id:
                 for batch in operation.batches:
                     self._records += batch.last_offset - batch.base_offset + 1
                     self._record_bytes += len(batch.data)
 
-    def answers(
-        self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]
-    ) -> list[tuple[Link, Asked, Any]]:
+    def answers(self, releases: Iterable[Release]) -> list[tuple[Link, Asked, Any]]:
         found = []
         for release in releases:
             if not isinstance(release, Send):
                 continue
             data = release.whole
             self._sent_bytes += len(data)
-            link = links.get(release.connection)
+            link = self._links.get(release.connection)
             if link is not None:
                 asked = link.outstanding.popleft()
                 found.append((link, asked, _decoded(asked, data)))
         return found
 
-    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None:
+    def turn_ends(self, turn: Turn) -> None:
         pass
 
 

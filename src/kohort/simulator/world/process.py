@@ -1,18 +1,19 @@
 """The server's process: the real broker in the real order of a turn, on a clock and a disk that are not.
 
-As in server/turns.py: what arrives during a commit waits for the next turn; a turn's operations are committed, then its
-answers leave; one timer follows `next_deadline()`. A crash takes the broker and all connections; the next life is a
-replay of the disk, with a wall clock that may have been set meanwhile.
+The process drives the schedule of turns (broker/turn_schedule.py), as server/turns.py does. A crash takes the broker,
+the schedule and all connections; the next life is a replay of the disk, with a wall clock that may have been set
+meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kohort.broker.broker import Broker
 from kohort.broker.state import Endpoint
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
+from kohort.broker.turn_schedule import TurnObserver, TurnSchedule
 from kohort.config import Config
 from kohort.simulator.checks.onlooker import Answer, Checkers
 from kohort.simulator.plan import Plan
@@ -20,27 +21,23 @@ from kohort.simulator.world.disk import Disk, Fate
 from kohort.simulator.world.network import Asked, Link
 from kohort.simulator.world.off_loop import ASSIGNORS, OffLoop
 from kohort.simulator.world.world import START_MS, Millis, Violation, World
-from kohort.storage.protocol import Operation
 
 PORT = 9092
 
 
-class Onlooker(Protocol):
-    """Who sees all that the server is given and gives: the checkers, or somebody who measures."""
+class Onlooker(TurnObserver, Protocol):
+    """Sees all that the server is given and gives: the checkers, or a meter."""
 
-    def started(self, broker: Broker) -> None: ...
+    def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
+        """A new life has loaded its logs. `links` are its connections, now and later."""
 
     def died(self) -> None: ...
 
-    def turn_begins(self, broker: Broker, arrived: Sequence[Arrived], asked: Sequence[Asked]) -> None: ...
+    def asked(self, asked: Asked) -> None:
+        """A request arrived for the next turn, as its sender knows it."""
 
-    def decided(self, broker: Broker) -> None: ...
-
-    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None: ...
-
-    def answers(self, broker: Broker, links: dict[ConnectionId, Link], releases: Iterable[Release]) -> list[Answer]: ...
-
-    def turn_ends(self, broker: Broker, links: dict[ConnectionId, Link]) -> None: ...
+    def answers(self, releases: Iterable[Release]) -> list[Answer]:
+        """Which client gets which answer."""
 
 
 class Process:
@@ -59,11 +56,7 @@ class Process:
         self._plan = plan
         self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
         self._random = world.random("process")
-        self._arrived: list[Arrived] = []
-        self._asked: list[Asked] = []
-        """What arrived, as its senders know it."""
-        self._due = False
-        self._under_way = False
+        self._schedule: TurnSchedule
         self._timer_at: Millis | None = None
         self._clock_offset: Millis = 0
         self._last_connection = 0
@@ -104,10 +97,11 @@ class Process:
             assignors=ASSIGNORS,
         )
         self.world.tell("server", f"starts, life {self.lives}")
-        self.onlooker.started(self.broker)
-        self._due = self._under_way = self._stop_after_turn = False
+        self._stop_after_turn = False
         self._timer_at = None
-        self._wake()
+        self._schedule = TurnSchedule(self.broker, self, (self.onlooker,))
+        self.onlooker.started(self.broker, self.links)
+        self._schedule.wake()
 
     def crash(self, why: str, down_ms: Millis | None = None) -> None:
         """The process is gone at once, for so long; what it had not committed never was."""
@@ -115,10 +109,10 @@ class Process:
             return
         self.world.tell("server", f"dies: {why}")
         self.broker = None
-        self._arrived.clear()
-        self._asked.clear()
-        links, self.links = self.links, {}
-        for link in links.values():
+        self._schedule.stop()
+        links = list(self.links.values())
+        self.links.clear()
+        for link in links:
             link.outstanding.clear()
             link.disconnect()
         self.onlooker.died()
@@ -140,46 +134,34 @@ class Process:
         for link in self.half_open:
             link.heal()
         self.start()
-        self.world.after(0, self._turn, self.lives)
+        self.world.after(0, self._begin, self._schedule)
 
     # -- turns
 
     def arrive(self, event: Arrived, asked: Asked | None = None) -> None:
         if self.broker is not None:
-            self._arrived.append(event)
             if asked is not None:
-                self._asked.append(asked)
-            self._wake()
+                self.onlooker.asked(asked)
+            self._schedule.arrive(event)
 
-    def _wake(self) -> None:
-        if not self._due:
-            self._due = True
-            if not self._under_way:
-                self.world.at(self.paused_until, self._turn, self.lives)
+    def begin_soon(self) -> None:
+        self.world.at(self.paused_until, self._begin, self._schedule)
 
-    def _turn(self, life: int) -> None:
-        if self.broker is None or life != self.lives:
-            return
-        if not self._due or self._under_way:
-            return
+    def _begin(self, schedule: TurnSchedule) -> None:
+        """`schedule` is of a former life when the process has crashed since; then it has stopped."""
         if self.paused_until > self.world.now:
-            self.world.at(self.paused_until, self._turn, life)
+            self.world.at(self.paused_until, self._begin, schedule)
             return
-        self._due = False
-        self._under_way = True
-        arrived, self._arrived = self._arrived, []
-        asked, self._asked = self._asked, []
-        self.onlooker.turn_begins(self.broker, arrived, asked)
         try:
-            turn = self.broker.step(arrived, self.clock())
+            schedule.begin(self.clock())
+        except Violation:
+            raise
         except Exception as error:
             raise Violation("the server never fails", f"{type(error).__name__}: {error}") from error
-        self.onlooker.decided(self.broker)
-        if not turn.operations:
-            self._deliver(turn, life)
-            return
+
+    def commit(self, turn: Turn) -> None:
         fate, sync_ms = self.disk.next_commit()
-        self.world.after(sync_ms, self._committed, turn, fate, life)
+        self.world.after(sync_ms, self._committed, turn, fate, self.lives)
 
     def _committed(self, turn: Turn, fate: Fate, life: int) -> None:
         if self.broker is None or life != self.lives:
@@ -191,16 +173,14 @@ class Process:
             self.disk.commit(turn.operations)
         except Exception as error:
             raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
-        self.onlooker.committed(self.broker, turn.operations)
         if fate is Fate.UNHEARD:
+            self.onlooker.committed(turn)
             self.crash(fate.value)
             return
-        self._deliver(turn, life)
+        self._schedule.committed()
 
-    def _deliver(self, turn: Turn, life: int) -> None:
-        assert self.broker is not None
-        answers = self.onlooker.answers(self.broker, self.links, turn.releases)
-        for link, asked, response in answers:
+    def release(self, turn: Turn) -> None:
+        for link, asked, response in self.onlooker.answers(turn.releases):
             link.release(asked, response)
         for release in turn.releases:
             if isinstance(release, Send):
@@ -208,17 +188,16 @@ class Process:
             elif (link_ := self.links.get(release.connection)) is not None:
                 self.world.tell(link_.owner.name, f"is disconnected: {release.reason}")
                 link_.disconnect()
-        self.onlooker.turn_ends(self.broker, self.links)
         for handed_out in turn.tasks:
-            self._off_loop.start(handed_out, life)
-        if self._stop_after_turn and not self.broker.busy and self.broker.next_deadline() is None:
-            self.crash("it was told to stop")
+            self._off_loop.start(handed_out, self.lives)
+        if self._stop_after_turn:
+            self.world.after(0, self._end_if_stopped, self.lives)
+
+    def _end_if_stopped(self, life: int) -> None:
+        if self.broker is None or life != self.lives:
             return
-        self._under_way = False
-        if self._due or self._arrived or self.broker.busy:
-            self._due = False
-            self._wake()
-        self._arm(life)
+        if not self.broker.busy and self.broker.next_deadline() is None:
+            self.crash("it was told to stop")
 
     def _task_done(self, done: TaskDone, life: int) -> None:
         if life == self.lives:
@@ -226,18 +205,11 @@ class Process:
 
     # -- the one timer
 
-    def _arm(self, life: int) -> None:
-        assert self.broker is not None
-        deadline = self.broker.next_deadline()
-        if deadline is None:
-            return
-        at = deadline - START_MS - self._clock_offset
-        if self._timer_at is not None and self._timer_at <= at:
-            return
-        self._timer_at = at
-        self.world.at(at, self._fire, at, life)
+    def wake_at(self, deadline: Millis) -> None:
+        at = self._timer_at = deadline - START_MS - self._clock_offset
+        self.world.at(at, self._fire, at, self.lives)
 
     def _fire(self, at: Millis, life: int) -> None:
         if life == self.lives and self._timer_at == at and self.broker is not None:
             self._timer_at = None
-            self._wake()
+            self._schedule.deadline_reached()
