@@ -1,17 +1,25 @@
-"""Plants a bug and looks whether it is caught. Runs in a process of its own, because a planted module stays planted.
+"""Plants bugs, each in a fork of this process, and looks whether they are caught.
 
-    echo '{"changes": [["coordinator/classic/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"], "seeds": 150}' |
-        python catcher.py
+    python catcher.py tests/broker/test_x.py::test_y …
+
+The arguments are all tests that the bugs name. pytest collects them, so that everything is imported once, and then this
+process reads tasks, a line of JSON each:
+
+    {"changes": [["coordinator/classic/checks.py", "old", "new"]], "catchers": ["heartbeat.txt"], "seed": 17,
+     "search": 150, "reload": false}
 
 A change replaces a text that stands exactly once in a module of kohort; the modules on disk are not touched. What may
 catch it:
 
     heartbeat.txt                    a scenario: it prints something else, or the shard fails or breaks its invariants
     tests/broker/test_x.py::test_y   a test: an assertion of it fails
-    simulator of member, liar        one of the first `seeds` in which these take part breaks a promise
+    simulator of member, liar        the run of `seed` breaks a promise; where that is null, the run of one of the first
+                                     `search` seeds in which these take part
 
-For each catcher a line of JSON is printed: its name, and what it saw, or null. Other failures are no catch but a bad
-plant, and end the process with a traceback.
+The answer is a line of JSON: for each catcher what it saw, or null; or what else failed, which is a bad plant.
+
+Functions get their new code in place. With `reload`, or where a change is not within a function, the fork imports all
+modules of kohort and of the tests again.
 """
 
 from __future__ import annotations
@@ -19,68 +27,84 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.machinery
-import importlib.util
 import io
 import itertools
 import json
+import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from types import CodeType, ModuleType
+from typing import Any
+
+import planted_code
+import pytest
 
 ROOT = Path(__file__).parents[2]
-Change = tuple[str, str, str]
 
 
-class Planted(importlib.machinery.SourceFileLoader):
-    """Loads a module with texts replaced."""
+class Forks:
+    """A plugin of pytest: serves tasks instead of running the tests."""
 
-    def __init__(self, fullname: str, path: str, changes: Sequence[Change]) -> None:
-        super().__init__(fullname, path)
-        self.changes = changes
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._items: dict[str, list[pytest.Item]] = {}
+        self._failures: list[str] = []
 
-    def get_code(self, fullname: str) -> CodeType:
-        source = self.get_source(fullname) or ""
-        for path, old, new in self.changes:
-            if source.count(old) != 1:
-                raise SystemExit(f"stands {source.count(old)} times in {path}, and not once: {old!r}")
-            source = source.replace(old, new)
-        return compile(source, self.path, "exec", dont_inherit=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for item in session.items:
+            self._items.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        _import_all()
+        functions = planted_code.functions()
+        for line in sys.stdin:
+            child = os.fork()
+            if not child:
+                self._serve(json.loads(line), functions)
+            _, status = os.waitpid(child, 0)
+            if status:
+                self._answer({"failed": f"the process of the bug ended with status {status}"})
+        return True
+
+    def _serve(self, task: dict[str, Any], functions: planted_code.Functions) -> None:
+        """In the fork, which ends here."""
+        try:
+            self._answer(self._seen(task, functions))
+        except BaseException:
+            self._answer({"failed": traceback.format_exc()})
+        os._exit(0)
+
+    def _answer(self, answer: Mapping[str, str | None]) -> None:
+        os.write(self._answers, json.dumps(answer).encode() + b"\n")
+
+    def _seen(self, task: dict[str, Any], functions: planted_code.Functions) -> dict[str, str | None]:
+        in_place = not task["reload"] and planted_code.replace(task["changes"], functions)
+        if not in_place:
+            planted_code.reload(task["changes"])
+        by_test = self._seen_by_test if in_place else seen_by_reloaded_test
+        return {name: seen_by(name, task) or ("::" in name and by_test(name)) or None for name in task["catchers"]}
+
+    def _seen_by_test(self, name: str) -> str | None:
+        for item in self._items[name]:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            if self._failures:
+                return failure_in(self._failures[0])
+        return None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failures.append(report.longreprtext)
 
 
-class Planter:
-    """Finds the modules that are changed before anybody else does."""
-
-    def __init__(self, changes: Sequence[Change]) -> None:
-        self.changes: dict[str, list[Change]] = {}
-        for change in changes:
-            name = "kohort." + change[0].removesuffix(".py").replace("/", ".")
-            self.changes.setdefault(name, []).append(change)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name not in self.changes:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        assert spec is not None, name
-        assert spec.origin is not None, name
-        loader = Planted(name, spec.origin, self.changes[name])
-        return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
-
-
-def seen_by(catcher: str, seeds: int) -> str | None:
-    if catcher.startswith("simulator"):
-        return seen_by_simulator(catcher.removeprefix("simulator of ").split(", "), seeds)
-    return seen_by_test(catcher) if "::" in catcher else seen_by_scenario(catcher)
-
-
-def seen_by_simulator(kinds: list[str], seeds: int) -> str | None:
-    fitting = (seed for seed in itertools.count() if set(kinds) <= kinds_of(seed))
-    for seed in itertools.islice(fitting, seeds):
-        violation = violation_of(seed)
-        if violation is not None:
+def seen_by(catcher: str, task: Mapping[str, Any]) -> str | None:
+    """What a scenario or the simulator sees."""
+    if catcher.endswith(".txt"):
+        return seen_by_scenario(catcher)
+    if not catcher.startswith("simulator of "):
+        return None
+    kinds = set(catcher.removeprefix("simulator of ").split(", "))
+    fitting = (seed for seed in itertools.count() if kinds <= kinds_of(seed))
+    for seed in itertools.islice(fitting, task["search"]) if task["seed"] is None else (task["seed"],):
+        if (violation := violation_of(seed)) is not None:
             return f"seed {seed}: {violation}"
     return None
 
@@ -120,29 +144,39 @@ def seen_by_scenario(name: str) -> str | None:
     return None
 
 
-def seen_by_test(name: str) -> str | None:
-    import pytest
-
+def seen_by_reloaded_test(name: str) -> str | None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = pytest.main(["-q", "-x", "--no-header", "-p", "no:cacheprovider", f"--rootdir={ROOT}", str(ROOT / name)])
+        code = pytest.main(["-q", "-x", "--no-header", *QUIETLY, str(ROOT / name)])
     if code == pytest.ExitCode.OK:
         return None
-    failed = [line for line in said.getvalue().splitlines() if line.startswith("E  ")]
-    if code != pytest.ExitCode.TESTS_FAILED or not any("assert" in line or "Failed" in line for line in failed):
+    if code != pytest.ExitCode.TESTS_FAILED:
         raise SystemExit(said.getvalue())
+    return failure_in(said.getvalue())
+
+
+def failure_in(said: str) -> str:
+    """The first line of what an assertion said. Other failures are a bad plant."""
+    failed = [line for line in said.splitlines() if line.startswith("E  ")]
+    if not any("assert" in line or "Failed" in line for line in failed):
+        raise SystemExit(said)
     return failed[0].removeprefix("E").strip()
 
 
+def _import_all() -> None:
+    """What scenarios and the simulator need; pytest has imported what the tests need."""
+    for name in ("shard_world", "test_scenarios", "kohort.simulator", "kohort.simulator.plan"):
+        importlib.import_module(name)
+
+
+QUIETLY = ("-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}")
+
+
 def main() -> None:
-    task = json.load(sys.stdin)
-    planter = Planter(task["changes"])
-    sys.meta_path.insert(0, planter)
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "coordinator")]
-    for name in planter.changes:
-        importlib.import_module(name)  # before pytest, which would load it in a way of its own
-    for catcher in task["catchers"]:
-        print(json.dumps([catcher, seen_by(catcher, task["seeds"])]), flush=True)
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what pytest prints goes where errors go
+    code = pytest.main(["-q", "-s", *QUIETLY, *(str(ROOT / name) for name in sys.argv[1:])], plugins=[Forks(answers)])
+    sys.exit(code)
 
 
 if __name__ == "__main__":

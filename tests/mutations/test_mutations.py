@@ -1,17 +1,20 @@
 """Known bugs of coordinators, planted one at a time, and what catches each. A suite that lets one live is too weak.
 
-Each bug changes one or two lines, in memory, in a process of its own (catcher.py); every catcher that is named has to
-see it: a scenario, a test, or the simulator within its first seeds. Without a bug none of them sees anything. When code
-moves, the texts here move with it.
+Each bug changes one or two lines, in memory, in a process of its own (a fork of catcher.py). Every catcher that is
+named has to see it: a scenario, a test, or the simulator with the seed that seeds.txt records. `make test-slow`
+searches seeds anew. Without a bug no catcher sees anything. When code moves, the texts here move with it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from consumer_bugs import CONSUMER_BUGS
 from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
-from planting import Bug, run
+from planting import Bug, Catchers, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
 
 REBALANCE, GROUP, RUNNING = (
@@ -520,18 +523,45 @@ BUGS = (
 
 
 ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS, *LIBRARY_BUGS, *SECURITY_BUGS)
+CATCHERS = tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by))
+FOUND_BY_SEEDS = [bug for bug in ALL if any(map(is_simulator, bug.caught_by))]
+
+
+@pytest.fixture(scope="session")
+def catchers() -> Iterator[Catchers]:
+    with closing(Catchers(catcher for catcher in CATCHERS if "::" in catcher)) as process:
+        yield process
 
 
 @pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])
-def test_a_planted_bug_is_caught(bug: Bug) -> None:
-    seen = run(bug.changes, bug.caught_by)
+def test_a_planted_bug_is_caught(bug: Bug, catchers: Catchers) -> None:
+    """The simulator catches it with the seed that is recorded."""
+    seen = catchers.see(bug.changes, bug.caught_by, recorded_seeds().get(bug.what))
     assert set(seen) == set(bug.caught_by)
     assert [catcher for catcher, what in seen.items() if what is None] == [], "did not see it"
 
 
+@pytest.fixture(scope="session")
+def searched(request: pytest.FixtureRequest) -> Iterator[dict[str, int]]:
+    """The first seeds that catch bugs; with `--rewrite` they are recorded."""
+    found: dict[str, int] = {}
+    yield found
+    if request.config.option.rewrite:
+        record(recorded_seeds() | found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", FOUND_BY_SEEDS, ids=[bug.what for bug in FOUND_BY_SEEDS])
+def test_the_simulator_finds_it_by_itself(bug: Bug, catchers: Catchers, searched: dict[str, int]) -> None:
+    seen = catchers.see(bug.changes, filter(is_simulator, bug.caught_by))
+    [what] = seen.values()
+    assert what is not None, "no seed sees it"
+    searched[bug.what] = seed_in(what)
+
+
 @pytest.mark.timeout(620)
-def test_without_a_bug_nothing_is_seen() -> None:
+def test_without_a_bug_nothing_is_seen(catchers: Catchers) -> None:
     """All that any bug is caught by; of the simulator's seeds a few, because its own tests run them too."""
-    catchers = tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by))
-    seen = run((), catchers, timeout_s=600, seeds=20)
+    seen = catchers.see((), CATCHERS, search=20)
     assert {catcher: what for catcher, what in seen.items() if what is not None} == {}

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from catcher import Planter
+from planted_code import Planter
 sys.meta_path.insert(0, Planter(json.load(sys.stdin)))
 from kohort.simulator import run
 from kohort.simulator.plan import plan_of
