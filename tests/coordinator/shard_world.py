@@ -422,8 +422,9 @@ class ShardWorld(Commands):
             ]
             if deadlines:
                 lines.append(f"    deadlines: {', '.join(deadlines)}")
+        shared = self.shard.consumers.shared
         for group_id, consumers in sorted(self.shard.consumers.groups.items()):
-            held = [member_id for of, member_id in self.shard.consumers.holds.held if of == group_id]
+            held = [member.member_id for member in shared.of(consumers).members.values() if member.held is not None]
             lines += describe_consumer_group(consumers, held, self.topics)
             deadlines = [
                 f"{kind.removeprefix('consumer ')}{f' {armed_for}' if armed_for else ''} {due / 1000:.3f}"

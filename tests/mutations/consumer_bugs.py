@@ -135,7 +135,7 @@ CONSUMER_BUGS = (
     ),
     Bug(
         "a request waits behind a held heartbeat",
-        ((HOLDS, "        self.let_go(group, member_id, now)\n\n    def abandon", "\n    def abandon"),),
+        ((HOLDS, "        self.release(group, member, now)\n\n    def abandon", "\n    def abandon"),),
         (
             "consumer_held.txt",
             SIMULATOR,
@@ -146,8 +146,8 @@ CONSUMER_BUGS = (
         (
             (
                 HOLDS,
-                "            self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)\n",
-                "            pass\n",
+                "                self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)\n",
+                "                pass\n",
             ),
         ),
         (
@@ -246,7 +246,13 @@ CONSUMER_BUGS = (
     ),
     Bug(
         "who missed two answers is fenced",
-        ((GROUP, "            after = replace(after, previous_member_epoch=said)\n", ""),),
+        (
+            (
+                GROUP,
+                "            after = replace(after, previous_member_epoch=previous)\n",
+                "",
+            ),
+        ),
         (
             "consumer_lost_held.txt",
             SIMULATOR,
@@ -341,17 +347,17 @@ CONSUMER_BUGS = (
         (
             (
                 TARGETS,
-                "        elif group_id not in self._asked:\n            self._make(group, now)",
+                "        elif known.target.asked_epoch is None:\n            self._make(group, now)",
                 "        else:\n            self._make(group, now)",
             ),
             (
                 TARGETS,
                 (
-                    "        if self._asked.get(group.group_id) != event.epoch:\n"
+                    "        if target.asked_epoch != event.epoch:\n"
                     "            return\n"
-                    "        del self._asked[group.group_id]\n"
+                    "        target.asked_epoch = None\n"
                 ),
-                "        self._asked.pop(group.group_id, None)\n",
+                "        target.asked_epoch = None\n",
             ),
         ),
         (SIMULATOR,),

@@ -486,7 +486,7 @@ BUGS = (
         (
             (
                 TARGETS,
-                "        return until > now and self._holds_over.get(group.group_id) != until\n",
+                "        return until > now and self._consumers.of(group).freeze_ended_ms != until\n",
                 "        return False\n",
             ),
         ),

@@ -10,11 +10,12 @@ from kohort.coordinator.classic.protocols import size_of
 from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPartition
+from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.soft_state import Running
 
 
-def check(running: Running, hard: HardState, *, serving: bool) -> None:
+def check(running: Running, consuming: RunningConsumers, hard: HardState, *, serving: bool) -> None:
     """Raises AssertionError, which names the group. Deadlines are there only while the shard serves requests."""
     for group_id, group in running.groups.items():
         assert group_id == group.group_id, group_id
@@ -28,7 +29,8 @@ def check(running: Running, hard: HardState, *, serving: bool) -> None:
         assert group_id not in running.groups, f"{group_id}: of both protocols"
         _check_consumers(consumers)
         if serving:
-            _check_consumer_deadlines(running, consumers)
+            _check_consumer_deadlines(running, consuming, consumers)
+    consuming.check()
     for topic in {topic for consumers in hard.consumers.groups.values() for topic in consumers.subscribers}:
         found = [group_id for group_id, consumers in hard.consumers.groups.items() if topic in consumers.subscribers]
         assert hard.consumers.subscribed_to([topic]) == [hard.consumers.groups[i] for i in sorted(found)], topic
@@ -78,10 +80,11 @@ def _check_consumers(group: ConsumerGroup) -> None:
     assert group.subscribers == subscribed, f"{name}: counts subscribers {group.subscribers}, but {subscribed}"
 
 
-def _check_consumer_deadlines(running: Running, group: ConsumerGroup) -> None:
+def _check_consumer_deadlines(running: Running, consuming: RunningConsumers, group: ConsumerGroup) -> None:
     name = group.group_id
     assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: patterns that nobody uses: {group.patterns}"
-    waits = ("consumer assign", name, "") in running.deadlines or name in running.asked
+    is_asked = consuming.of(group).target.asked_epoch is not None
+    waits = ("consumer assign", name, "") in running.deadlines or is_asked
     assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
     for member_id in group.members:
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"

@@ -138,7 +138,7 @@ class Shard:
                     groups.abandon(event.request_id, now)
             case AnswerHeld():
                 if consumers.holds.holds(event.request_id):
-                    consumers.holds.answer_held(event.request_id, now)
+                    consumers.holds.request_behind(event.request_id, now)
                 else:
                     groups.answer_held(event.request_id)
             case TopicsChanged():
@@ -215,7 +215,7 @@ class Shard:
 
     def validate(self) -> None:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
-        check(self.running, self.hard, serving=not self.unavailable)
+        check(self.running, self.consumers.shared, self.hard, serving=not self.unavailable)
 
     def _request(self, event: GroupRequested, now: Millis) -> None:
         if self.unavailable:

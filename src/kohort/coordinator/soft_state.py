@@ -50,8 +50,6 @@ class Running:
         self.deadlines: Deadlines[Key] = Deadlines()
         self.parked: dict[RequestId, tuple[str, str]] = {}
         """Parked requests: group and member."""
-        self.asked: dict[str, int] = {}
-        """Consumer groups whose target is being made elsewhere, and for which epoch."""
         self.out = Outbox()
         """Of the step under way."""
 

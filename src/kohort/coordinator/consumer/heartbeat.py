@@ -36,7 +36,7 @@ from kohort.coordinator.consumer.journal_notes import note_steps, subscription_c
 from kohort.coordinator.consumer.pattern_subscriptions import Patterns
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition, reconcile
 from kohort.coordinator.consumer.responses import heartbeat_answer, heartbeat_error
-from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SESSION, SYNC, RunningConsumers
+from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SESSION, SYNC, RunningConsumers, RunningMember
 from kohort.coordinator.consumer.status import consumer_status_of
 from kohort.coordinator.consumer.target import Targets
 from kohort.coordinator.events import AssignmentMade, GroupRequested, Millis, PatternsResolved, Reply, What
@@ -126,7 +126,9 @@ class ConsumerGroups:
             self._found(request.group_id)
         group = self.groups[request.group_id]
         member_id = request.member_id or event.nonce
-        self.holds.let_go(group, member_id, now)
+        former = self._consumers.find_member(group.group_id, member_id)
+        if former is not None:
+            self.holds.release(group, former, now)
         refused = self._admit(group, request, member_id)
         if refused is not None:
             self._remove_if_unused(group)
@@ -136,9 +138,10 @@ class ConsumerGroups:
         if isinstance(upgrade, Upgrade) and not upgrade.is_settled and group.epoch == epoch:
             self.targets.bump(group, now, "it was upgraded in the middle of a rebalance", member_id)
         before = group.state_of(member_id)
-        self.holds.heard(group, member_id, event)
-        # Of a join that comes twice the first answer counts too: the client may go on with that epoch.
-        self._consumers.said[group.group_id, member_id] = request.member_epoch or before.member_epoch
+        member = self._consumers.of(group).member(member_id)
+        self.holds.notice_client(member, event)
+        # If a join comes twice, the client may go on with the epoch of the first answer.
+        member.epoch_sent = request.member_epoch or before.member_epoch
         # Who missed an answer is told again what it has, and goes on from there. A step further it might have to give
         # up what it never heard of: it would have nothing to acknowledge.
         missed = request.member_epoch != before.member_epoch
@@ -146,7 +149,7 @@ class ConsumerGroups:
         if not missed:
             state = self.reconcile(group, member_id, now, _owned(request), changed=True)
         self.arm_session(group, member_id, now)
-        self._answer(event, group, before, state, member_id, now)
+        self._answer(event, group, member, before, state, now)
         return self.wake(group, now)
 
     def _changes_nothing(self, group: ConsumerGroup, event: GroupRequested) -> bool:
@@ -172,18 +175,18 @@ class ConsumerGroups:
             and event.client.host == member.client_host
             and not is_classic(member)
             and not (member.subscribed_topic_regex and group.is_pending(member_id))
-            and member_id not in self._consumers.moving.get(group.group_id, ())
+            and member_id not in self._consumers.of(group).moving
         )
 
     def _keep_alive(self, group: ConsumerGroup, event: GroupRequested, now: Millis) -> None:
-        """What `heartbeat` comes to when nothing changes."""
-        member_id = event.body.member_id
-        self.holds.let_go(group, member_id, now)
-        self.holds.heard(group, member_id, event)
-        self._consumers.said[group.group_id, member_id] = event.body.member_epoch
-        self.arm_session(group, member_id, now)
-        state = group.current[member_id]
-        self._answer(event, group, state, state, member_id, now)
+        """`heartbeat` when nothing changes."""
+        member = self._consumers.of(group).member(event.body.member_id)
+        self.holds.release(group, member, now)
+        self.holds.notice_client(member, event)
+        member.epoch_sent = event.body.member_epoch
+        self.arm_session(group, member.member_id, now)
+        state = group.current[member.member_id]
+        self._answer(event, group, member, state, state, now)
 
     def heard(self, event: GroupRequested, now: Millis) -> Heard | None:
         """`_keep_alive`, if that is all, and nothing is held. None otherwise, and nothing is done.
@@ -193,25 +196,26 @@ class ConsumerGroups:
         if group is None or not self._changes_nothing(group, event):
             return None
         member_id: str = event.body.member_id
+        member = self._consumers.of(group).member(member_id)
         state = group.current[member_id]
-        self.holds.heard(group, member_id, event)  # the step does it again, if there is one
-        if self.holds.of(group, member_id) is not None or self.holds.time_for(group, member_id, state, event) > 0:
+        self.holds.notice_client(member, event)  # the step does it again, if there is one
+        if member.held is not None or self.holds.time_for(group, member, state, event) > 0:
             return None
         settings = self._consumers.settings(group)
         session = self._running.deadlines.find((SESSION, group.group_id, member_id))
         if session is None or not session.postpone(now + settings.session_timeout_ms):
             return None
-        self._consumers.said[group.group_id, member_id] = state.member_epoch
-        interval = self.holds.told_now(group, member_id, state, now, tell=False, may_hold=event.hold_ms > 0)
+        member.epoch_sent = state.member_epoch
+        interval = self.holds.next_interval(group, member, state, now, tell=False, may_hold=event.hold_ms > 0)
         return Heard(interval, session, settings.session_timeout_ms, lasts=not settings.heartbeat_hold_enable)
 
     def _answer(
         self,
         event: GroupRequested,
         group: ConsumerGroup,
+        member: RunningMember,
         before: MemberState,
         state: MemberState,
-        member_id: str,
         now: Millis,
     ) -> None:
         """Answer a heartbeat, or hold it when there is nothing to say."""
@@ -229,12 +233,12 @@ class ConsumerGroups:
         if joins:
             hold_ms = self.holds.time_for_join(group, state, event.hold_ms)
         elif not tell and not goes_on:
-            hold_ms = self.holds.time_for(group, member_id, state, event)
+            hold_ms = self.holds.time_for(group, member, state, event)
         if hold_ms > 0:
-            self.holds.hold(group, member_id, event.request_id, now + hold_ms, joins=joins)
+            self.holds.hold(group, member, event.request_id, now + hold_ms, joins=joins)
         else:
             may_hold = event.hold_ms > 0
-            self.holds.answer(event.request_id, group, member_id, state, now, tell=tell, may_hold=may_hold)
+            self.holds.answer(event.request_id, group, member, state, now, tell=tell, may_hold=may_hold)
 
     def _check_group(
         self, request: ConsumerGroupHeartbeatRequest, upgrade: Upgrade | str | None
@@ -275,6 +279,7 @@ class ConsumerGroups:
     def _remove_if_unused(self, group: ConsumerGroup) -> None:
         if not group.members and group.assignment_epoch == 0 and group.group_id not in self._hard.offsets:
             self._emit(consumer_group_record(group.group_id, None))
+            self._consumers.drop(group.group_id)
 
     def _admit(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
@@ -356,7 +361,7 @@ class ConsumerGroups:
         refused = check_known(group, member_id)
         if refused is not None:
             return self._refuse(event, *refused)
-        self.holds.let_go(group, member_id, now)
+        self.holds.release(group, self._consumers.of(group).member(member_id), now)
         if request.member_epoch == LEFT_FOR_A_WHILE:
             state = group.state_of(member_id)
             away = MemberState(LEFT_FOR_A_WHILE, state.member_epoch, Reconciliation.STABLE, state.assigned, {})
@@ -377,9 +382,7 @@ class ConsumerGroups:
             self._emit(record(group.group_id, member_id, None))
         for kind in (SESSION, REVOKE, JOIN, SYNC):
             self._running.deadlines.clear((kind, group.group_id, member_id))
-        self._consumers.moving.get(group.group_id, {}).pop(member_id, None)
-        self._consumers.said.pop((group.group_id, member_id), None)
-        self.holds.forget(group, member_id)
+        self._consumers.drop_member(group, member_id)
 
     def _expire(self, group: ConsumerGroup, member_id: str, now: Millis, what: What, why: str, ms: Millis) -> None:
         self.holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, why)
@@ -427,7 +430,7 @@ class ConsumerGroups:
         former, state = group.members[former_id], group.state_of(former_id)
         rebalance = not self._conversions.is_at_rest(group, former_id) or _subscription(former) != _subscription(value)
         if former_id == member_id:
-            self.holds.let_go(group, member_id, now)
+            self.holds.release(group, self._consumers.of(group).member(member_id), now)
         else:
             why = f"Instance {value.instance_id} is member {member_id} now."
             self.holds.refuse(group.group_id, former_id, ErrorCode.FENCED_INSTANCE_ID, why)
@@ -442,11 +445,9 @@ class ConsumerGroups:
             self.holds.refuse(group.group_id, member_id, told, None)
             for kind in (SESSION, REVOKE, JOIN, SYNC):
                 self._running.deadlines.clear((kind, group.group_id, member_id))
-            self._consumers.said.pop((group.group_id, member_id), None)
-            self.holds.forget(group, member_id)
         self.targets.deleted(group)
         self.patterns.deleted(group)
-        self._consumers.forget(group.group_id)
+        self._consumers.drop(group.group_id)
 
     # -- what is told by others than members
 
@@ -509,8 +510,9 @@ class ConsumerGroups:
         )
         if after is not before:
             # It may miss this answer as it missed the last one, so the epoch it may come back with is what it said.
-            said = self._consumers.said.get((group.group_id, member_id), before.member_epoch)
-            after = replace(after, previous_member_epoch=said)
+            sent = self._consumers.of(group).member(member_id).epoch_sent
+            previous = before.member_epoch if sent is None else sent
+            after = replace(after, previous_member_epoch=previous)
             self._emit(current_record(group.group_id, member_id, current_value(after)))
             key = (REVOKE, group.group_id, member_id)
             if after.state is not Reconciliation.UNREVOKED_PARTITIONS:
@@ -519,7 +521,7 @@ class ConsumerGroups:
                 timeout = group.members[member_id].rebalance_timeout_ms
                 self._running.deadlines.set(key, now + timeout)
             note_steps(self._consumers, group, member_id, before, after, pushed=pushed)
-        moving = self._consumers.moving.get(group.group_id, {})
+        moving = self._consumers.of(group).moving
         if group.is_reconciled(member_id) and moving.pop(member_id, self) is None:
             self._consumers.settle(group, now)
         return after
@@ -527,22 +529,24 @@ class ConsumerGroups:
     def wake(self, group: ConsumerGroup, now: Millis) -> None:
         """Answer the held heartbeats of members that have something to give up or to take; that may free partitions for
         more. Who only gets another epoch is held on: answered, it could not be reached until its next heartbeat."""
-        again = bool(self.holds.held and self._running.out.records)
-        while again:
+        known = self._consumers.find(group.group_id)
+        again = known is not None and bool(self.holds.count and self._running.out.records)
+        while again and known is not None:
             again = False
-            for member_id in sorted(self._consumers.moving.get(group.group_id, ())):
-                if self.holds.of(group, member_id) is None:
+            for member_id in sorted(known.moving):
+                member = known.members.get(member_id)
+                if member is None or member.held is None:
                     continue
                 if is_classic(group.members[member_id]):
                     if must_rejoin(group, member_id):
                         self.expect_join(group, member_id, now)
-                        self.holds.let_go(group, member_id, now)
+                        self.holds.release(group, member, now)
                     continue
                 before = group.state_of(member_id)
                 state = self.reconcile(group, member_id, now, None, pushed=True)
                 if state.assigned.keys() != before.assigned.keys():
                     again = True
-                    self.holds.got(group, member_id, state, now)
+                    self.holds.partitions_changed(group, member, state, now)
 
     # -- time, load, unload, deletion
 
@@ -574,7 +578,9 @@ class ConsumerGroups:
                 waited = group.members[member_id].rebalance_timeout_ms
                 self._expire(group, member_id, now, "member removed", f"it did not sync in {waited} ms", waited)
             case "consumer hold":
-                self.holds.let_go(group, member_id, now)
+                member = self._consumers.find_member(group_id, member_id)
+                if member is not None:
+                    self.holds.release(group, member, now)
 
     def load(self, now: Millis) -> None:
         for group in list(self.groups.values()):
@@ -585,10 +591,9 @@ class ConsumerGroups:
             if group.members:
                 self._note(group, "group loaded")
             moving = [member_id for member_id in group.members if not group.is_reconciled(member_id)]
-            if moving:
-                self._consumers.moving[group.group_id] = dict.fromkeys(moving)
+            self._consumers.of(group).moving = dict.fromkeys(moving)
             if moving or group.epoch > group.assignment_epoch:
-                self._consumers.began[group.group_id] = now
+                self._consumers.of(group).began_ms = now
                 self._note(group, "rebalance started", "the coordinator has started and goes on with it")
             self.targets.load(group, now)
         self._former_topics = self.topics
@@ -600,7 +605,6 @@ class ConsumerGroups:
         for group in self.groups.values():
             if group.members:
                 self._note(group, "group unloaded")
-        self.targets.unload()
         self.patterns.unload()
         self._consumers.unload()
 
@@ -619,7 +623,7 @@ class ConsumerGroups:
         self.patterns.deleted(group)
         self._emit(consumer_group_record(group.group_id, None))
         self.targets.deleted(group)
-        self._consumers.forget(group.group_id)
+        self._consumers.drop(group.group_id)
 
     # -- what leaves
 

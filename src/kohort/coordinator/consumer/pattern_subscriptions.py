@@ -28,7 +28,6 @@ from kohort.coordinator.events import Millis, PatternsResolved
 from kohort.coordinator.patterns.pattern_matches import Resolutions
 from kohort.coordinator.patterns.regex import problem_of
 from kohort.coordinator.records import regex_record
-from kohort.coordinator.settings.group_settings import NEVER
 from kohort.coordinator.topics import Topics
 
 NAMES_TOLD = 5
@@ -43,8 +42,6 @@ class Patterns:
         self._resolutions = Resolutions()
         self._outdated: list[str] = []
         """Patterns of which a topic is gone."""
-        self._refreshed: dict[str, Millis] = {}
-        """When a group took in what its patterns match, other than for the first time."""
 
     def problem_of(self, group: ConsumerGroup | None, member_id: str, text: str) -> str:
         """Why the member cannot subscribe with this; "" when it can."""
@@ -109,7 +106,8 @@ class Patterns:
 
     def _refresh(self, group: ConsumerGroup, now: Millis) -> None:
         """Take in what is known of all patterns of the group; what is not new to it, at most once an interval."""
-        due = self._refreshed.get(group.group_id, NEVER) + self._consumers.settings(group).assignment_interval_ms
+        known = self._consumers.of(group)
+        due = known.patterns_ms + self._consumers.settings(group).assignment_interval_ms
         changes = False
         for text in group.pattern_users:
             if text not in group.patterns:
@@ -119,7 +117,7 @@ class Patterns:
             elif now < due:
                 self._consumers.running.deadlines.set((PATTERNS, group.group_id, ""), due)
             else:
-                self._refreshed[group.group_id] = now
+                known.patterns_ms = now
                 changes |= self._take_in(group, text, now)
         if changes:
             self._targets.bump(group, now, "its regular expressions match other topics")
@@ -175,13 +173,11 @@ class Patterns:
 
     def unload(self) -> None:
         self._resolutions.clear()
-        self._refreshed.clear()
         self._outdated.clear()
 
     def deleted(self, group: ConsumerGroup) -> None:
         """To be told before the group's own record goes."""
         self._consumers.running.deadlines.clear((PATTERNS, group.group_id, ""))
-        self._refreshed.pop(group.group_id, None)
 
 
 def _told(sign: str, names: Iterable[str]) -> str:

@@ -1,17 +1,24 @@
-"""The running consumer groups of a shard: what is known of them beside their records, and moves that all parts share.
+"""The running consumer groups of a shard: what is known of them beside their records.
+
+    RunningGroup     of a group: who has not reached the target yet, when the rebalance began, what its target waits for
+    RunningMember    of a member: its last epoch, its held heartbeat, the interval it was told
+    RunningConsumers all of them, and small operations that the parts of the consumer groups share
+
+`RunningConsumers.of` makes a group's object, `RunningGroup.member` a member's; `drop` and `drop_member` forget them.
 
 A record is applied the moment it is decided, because what follows in the same step builds on it (decision 0005).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.consumer.responses import Told, stories_of
-from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, What
+from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, RequestId, What
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
+from kohort.coordinator.settings.group_settings import NEVER, GroupSettings, SettingsOfGroups
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics
 
@@ -25,27 +32,138 @@ ASSIGN, PATTERNS = "consumer assign", "consumer patterns"
 EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Why a group's next target waits, and until when."""
+
+    why: str
+    until_ms: Millis
+    partitions: int = 0
+    """How many are not yet where the target wants them; 0 when that is not known yet."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningMember:
+    member_id: str
+    epoch_sent: int | None = None
+    """The epoch in the member's last heartbeat."""
+    held: RequestId | None = None
+    """The heartbeat whose answer is held."""
+    holds_join: bool = False
+    """The held heartbeat is the member's first."""
+    interval_ms: Millis = 0
+    """The heartbeat interval in the last answer."""
+    is_patient: bool = False
+    """The client is one of PATIENT_CLIENTS (held_heartbeats.py)."""
+    heartbeat_ms: Millis | None = None
+    """When the last heartbeat of a member that speaks the classic protocol arrived."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningTarget:
+    """What leads to the next target. A group that loses its last member starts with a new one."""
+
+    assignor: str = ""
+    """The assignor that made the target."""
+    asked_epoch: int | None = None
+    """The epoch of the target that is being made outside the shard."""
+    deferred: Deferred | None = None
+    opened_ms: Millis | None = None
+    """When a group that was empty got its first member."""
+    newcomers: set[str] = field(default_factory=set)
+    """Members that have not had their whole first target."""
+    is_partial: bool = False
+    """The target has a part of the partitions that move; the rest comes with the next targets."""
+    handed_over_ms: Millis = 0
+    """When a gradual hand-over last moved partitions."""
+    freed: set[TopicPartition] = field(default_factory=set)
+    """Partitions of members that died during a rollout freeze."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningGroup:
+    members: dict[str, RunningMember] = field(default_factory=dict)
+    moving: dict[str, None] = field(default_factory=dict)
+    """Members that have not reached the target yet."""
+    began_ms: Millis | None = None
+    """When the running rebalance began."""
+    settled_ms: Millis | None = None
+    """When the last rebalance ended."""
+    why: str = ""
+    """Why the epoch was raised last."""
+    told: Told = field(default_factory=dict)
+    """What the journal knows of the members."""
+    target: RunningTarget = field(default_factory=RunningTarget)
+    set_aside: dict[str, Millis] = field(default_factory=dict)
+    """Assignors that failed the group, and until when it does without them."""
+    freeze_ended_ms: Millis | None = None
+    """The timestamp of a rollout freeze that ended early because enough members came."""
+    patterns_ms: Millis = NEVER
+    """When the group last took in new matches of its patterns."""
+
+    def member(self, member_id: str) -> RunningMember:
+        found = self.members.get(member_id)
+        if found is None:
+            found = self.members[member_id] = RunningMember(member_id)
+        return found
+
+
 class RunningConsumers:
     def __init__(self, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
         self.hard = hard
         self.running = running
         self._settings = settings
+        self._soft: dict[str, RunningGroup] = {}
         self.topics = Topics()
-        self.said: dict[tuple[str, str], int] = {}
-        """The epoch that each member said last."""
-        self.moving: dict[str, dict[str, None]] = {}
-        """Groups that are not stable: their members that have not come to the target yet."""
-        self.began: dict[str, Millis] = {}
-        """When the rebalance that is running began."""
-        self.why: dict[str, str] = {}
-        """Why the epoch was raised last."""
-        self.settled: dict[str, Millis] = {}
-        """When the last rebalance was over."""
-        self.told: dict[str, Told] = {}
-        self.handing_over: set[str] = set()
-        """Groups whose target holds only a part of what moves: the rest comes with the next ones."""
-        self.assignors: dict[str, str] = {}
-        """Who made the target of each group."""
+        self.busy: dict[RunningMember, Millis] = {}
+        """Members that sent a request behind a held heartbeat: when they last did or committed, the oldest first."""
+
+    # -- soft state: one place makes it, one forgets it
+
+    def of(self, group: ConsumerGroup) -> RunningGroup:
+        found = self._soft.get(group.group_id)
+        if found is None:
+            found = self._soft[group.group_id] = RunningGroup()
+        return found
+
+    def find(self, group_id: str) -> RunningGroup | None:
+        return self._soft.get(group_id)
+
+    def find_member(self, group_id: str, member_id: str) -> RunningMember | None:
+        found = self._soft.get(group_id)
+        return None if found is None else found.members.get(member_id)
+
+    def drop(self, group_id: str) -> None:
+        """The group is gone, or speaks the classic protocol now."""
+        found = self._soft.pop(group_id, None)
+        if found is not None:
+            for member in found.members.values():
+                self.busy.pop(member, None)
+
+    def drop_member(self, group: ConsumerGroup, member_id: str) -> None:
+        known = self.of(group)
+        known.moving.pop(member_id, None)
+        known.target.newcomers.discard(member_id)
+        member = known.members.pop(member_id, None)
+        if member is not None:
+            self.busy.pop(member, None)
+
+    def unload(self) -> None:
+        self._soft.clear()
+        self.busy.clear()
+
+    def check(self) -> None:
+        """Soft state belongs to a group or a member that exists. Raises AssertionError."""
+        for group_id, known in self._soft.items():
+            assert group_id in self.groups, f"{group_id}: soft state of no group"
+            members = self.groups[group_id].members.keys()
+            assert known.members.keys() <= members, f"{group_id}: soft state of no member"
+            assert known.moving.keys() <= members, f"{group_id}: nobody moves"
+            assert known.target.newcomers <= members, f"{group_id}: nobody is a newcomer"
+        live = {id(member) for known in self._soft.values() for member in known.members.values()}
+        assert live.issuperset(map(id, self.busy)), "a busy member that is gone"
+
+    # -- what the parts share
 
     @property
     def groups(self) -> dict[str, ConsumerGroup]:
@@ -69,23 +187,24 @@ class RunningConsumers:
         )
 
     def settle(self, group: ConsumerGroup, now: Millis) -> None:
-        """Tell the journal when the last member has come to the target, and no more of it is to come."""
-        if self.moving.get(group.group_id) or group.epoch != group.assignment_epoch:
+        """Note that the rebalance is over once all members have reached the target and no more of it is to come."""
+        known = self.of(group)
+        if known.moving or group.epoch != group.assignment_epoch or known.target.is_partial:
             return
-        self.moving.pop(group.group_id, None)
-        if group.group_id in self.handing_over:
-            return
-        self.settled[group.group_id] = now
-        took = now - self.began.pop(group.group_id, now)
+        known.settled_ms = now
+        took = 0 if known.began_ms is None else now - known.began_ms
+        known.began_ms = None
         if group.members:
             self.note(group, "group is stable", EVERYBODY_HAS_ITS_TARGET, "", took)
         else:
             self.note(group, "group is empty", "nobody is left", "", took)
 
     def since_ms(self, group: ConsumerGroup) -> Millis:
-        """When the rebalance that is running began, or the last one was over; the last target, where nobody knows."""
-        known = self.began.get(group.group_id, self.settled.get(group.group_id))
-        return group.assigned_ms if known is None else known
+        """When the running rebalance began, or else the last one ended, or else the target was made."""
+        known = self.of(group)
+        if known.began_ms is not None:
+            return known.began_ms
+        return group.assigned_ms if known.settled_ms is None else known.settled_ms
 
     def note(
         self,
@@ -99,12 +218,12 @@ class RunningConsumers:
         pushed: bool = False,
         peers: tuple[str, ...] = (),
     ) -> None:
-        """Tell the journal. The fields: JournalEntry."""
+        """Add an entry to the journal. The fields: JournalEntry."""
+        known = self.of(group)
         member = group.members.get(member_id)
         members: tuple[MemberStory, ...] = ()
         if what in ("group is stable", "group loaded"):
-            told = self.told.get(group.group_id, {})
-            members, self.told[group.group_id] = stories_of(group, self.topics, told)
+            members, known.told = stories_of(group, self.topics, known.told)
         self.running.out.journal.append(
             JournalEntry(
                 group=group.group_id,
@@ -117,7 +236,7 @@ class RunningConsumers:
                 host=member.client_host if member is not None else "",
                 waited_ms=waited_ms,
                 protocol_type="consumer",
-                protocol=self.assignors.get(group.group_id, ""),
+                protocol=known.target.assignor,
                 assignment_epoch=group.assignment_epoch,
                 partitions=partitions,
                 pushed=pushed,
@@ -125,17 +244,3 @@ class RunningConsumers:
                 members=members,
             )
         )
-
-    def forget(self, group_id: str) -> None:
-        """The group is not here any more, under this protocol."""
-        for known in self._of_groups():
-            known.pop(group_id, None)
-
-    def unload(self) -> None:
-        self.said.clear()
-        self.handing_over.clear()
-        for known in self._of_groups():
-            known.clear()
-
-    def _of_groups(self) -> tuple[dict[str, Any], ...]:
-        return self.moving, self.began, self.why, self.settled, self.told, self.assignors

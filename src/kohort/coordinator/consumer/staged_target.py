@@ -1,10 +1,10 @@
-"""How much of a new target takes effect now: a gradual hand-over and a rollout hold let the rest wait.
+"""How much of a new target takes effect now: a gradual hand-over and a rollout freeze delay the rest.
 
-    gradual hand-over   at most so many partitions a time move from members that are there to members that just joined
-    rollout hold        nothing moves between members, and what nobody has stays so
+    gradual hand-over   a limited number of partitions at a time moves from present members to newcomers
+    rollout freeze      no partition moves between members, and free partitions stay free
 
-What is given back is a target of its own, in which every partition has one member at most. A partition that nobody
-has waits for nothing but a hold, so those of a departed member are never delayed by a gradual hand-over.
+The result is a complete target: every partition has at most one member. Only a freeze delays a partition that nobody
+owns. So a gradual hand-over never delays the partitions of a departed member.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Targets = Mapping[str, frozenset[TopicPartition]]
 class Effective(msgspec.Struct, frozen=True):
     targets: Targets
     moved: int
-    """Partitions that went from one member to another that has just joined."""
+    """Partitions that moved from a present member to a newcomer."""
     waiting: int
-    """Partitions that are not yet where they shall be."""
+    """Partitions that are not yet where the full target wants them."""
 
 
 def gradual(
@@ -35,7 +35,7 @@ def gradual(
     at_most: int,
     may_keep: Callable[[str, TopicPartition], bool],
 ) -> Effective:
-    """`may_keep`: whether a member that has a partition may have it further on; what it may not keep does not wait."""
+    """`may_keep`: whether a member may keep a partition that it has. A partition that it may not keep moves at once."""
     owners = _owners(present)
     targets = {member_id: set(partitions) for member_id, partitions in full.items()}
     delayed: dict[str, list[tuple[str, TopicPartition]]] = {}
@@ -49,17 +49,17 @@ def gradual(
         targets[member_id].remove(partition)
         targets[owner].add(partition)
     moved = min(len(in_turn), max(at_most, 0))
-    return Effective(_frozen(targets), moved, len(in_turn) - moved)
+    return Effective(_as_frozensets(targets), moved, len(in_turn) - moved)
 
 
-def on_hold(
+def frozen(
     full: Targets,
     present: Targets,
     *,
     freed: AbstractSet[TopicPartition],
     may_keep: Callable[[str, TopicPartition], bool],
 ) -> Effective:
-    """Everybody keeps what it has. Of what nobody has, only `freed` goes where the target wants it."""
+    """Every member keeps its partitions. Of the free partitions only `freed` go where the full target wants them."""
     targets: dict[str, set[TopicPartition]] = {member_id: set() for member_id in full}
     owners = _owners(present)
     for partition, owner in owners.items():
@@ -72,7 +72,7 @@ def on_hold(
                 targets[member_id].add(partition)
             elif partition not in targets[member_id]:
                 waiting += 1
-    return Effective(_frozen(targets), 0, waiting)
+    return Effective(_as_frozensets(targets), 0, waiting)
 
 
 def _owners(present: Targets) -> dict[TopicPartition, str]:
@@ -89,5 +89,5 @@ def _round_robin(
                 yield member_id, *moves[turn]
 
 
-def _frozen(targets: Mapping[str, set[TopicPartition]]) -> Targets:
+def _as_frozensets(targets: Mapping[str, set[TopicPartition]]) -> Targets:
     return {member_id: frozenset(partitions) for member_id, partitions in targets.items()}

@@ -47,13 +47,14 @@ def consumer_status_of(
     deadlines = consumers.running.deadlines
     states = {member_id: _consumer_state(deadlines, group, member_id) for member_id in sorted(group.members)}
     first = sorted(states, key=lambda member_id: ORDER.index(states[member_id]))[:MAX_MEMBERS]
-    deferred = targets.deferred.get(group.group_id)
+    known = consumers.of(group)
+    deferred = known.target.deferred
     return RebalanceStatus(
         phase=state_name(group),
         since_ms=min(consumers.since_ms(group), now),
         generation=group.epoch,
         now_ms=now,
-        why=consumers.why.get(group.group_id, ""),
+        why=known.why,
         counts=dict(Counter(states.values())),
         members=[_consumer_member(deadlines, group, m, states[m], now) for m in first],
         group_type="consumer",

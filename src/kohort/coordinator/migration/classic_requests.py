@@ -106,7 +106,7 @@ class MixedGroups:
         now: Millis,
     ) -> None:
         if former_id == member_id:
-            self._groups.holds.let_go(group, member_id, now)
+            self._groups.holds.release(group, self._consumers.of(group).member(member_id), now)
         if former_id is not None and (former_id != member_id or not is_classic(group.members[former_id])):
             self._groups.take_over(group, former_id, member_id)
         self._groups.update(group, member_id, value, now)
@@ -185,10 +185,11 @@ class MixedGroups:
                 self._groups.expect_join(group, member_id, now)
                 error = ErrorCode.REBALANCE_IN_PROGRESS
             elif (SYNC, group.group_id, member_id) not in self._running.deadlines:
-                self._groups.holds.let_go(group, member_id, now)
-                hold_ms = self._groups.holds.time_for_classic(group, member_id, now, event.hold_ms)
+                member = self._consumers.of(group).member(member_id)
+                self._groups.holds.release(group, member, now)
+                hold_ms = self._groups.holds.time_for_classic(group, member, now, event.hold_ms)
                 if hold_ms > 0:
-                    return self._groups.holds.hold(group, member_id, event.request_id, now + hold_ms)
+                    return self._groups.holds.hold(group, member, event.request_id, now + hold_ms)
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
         return None
 
