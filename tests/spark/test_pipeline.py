@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +92,14 @@ class Shared:
 
 
 @pytest.fixture
-def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (pipeline_ingest, pipeline_compact):
         monkeypatch.setattr(module, "spark_session", lambda *_, **__: Shared(spark))
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])
 
-    yield invoke
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return invoke
 
 
 def test_json_is_alone_on_stdout(run: Any, cluster: Cluster, tmp_path: Path) -> None:

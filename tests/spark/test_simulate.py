@@ -5,8 +5,6 @@ A Spark job costs seconds, so two are run, and all else is tested without.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +36,6 @@ class Shared:
 
     def stop(self) -> None:
         pass
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def rows(points: list[Point], seeds: range = range(1)) -> list[dict[str, Any]]:
@@ -82,9 +72,7 @@ def test_what_is_stopped_ends_without_figures(spark: Any) -> None:
     assert simulate(spark, [], seeds=range(1)).num_rows == 0
 
 
-def test_the_command_keeps_runs_and_report(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signals: None
-) -> None:
+def test_the_command_keeps_runs_and_report(spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pipeline_simulate, "spark_session", lambda *_: Shared(spark))
 
     def kohort(*arguments: str) -> Result:

@@ -13,13 +13,11 @@ from __future__ import annotations
 import base64
 import json
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +32,7 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
+from kohort.cli.interrupt import interrupts
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster, Isolation
 from kohort.client.metadata import TopicPartition
@@ -56,32 +55,6 @@ FORMAT_HELP = (
 Render = Callable[[FetchedRecord], bytes]
 
 
-class Interrupts:
-    """SIGINT and SIGTERM end the command, but not between printing a record and counting it as printed.
-
-    While `deferred`, the first signal only sets `asked`; a second one breaks off all the same, since writing to a
-    pipe that nobody reads can last for ever.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.deferred = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._arrived) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _arrived(self, *_: object) -> None:
-        if self.asked or not self.deferred:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
 @dataclass(slots=True)
 class Reading:
     """Where one run stands. `ends` are the offsets at which partitions are done, empty for never."""
@@ -93,7 +66,6 @@ class Reading:
     isolation: Isolation
     group: str | None
     max_messages: int | None
-    interrupts: Interrupts
     printed: int = 0
     _uncommitted: dict[TopicPartition, int] = field(default_factory=dict)
     _committed_at: float = field(default_factory=time.monotonic)
@@ -110,11 +82,9 @@ class Reading:
                 wait_ms = min(POLL_MS, left_ms)
             before = self.printed
             fetched = self.cluster.fetch(self.positions, max_wait_ms=wait_ms, isolation=self.isolation)
-            self.interrupts.deferred = True
             for part in fetched:
                 self._take(part)
-            self.interrupts.deferred = False
-            if self.interrupts.asked:
+            if interrupts.asked():
                 return
             if self.printed > before:
                 last_record = time.monotonic()
@@ -244,13 +214,12 @@ def consume(
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
     level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
-    with connected(bootstrap_server, command_config) as cluster, Interrupts() as interrupts:
+    with connected(bootstrap_server, command_config) as cluster, interrupts.careful():
         partitions = _partitions(cluster, topic, partition)
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=level) if exit_at_end else {}
-        reading = Reading(cluster, positions, ends, render, level, group, max_messages, interrupts)
-        with suppress(KeyboardInterrupt):
-            reading.run(timeout_ms)
+        reading = Reading(cluster, positions, ends, render, level, group, max_messages)
+        reading.run(timeout_ms)
         reading.commit()
     if not quiet:
         typer.echo(f"consumed {plural(reading.printed, 'record')} from {topic}", err=True)

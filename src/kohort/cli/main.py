@@ -8,9 +8,6 @@ import sys
 
 from kohort.cli.plain import plain_start, version_line
 
-INTERRUPTED = 130
-"""Exit code of a process that Ctrl-C ended, as shells have it."""
-
 
 def main(words: list[str] | None = None) -> None:
     """`words` are the arguments; those of the process when there are none."""
@@ -23,17 +20,26 @@ def main(words: list[str] | None = None) -> None:
 
             sys.exit(start(**plain))
         else:
-            from kohort.cli.commands import app
-
-            app(words, prog_name="kohort")
+            _run(given)
     except ModuleNotFoundError as error:
         from kohort.cli.commands import explain_missing
 
         explain_missing(error, given[0] if given else "kohort")
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(130)  # as shells have it
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at exit
         sys.exit(1 if error.errno == errno.EPIPE else f"kohort: cannot write the output: {error.strerror}")
+
+
+def _run(words: list[str]) -> None:
+    from kohort.cli.commands import app
+
+    if words[:1] == ["serve"]:  # which has its own signal handlers, in the main thread
+        app(words, prog_name="kohort")
+    else:
+        from kohort.cli.interrupt import interrupts
+
+        interrupts.run(lambda: app(words, prog_name="kohort"))

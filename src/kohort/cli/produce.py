@@ -9,6 +9,7 @@ a failing network can duplicate lines; it cannot lose or reorder them, unless ac
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
+from kohort.cli.interrupt import interrupts
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -43,6 +45,7 @@ BATCH_BYTES = 524_288
 """A partition's batch is sent when its records reach this size; brokers accept 1 MiB by default."""
 
 LONGEST_LINE = 16 * 1_048_576
+LOOK_EVERY_S = 0.1
 
 
 class Acks(StrEnum):
@@ -139,10 +142,8 @@ def produce(
         number = -1 if acks == Acks.ALL else int(acks)
         sending = Sending(cluster, topic, partitions, number, NAMES.index(compression))
         try:
-            _send_lines(sending, lines, separator, null)
-        except KeyboardInterrupt:
-            if sending.waiting:
-                fail(f"interrupted; {plural(sending.sent, 'record')} were sent, the last batch perhaps too")
+            with interrupts.careful():
+                _send_lines(sending, lines, separator, null)
         except KafkaError as error:
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:
                 error = error.because("the topic's setting max.message.bytes bounds a batch")
@@ -169,6 +170,8 @@ def _send_lines(sending: Sending, lines: Iterator[list[bytes]], separator: bytes
                 key, value = (None if key == null else key), (None if value == null else value)
             sending.add(key, value)
         sending.flush()
+        if interrupts.asked():
+            return
 
 
 def _partitions(cluster: Cluster, topic: str, partition: int | None) -> list[int]:
@@ -200,7 +203,7 @@ def _chunks(source: BinaryIO) -> Iterator[list[bytes]]:
     """Lines without their ends, as many as each read returned. A last line without an end counts."""
     rest = b""
     read = getattr(source, "read1", source.read)
-    while data := read(READ_BYTES):
+    while not _interrupted_before_input(source) and (data := read(READ_BYTES)):
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > LONGEST_LINE:
             fail(f"a line is longer than {LONGEST_LINE} bytes")
@@ -208,6 +211,17 @@ def _chunks(source: BinaryIO) -> Iterator[list[bytes]]:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest]
+
+
+def _interrupted_before_input(source: BinaryIO) -> bool:
+    """Wait for input; True when a signal asks for the end first. Files always have some."""
+    try:
+        while not select.select([source], [], [], LOOK_EVERY_S)[0]:
+            if interrupts.asked():
+                return True
+    except (OSError, ValueError):  # not a file of the operating system
+        pass
+    return interrupts.asked()
 
 
 def _unescaped(text: str) -> bytes:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kohort.cli.interrupt import interrupts
 from kohort.client.cluster import Cluster
 from kohort.demo.ledger import Ledger
 from kohort.demo.workers import Workers
@@ -77,7 +78,9 @@ class Handover:
 
     def wait(self) -> None:
         """Until the group has committed all records. Raises HandoverFailed."""
-        self._thread.join()
+        while self._thread.is_alive():
+            interrupts.check()
+            self._thread.join(POLL_S)
         if self._failure is not None:
             raise self._failure
 

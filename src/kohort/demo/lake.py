@@ -14,12 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kohort.cli.interrupt import interrupts
 from kohort.demo.flights import SQL_SCHEMA
 from kohort.spark.runtime.session import spark_session
 
 START_S = 30.0
 STOP_S = 15.0
 GRACE_S = 3.0
+LOOK_EVERY_S = 0.1
 
 _T = TypeVar("_T")
 
@@ -73,10 +75,9 @@ def contents(spark: Any, parquet: Path) -> dict[int, Contents]:
 class Spark:
     """A session and its Java while the block runs; nothing of either afterwards.
 
-    Two things that PySpark does not do by itself. An interrupt while the Java starts leaves it behind for ever, and one
-    during a call leaves a stack trace: so a thread of its own does all that concerns the session, and an interrupt
-    reaches only the caller that waits for it. And a stopped session lets its Java live until this process ends: so it
-    is ended here.
+    A thread of its own does all that concerns the session, so that an interrupt ends the caller's wait and not a call
+    of PySpark, which would leave a stack trace, or a Java that is just starting. PySpark leaves the Java of a stopped
+    session alive until this process ends; `stop` ends it.
     """
 
     def __init__(self, app_name: str, log: Path, config: dict[str, str]) -> None:
@@ -91,14 +92,19 @@ class Spark:
 
     def call(self, work: Callable[[Any], _T]) -> _T:
         """Do some work with the session, and wait for it."""
-        self._running = future = self._thread.submit(lambda: work(self._session))
+        return self._result_of(lambda: work(self._session))
+
+    def _result_of(self, work: Callable[[], _T]) -> _T:
+        self._running = future = self._thread.submit(work)
+        while not future.done():
+            interrupts.check()
+            wait((future,), LOOK_EVERY_S)
         return future.result()
 
     def __enter__(self) -> Self:
         try:
             with _stderr_to(self._log):
-                self._running = starting = self._thread.submit(self._start)
-                starting.result()
+                self._result_of(self._start)
         except BaseException:
             self.stop()
             raise

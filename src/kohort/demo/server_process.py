@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kohort.cli.interrupt import interrupts
+
 START_S = 20.0
 STOP_S = 15.0
 
@@ -72,6 +74,7 @@ class ServerProcess:
                     return
             if ended:
                 raise ServerFailed(f"the server ended with exit code {self._process.returncode}: {self.last_lines()}")
+            interrupts.check()
             time.sleep(0.02)
         raise ServerFailed(f"the server was not ready within {START_S:.0f} s: {self.last_lines()}")
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
 
 from kohort.cli.groups.app import describe
+from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Column, number, print_table
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -60,12 +59,9 @@ def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
     """Tell the story. Returns whether all its checks hold."""
     check_installed()
     directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
-    for received in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(received) is not signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(received, _end)
     screen = Screen()
     try:
-        with ExitStack() as started:
+        with interrupts.careful(), ExitStack() as started:
             try:
                 return Story(directory, records, started, screen).tell(keep)
             except BaseException:
@@ -73,9 +69,7 @@ def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
                     screen.say(f"Kept in {directory}: logs, and what data there is")
                 raise
             finally:
-                # From here on it only stops things, which is soon done; it is not to be interrupted in that.
-                for received in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                    signal.signal(received, signal.SIG_IGN)
+                interrupts.finish()
     finally:
         if not keep:
             _remove(directory)
@@ -88,10 +82,6 @@ def _remove(directory: Path) -> None:
     while directory.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _end(received: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + received)
 
 
 class Story:
@@ -183,7 +173,9 @@ class Story:
                 if not count % 1000:
                     producer.poll(0)
                     bars.set("produced", count - len(producer))
+                    interrupts.check()
             while producer.flush(0.1):
+                interrupts.check()
                 bars.set("produced", self._records - len(producer))
         if failed:
             raise DemoFailed(f"{len(failed)} records could not be produced: {failed[0]}")
@@ -355,6 +347,7 @@ def _produce(producer: Producer, key: str, value: bytes) -> None:
             return producer.produce(TOPIC, value, key)
         except BufferError:
             producer.poll(0.05)  # the queue is full: wait until the server has taken some
+            interrupts.check()
 
 
 def _delay_rows(found: list[Delay]) -> list[list[str]]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +30,7 @@ from kohort.cli.groups.timeline import (
     story_lines,
     wrapped,
 )
+from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import DEAD, GroupMember
@@ -67,7 +66,7 @@ def explain(
         _print(explanation, asked=last)
         sys.stdout.flush()
         if follow:
-            with suppress(KeyboardInterrupt):
+            with interrupts.careful():
                 _follow(cluster, explanation)
 
 
@@ -76,8 +75,7 @@ def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
     group = explanation.group.group_id
     seen = {(story["number"], story["started_ms"]) for story in explanation.stories if story.get("outcome")}
     running = _phase(explanation)
-    while True:
-        time.sleep(FOLLOW_EVERY_S)
+    while not interrupts.wait(FOLLOW_EVERY_S):
         explanation = cluster.explain_group(group, last=50)
         names = Names(people_of(explanation.stories))
         for story in explanation.stories:

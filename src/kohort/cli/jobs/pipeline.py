@@ -9,7 +9,8 @@ driver's machine alone, and kohort comes by the environment archive.
 
 from __future__ import annotations
 
+from kohort.cli.interrupt import interrupts
 from kohort.cli.pipelines.app import app
 
 if __name__ == "__main__":
-    app(prog_name="kohort pipeline")
+    interrupts.run(lambda: app(prog_name="kohort pipeline"))

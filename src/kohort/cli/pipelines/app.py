@@ -1,10 +1,13 @@
 """`kohort pipeline`: data pipelines on Spark, one module each.
 
-To add one: a module with a typer command, and a line at the end of this file. On a laptop a pipeline starts a local
-session of its own; on a cluster spark-submit runs the file that `kohort pipeline job` names, with the same arguments.
+To add one, write a module with a typer command and register it at the end of this file. On a laptop a pipeline starts
+its own local session. On a cluster spark-submit runs the file that `kohort pipeline job` prints, with the same
+arguments.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import typer
 
@@ -37,9 +40,7 @@ def job() -> None:
     spark-submit [its options] "$(kohort pipeline job)" ingest --topics ... runs `kohort pipeline ingest` on a cluster,
     in the session that spark-submit makes; so with every pipeline.
     """
-    from kohort.cli.jobs import pipeline as submitted
-
-    typer.echo(submitted.__file__)
+    typer.echo(Path(__file__).parents[1] / "jobs" / "pipeline.py")
 
 
 app.command("ingest")(ingest_command)

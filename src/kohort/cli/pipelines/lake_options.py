@@ -1,9 +1,10 @@
-"""What the commands about a lake have in common: the table's format, the session's jars, sizes, an interrupt."""
+"""Options and formats that the commands about a lake share: the table's format, the session's jars, sizes, times."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,22 +18,36 @@ from kohort.spark.lake.tables import SETTINGS, TableFormat
 DEFAULT_TARGET = "128MB"
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
-TableFormats = Annotated[
-    TableFormat, typer.Option("--format", help="Parquet files, or a table whose jars the session has.")
-]
-Packages = Annotated[
-    str | None,
-    typer.Option(metavar="GROUP:NAME:VERSION,...", help="Maven packages for the local session, such as Delta's."),
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the local Spark session.")
+CompactTo = Annotated[
+    str, typer.Option("--compact-to", metavar="SIZE", help="Approximate size of a file after a compaction.")
 ]
 
 
-def session_settings(table_format: TableFormat, packages: str | None, conf: Sequence[str] | None) -> dict[str, str]:
-    """What a local session is started with."""
-    brought = {"spark.jars.packages": packages} if packages else {}
-    return SETTINGS.get(table_format, {}) | brought | pairs("--conf", conf)
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The lake's format, and the Spark session that it needs."""
+
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(
+            "--dead-letters", metavar="PLACE", help="Place of values that do not parse [default: LAKE/_dead_letters]."
+        ),
+    ] = None
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="Parquet files, or a table whose jars the session has.")
+    ] = "parquet"
+    packages: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP:NAME:VERSION,...", help="Maven packages for the local session, such as Delta's."),
+    ] = None
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the local Spark session.")
+    ] = None
+
+    def session_settings(self) -> dict[str, str]:
+        """Settings of a new local session."""
+        jars = {"spark.jars.packages": self.packages} if self.packages else {}
+        return SETTINGS.get(self.table_format, {}) | jars | pairs("--conf", self.conf)
 
 
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import typer
 from rich.console import Console
@@ -15,86 +14,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from kohort.cli.connect import FAILED, fail
-from kohort.cli.interrupt import Interrupt
+from kohort.cli.interrupt import INTERRUPTED, interrupts
+from kohort.cli.option_objects import with_option_objects
 from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table
-from kohort.simulator.sizing import BadPoint, Grid, Point, grid_in
-from kohort.simulator.sizing.advice import Advice, Ask, advise, points_of
+from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
+from kohort.simulator.sizing.advice import Advice, Ask, advise
 from kohort.simulator.sizing.plan import Fleet, Line, plan
-from kohort.simulator.sizing.plan import points_of as points_of_fleet
-from kohort.simulator.sizing.point import FIELDS
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped, simulate, write
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
-INTERRUPTED = 130
-YES_NO = {"yes": True, "no": False}
 
-
-def simulate_command(
-    members: Annotated[str | None, typer.Option(metavar="N,...", help="Members of the group [default: 10,50].")] = None,
-    partitions: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Partitions, or 6x for six a member [default: 6x].")
-    ] = None,
-    protocols: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Of eager, cooperative, consumer [default: all].")
-    ] = None,
-    assignors: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Each protocol takes those it has [default: its usual one].")
-    ] = None,
-    pushed: Annotated[
-        str | None, typer.Option(metavar="yes,no", help="Whether the server pushes rebalances [default: no,yes].")
-    ] = None,
-    gradual: Annotated[
-        str | None,
-        typer.Option(metavar="N,...", help="Partitions that move at a time to a newcomer; 0 for all [default: 0]."),
-    ] = None,
-    patterns: Annotated[
-        str | None,
-        typer.Option(
-            "--pattern",
-            metavar="NAME,...",
-            help="Of steady, rolling, rolling-static, rolling-hold, stop-start, scale-out, scale-in, crash, "
-            "crash-static, zone, flap, failover [default: rolling,scale-out,crash].",
-        ),
-    ] = None,
-    clients: Annotated[
-        str | None,
-        typer.Option("--client", metavar="NAME,...", help="Whose members: java, librdkafka [default: java]."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Anything else of every run, as session_ms=30000."),
-    ] = None,
-    grid: Annotated[
-        Path | None, typer.Option("--grid", metavar="FILE", help="The grid in TOML or JSON; options come before it.")
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(metavar="MEMBERS,PARTITIONS", help="Instead of a grid: how to run a group of this size."),
-    ] = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GROUPS,MEMBERS,PARTITIONS",
-            help="Instead of a grid: what so many groups of so many members ask of their coordinators.",
-        ),
-    ] = None,
-    deploys: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Of each group a day, in --size and --fleet.")
-    ] = 1.0,
-    crashes: Annotated[float, typer.Option(min=0, metavar="N", help="The same of a member's crashes.")] = 1.0,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each point.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="DIR", help="Keep the runs there as Parquet, and the report.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The report in one HTML file [default: report.html in --to].")
-    ] = None,
-    form: Output = Format.TABLE,
-) -> None:
+@with_option_objects
+def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: Output = Format.TABLE) -> None:
     """Simulate groups, and tell what deployments and failures cost.
 
     The real coordinator runs in virtual time, with members that behave as Java's or librdkafka's do. Each point of the
@@ -104,24 +38,8 @@ def simulate_command(
     nothing changes any more. With --size it simulates a day of one group and says how to run it; with --fleet single
     shards, from which it extrapolates the load of many groups.
     """
-    ask, points = _asked(
-        size,
-        fleet,
-        deploys,
-        crashes,
-        grid,
-        {
-            "members": _numbers("--members", members),
-            "partitions": _words(partitions),
-            "protocols": _words(protocols),
-            "assignors": _words(assignors),
-            "pushed": _switches(pushed),
-            "handover": _numbers("--gradual", gradual),
-            "patterns": _words(patterns),
-            "clients": _words(clients),
-        },
-        _settings(settings or ()),
-    )
+    ask, points = question(grid, day)
+    to, report = run.to, run.report
     if to is not None and "://" not in to:
         _made("--to", Path(to))
         report = report or Path(to) / "report.html"
@@ -129,15 +47,14 @@ def simulate_command(
         _made("--report", report.parent)
     began = time.monotonic()
     try:
-        with _Display(form) as display:
+        with _Display(form) as display, interrupts.careful():
             session = spark_session("kohort pipeline simulate")
-            interrupted = Interrupt()  # now, since Spark puts a handler of its own in place
             table = simulate(
                 session,
                 points,
-                seeds=range(seed, seed + seeds),
+                seeds=range(run.seed, run.seed + run.seeds),
                 on_progress=display.progress,
-                stop=interrupted.was,
+                stop=interrupts.asked,
             )
             if to is not None:
                 write(session, table, f"{to}/runs.parquet")
@@ -178,86 +95,12 @@ def simulate_command(
         raise typer.Exit(FAILED)
 
 
-# -- the command line
-
-
 def _made(option: str, directory: Path) -> None:
     """Make a directory now: what cannot be written is said before anything is simulated."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"{option}: {error}") from None
-
-
-def _asked(
-    size: str | None,
-    fleet: str | None,
-    deploys: float,
-    crashes: float,
-    file: Path | None,
-    lists: dict[str, tuple[Any, ...] | None],
-    settings: dict[str, Any],
-) -> tuple[Ask | Fleet | None, list[Point]]:
-    given = {key: values for key, values in lists.items() if values is not None}
-    try:
-        if (size is not None or fleet is not None) and (given or file is not None or (size and fleet)):
-            raise typer.BadParameter("--size, --fleet and a grid are three questions: ask one")
-        if size is not None:
-            members, partitions = _several("--size", size, "24,96")
-            ask = Ask(members, partitions, deploys, crashes, settings)
-            return ask, points_of(ask)
-        if fleet is not None:
-            groups, members, partitions = _several("--fleet", fleet, "1000,10,40")
-            many = Fleet(groups, members, partitions, deploys, crashes, settings)
-            return many, points_of_fleet(many)
-        grid = grid_in(file) if file is not None else Grid()
-        return None, replace(grid, **given, settings={**grid.settings, **settings}).points()
-    except (BadPoint, OSError) as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
-    words = _words(text)
-    if words is None:
-        return None
-    for word in words:
-        if not (word.isascii() and word.isdigit()):
-            raise typer.BadParameter(f"{option}: {word!r} is no whole number")
-    return tuple(map(int, words))
-
-
-def _switches(text: str | None) -> tuple[bool, ...] | None:
-    words = _words(text)
-    if words is None:
-        return None
-    if set(words) - set(YES_NO):
-        raise typer.BadParameter(f"--pushed: {text!r} is neither yes nor no nor both")
-    return tuple(YES_NO[word] for word in words)
-
-
-def _several(option: str, text: str, example: str) -> tuple[int, ...]:
-    numbers = _numbers(option, text) or ()
-    if len(numbers) != example.count(",") + 1:
-        raise typer.BadParameter(f"{option}: it takes {example.count(',') + 1} numbers, as {example}")
-    return numbers
-
-
-def _settings(given: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for entry in given:
-        key, equals, text = entry.partition("=")
-        if not equals or key not in FIELDS:
-            raise typer.BadParameter(f"--set {entry}: it takes NAME=VALUE, and a name of {', '.join(FIELDS)}")
-        try:
-            settings[key] = YES_NO[text] if FIELDS[key] is bool else FIELDS[key](text)
-        except (ValueError, KeyError):
-            wanted = "neither yes nor no" if FIELDS[key] is bool else "no number"
-            raise typer.BadParameter(f"--set {entry}: {text!r} is {wanted}") from None
-    return settings
 
 
 # -- what is shown
