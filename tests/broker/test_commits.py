@@ -45,7 +45,7 @@ def request(offset: int, member: dict[str, Any], partitions: int = 1) -> OffsetC
 
 
 def kept(wire: Wire, client: Connection) -> Any:
-    return wire.broker._connections[client.id].commit
+    return wire.broker.repeats.commits.kept(client.id)
 
 
 def tell(wire: Wire, client: Connection, *requests: OffsetCommitRequest) -> list[Any]:
@@ -66,7 +66,7 @@ def test_the_third_is_known_and_writes_the_same_bytes() -> None:
         assert (kept(wire, client) is not None) == (offset == 30)
         appended += tell(wire, client, request(offset, member, 3))
         assert [committed(client, partition=index) for index in range(3)] == [offset, offset + 1, offset + 2]
-    assert wire.broker._connections[client.id].commits_in_vain == 0
+    assert wire.broker.repeats.commits.in_vain(client.id) == 0
     batches = [batch.data for append in appended for batch in append.batches]
     for data in batches:
         [(header, _)] = split_batches(data)
@@ -148,8 +148,7 @@ def test_one_that_never_repeats_is_not_kept_for_ever() -> None:
         asked = changed(one.topics[0].partitions[0], committed_metadata=f"{n:03}")
         tell(wire, client, changed(one, topics=(changed(one.topics[0], partitions=(asked,)),)))
     known = kept(wire, client)
-    in_vain = wire.broker._connections[client.id].commits_in_vain
-    assert in_vain == commits.IN_VAIN
+    assert wire.broker.repeats.commits.in_vain(client.id) == commits.IN_VAIN
     for offset in (1, 2, 3):
         tell(wire, client, request(offset, member))
     assert kept(wire, client) is known, "no more is kept"
@@ -160,13 +159,13 @@ def test_one_that_never_repeats_is_not_kept_for_ever() -> None:
 def test_only_so_many_are_kept(size: int) -> None:
     wire, _, member = started()
     others = [wire.connect() for _ in range(5)]
-    wire.broker._commits._most_places = 3
+    wire.broker.repeats.commits.most_places = 3
     for other in others:
         for offset in (1, 2):
             tell(wire, other, request(offset, member, size))
     assert [kept(wire, other) is not None for other in others] == [n >= 5 - 3 // size for n in range(5)]
     wire.step(Closed(others[-1].id))
-    assert wire.broker._commits._places == (3 // size - 1) * size
+    assert wire.broker.repeats.commits.places == (3 // size - 1) * size
 
 
 def test_a_long_one_is_not_kept() -> None:

@@ -84,10 +84,9 @@ class Teller:
         self.written: list[Operation] = []
         self.swift = 0
         if not at_once:
-            unable: Any = self.broker._heartbeats
-            unable._longest = 0
-            unable = self.broker._commits
-            unable._longest = 0
+            repeats = self.broker.repeats
+            for unable in (repeats.heartbeats, repeats.commits):
+                unable.longest = 0
         self.step([], START_MS)
 
     def step(self, arrived: list[Arrived], now: int) -> None:
@@ -429,7 +428,7 @@ def test_random_histories_of_commits(seed: int) -> None:
     chance = random.Random(seed)
     actions = [some_action(chance) for _ in range(60)]
     swift = play([("topic", 0, "t"), ("topic", 0, "u"), *WORKS, *actions], chance.random() < 0.5)
-    assert all(connection.commits_in_vain <= IN_VAIN for connection in swift.broker._connections.values())
+    assert all(swift.broker.repeats.commits.in_vain(ConnectionId(member)) <= IN_VAIN for member in MEMBERS)
 
 
 def some_action(chance: random.Random) -> tuple[Any, ...]:
@@ -538,14 +537,13 @@ def test_the_shard_looks_again_only_when_something_has_happened() -> None:
         """What came of a heartbeat is kept until the next look."""
         nonlocal beat
         wire.now += 1_000
-        former = beat.heard if beat is not None else None
+        former = beat.steady if beat is not None else None
         answers, size = wire.broker.at_once(connection.id, frame * 3, wire.now)
         assert (size, len(answers)) == (3 * len(frame), 48)
         wire.broker.validate()
-        beat = wire.broker._connections[connection.id].beat
-        assert beat is not None
-        assert beat.heard is not None
-        return beat.heard is not former
+        [beat] = wire.broker.repeats.heartbeats.kept(connection.id).values()
+        assert beat.steady is not None
+        return beat.steady is not former
 
     assert looks_again()
     assert not looks_again()
@@ -574,26 +572,26 @@ def test_members_that_share_a_connection() -> None:
         answers, size = wire.broker.at_once(connection.id, whole, wire.now)
         assert (size, len(answers)) == (len(whole), 16 * len(some))
         assert [int.from_bytes(answers[at + 4 : at + 8], "big") for at in range(0, len(answers), 16)] == list(range(16))
-    kept = wire.broker._connections[connection.id]
-    beats = dict(kept.beats or {})
+    kept = wire.broker.repeats.heartbeats.kept
+    beats = kept(connection.id)
     wire.broker.at_once(connection.id, whole, wire.now)
-    assert kept.beats == beats, "nothing is read again"
+    assert kept(connection.id) == beats, "nothing is read again"
     chance = random.Random(3)
     for _ in range(50):
         order = chance.choices(range(len(some)), k=5)
         answers, _ = wire.broker.at_once(connection.id, b"".join(some[index] for index in order), wire.now)
         assert [int.from_bytes(answers[at + 4 : at + 8], "big") for at in range(0, len(answers), 16)] == order
         wire.broker.validate()
-    assert kept.beats == beats
+    assert kept(connection.id) == beats
     answers, size = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
     assert len(answers) == 16 * len(frames)
-    assert len(kept.beats or {}) <= SHARING
-    assert wire.broker._heartbeats._sharing == len(kept.beats or {})
+    assert wire.broker.repeats.heartbeats.sharing == len(kept(connection.id)) <= SHARING
 
 
 def test_only_so_many_that_share_connections_are_kept() -> None:
     wire = Wire(group_initial_rebalance_delay_ms=0)
-    wire.broker._heartbeats._most_sharing = 5
+    heartbeats = wire.broker.repeats.heartbeats
+    heartbeats.most_sharing = 5
     first, second = wire.connect(), wire.connect()
     create_topic(second, "t", 1)
     frames = []
@@ -604,11 +602,10 @@ def test_only_so_many_that_share_connections_are_kept() -> None:
     for connection in (first, second, first, second):
         answers, _ = wire.broker.at_once(connection.id, b"".join(frames), wire.now)
         assert len(answers) == 16 * len(frames)
-        kept = [len(wire.broker._connections[c.id].beats or {}) for c in (first, second)]
-        assert sum(kept) == wire.broker._heartbeats._sharing <= 6
+        assert 2 <= heartbeats.sharing <= 6
     for connection in (first, second):
         wire.step(Closed(connection.id))
-    assert wire.broker._heartbeats._sharing == 0
+    assert heartbeats.sharing == 0
 
 
 def test_only_whole_frames_are_taken() -> None:

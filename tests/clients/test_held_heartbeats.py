@@ -13,10 +13,10 @@ import pytest
 from group import Group, Worker
 from produce import create_topic, produce
 
+from kohort.broker.connection import Connection
 from kohort.broker.handlers import groups
+from kohort.broker.shortcuts.heartbeats import Beat, Heartbeats
 from kohort.broker.state import InShard
-from kohort.coordinator.shard import Shard
-from kohort.coordinator.soft_state import Heard
 from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 
@@ -42,7 +42,7 @@ def server() -> Iterator[KohortServer]:
 def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
     """Those that come to the server, from now on."""
     seen: list[Heartbeat] = []
-    ask, heard, heard_again = groups.ask_shard, Shard.heard, Shard.heard_again
+    ask, answer_stands = groups.ask_shard, Heartbeats._answer_stands
 
     def noting(state: Any, shard: int, body: Any, *more: Any, **options: Any) -> Any:
         result = ask(state, shard, body, *more, **options)
@@ -51,23 +51,14 @@ def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
             seen.append(Heartbeat(body.group_id, body.member_id, body.generation_id, held))
         return result
 
-    def noting_plain(shard: Shard, group: str, member: str, generation: int, now: int) -> Heard | None:
-        found = heard(shard, group, member, generation, now)
-        if found is not None:
-            seen.append(Heartbeat(group, member, generation, False))
-        return found
-
-    def noting_again(shard: Shard, former: Heard, now: int) -> bool:
-        again = heard_again(shard, former, now)
-        deadlines = shard.running.deadlines
-        for kind, group, member in [key for key, _ in deadlines.items() if deadlines.find(key) is former.session]:
-            if again and kind == "session":
-                seen.append(Heartbeat(group, member, shard.running.groups[group].generation_id, False))
-        return again
+    def noting_short(self: Heartbeats, beat: Beat, connection: Connection, now: int) -> bool:
+        stands = answer_stands(self, beat, connection, now)
+        if stands:
+            seen.append(Heartbeat(beat.group_id, beat.member_id, beat.generation_id, False))
+        return stands
 
     monkeypatch.setattr(groups, "ask_shard", noting)
-    monkeypatch.setattr(Shard, "heard", noting_plain)
-    monkeypatch.setattr(Shard, "heard_again", noting_again)
+    monkeypatch.setattr(Heartbeats, "_answer_stands", noting_short)
     return seen
 
 

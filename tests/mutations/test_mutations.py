@@ -155,7 +155,7 @@ BUGS = (
         (
             (
                 OFFSETS,
-                "        if self._check_commit(request, commit.version, now):\n            return False\n",
+                "        if self._check_commit(request, commit.version):\n            return None\n",
                 "",
             ),
         ),
@@ -163,7 +163,7 @@ BUGS = (
     ),
     Bug(
         "a commit that repeats overtakes what its turn has decided before",
-        ((STATE, "        if shard in self._shard_records:\n", "        if False:\n"),),
+        ((STATE, "        return shard in self._shard_records\n", "        return False\n"),),
         ("tests/broker/test_commits.py::test_what_the_turn_has_decided_before_is_written_before",),
     ),
     # -- timers
@@ -174,12 +174,12 @@ BUGS = (
     ),
     Bug(
         "what came of a heartbeat counts after groups have changed",
-        ((SHARD, "        if not _leaves_all_in_place(event):\n            self._steps += 1\n", ""),),
+        ((SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", ""),),
         ("simulator of member",),
     ),
     Bug(
         "what came of a heartbeat counts after a deadline was served",
-        ((SHARD, "                    self._steps += 1\n", ""),),
+        ((SHARD, "                    self.version += 1\n", ""),),
         ("tests/broker/test_heartbeats.py::test_who_goes_on_hears_that_another_is_gone",),
     ),
     Bug(

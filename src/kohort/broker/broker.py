@@ -27,8 +27,7 @@ from kohort.broker.apis import API_VERSIONS, APIS, FETCH, HEARTBEATS, LEAVE_GROU
 from kohort.broker.connection import Connection
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
-from kohort.broker.shortcuts.commits import Commits
-from kohort.broker.shortcuts.heartbeats import Heartbeats
+from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
 from kohort.broker.turn import (
@@ -94,8 +93,7 @@ class Broker:
             api.key: api.limits * getattr(config, api.limited_by or "socket_request_max_bytes") for api in APIS.values()
         }
         self._upkeep = Upkeep(self._state, now)
-        self._heartbeats = Heartbeats(self._state)
-        self._commits = Commits(self._state)
+        self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
         self._resumed: deque[Connection] = deque()
@@ -166,14 +164,14 @@ class Broker:
             return NOTHING
         if connection.is_held or self._stopping:
             return NOTHING
-        return self._heartbeats.answers(connection, data, now)
+        return self.repeats.at_once(connection, data, now)
 
     def validate(self) -> None:
         """Check what holds at the end of a turn. Raises AssertionError; for tests and the simulator."""
         for shard in self._state.shards:
             shard.validate()
-        for connection in self._connections.values():
-            self._heartbeats.validate(connection, self._state.now)
+        for connection in self._connections:
+            self.repeats.validate(connection, self._state.now)
 
     # -- what arrives
 
@@ -189,11 +187,7 @@ class Broker:
                     self._hurry_fetch(connection)
                     self._settle()
                     return
-                answer = b"" if connection.commit is None else self._commits.answer(connection, event.data)
-                if answer:
-                    connection.is_held = False
-                elif not connection.is_held:
-                    answer = self._heartbeats.answer(connection, event.data, self._state.now)
+                answer = self.repeats.answer(connection, event.data, self._state.now)
                 if answer:
                     self._releases.append(Send(connection.id, answer))
                     return
@@ -229,8 +223,7 @@ class Broker:
         if connection is None:
             return
         connection.closing = True
-        self._heartbeats.forget(connection)
-        self._commits.forget(connection)
+        self.repeats.forget(connection_id)
         waiting = list(connection.backlog)
         connection.backlog.clear()
         if connection.parked is None:
@@ -313,7 +306,7 @@ class Broker:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
         if api is OFFSET_COMMIT:
-            self._commits.learn(connection, frame, start, request, result)
+            self.repeats.learn(connection, frame, start, request, result)
 
     def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
         match result:
@@ -334,7 +327,7 @@ class Broker:
         connection.parked = context.request_id
         if context.api_key in HEARTBEATS:
             connection.is_held = True
-            self._heartbeats.forget(connection)
+            self.repeats.forget_heartbeats(connection.id)
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
     def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:

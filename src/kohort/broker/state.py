@@ -54,7 +54,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
 )
 from kohort.coordinator.journal.journal import Journal
-from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
@@ -375,21 +375,15 @@ class BrokerState:
                 self.replies.append(reply)
         return found
 
-    def commit_again(self, shard: int, commit: RepeatedCommit, offsets: Sequence[int]) -> bool:
-        """Let a shard take a commit like one before it, if it takes it whole. False: nothing was done."""
-        if shard in self._shard_records:
-            return False  # what was decided before leaves before
-        instance = self.shards[shard]
-        placings = instance.running.deadlines.placings
-        if not instance.commits_again(commit, self.now):
-            return False
-        if instance.running.deadlines.placings != placings:
-            self.deadlines.set(shard, instance.next_deadline())
-        instance.apply_commit(commit, offsets, self.now)
+    def has_decided(self, shard: int) -> bool:
+        """True if records of the shard wait for the end of the turn: they must be appended before any others."""
+        return shard in self._shard_records
+
+    def append_offsets(self, shard: int, records: OffsetRecords) -> None:
+        """Apply the records of a repeated commit and append them as a batch of their own."""
+        self.shards[shard].apply(records, self.now)
         partition = self.partitions[self.catalog.topics[OFFSETS_TOPIC].topic_id][shard]
-        records = commit.records(offsets, self.now)
-        self._write(partition, partition.append_encoded(records, len(offsets), self.now))
-        return True
+        self._write(partition, partition.append_encoded(records.encoded, len(records.places), self.now))
 
     @property
     def shards_know_topics(self) -> bool:

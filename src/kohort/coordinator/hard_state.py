@@ -5,11 +5,9 @@ Only `HardState.apply(record)` changes it, live and in recovery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kohort.coordinator.consumer.group import ConsumerFold
 from kohort.coordinator.events import Record
-from kohort.coordinator.records import parse
+from kohort.coordinator.records import OffsetRecords, Place, parse
 from kohort.wire.schemas.group_records import (
     GenerationKey,
     GroupMetadataKey,
@@ -17,9 +15,6 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-
-Place = tuple[str, int]
-"""A topic's name and a partition's index."""
 
 
 class HardState:
@@ -43,7 +38,10 @@ class HardState:
     def _parts(self) -> tuple[object, ...]:
         return self.groups, self.offsets, self.consumers, self.generations, self.forgotten
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Record | OffsetRecords) -> None:
+        if isinstance(record, OffsetRecords):
+            self.offsets.setdefault(record.group, {}).update(zip(record.places, record.values, strict=True))
+            return
         parsed = record.parsed or parse(record)
         if parsed is None:
             return
@@ -64,9 +62,6 @@ class HardState:
                     self.generations[key.group] = value.generation
             case _:
                 self.consumers.apply(key, value)
-
-    def apply_offsets(self, group_id: str, places: Sequence[Place], values: Sequence[OffsetCommitValue]) -> None:
-        self.offsets.setdefault(group_id, {}).update(zip(places, values, strict=True))
 
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         place = (key.topic, key.partition)

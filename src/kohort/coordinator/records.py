@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from kohort.coordinator.events import Record
 from kohort.wire.codec import decode, encode
@@ -29,6 +32,9 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+Place = tuple[str, int]
+"""A topic's name and a partition's index."""
 
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
@@ -86,6 +92,16 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
     if value.expire_timestamp >= 0:
         return Record(encoded, _value(value, 1))  # which has no leader epoch: what it says is not quite `value`
     return Record(encoded, _value(value, 4), (key, value))
+
+
+class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
+    """The records of one commit, made together. The same records one by one: `offset_record` for each place."""
+
+    group: str
+    places: Sequence[Place]
+    values: Sequence[OffsetCommitValue]
+    encoded: bytes
+    """All of them as they stand in a record batch that has no others."""
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:

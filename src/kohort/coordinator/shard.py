@@ -48,9 +48,11 @@ from kohort.coordinator.migration.classic_requests import MixedGroups
 from kohort.coordinator.offsets.offsets import Offsets
 from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
-from kohort.coordinator.soft_state import Heard, Running
+from kohort.coordinator.soft_state import Running
 from kohort.coordinator.state_machine import LogName
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -90,9 +92,8 @@ def while_loading(body: Any) -> ErrorCode:
             return LOADING
 
 
-def _leaves_all_in_place(event: Event) -> bool:
-    """Whether groups and members stay as they are, but for sessions that end later: commits are as frequent as
-    heartbeats, and most deadlines that come up were postponed meanwhile."""
+def _keeps_answers(event: Event) -> bool:
+    """Commits only postpone sessions. A deadline that is reached counts when it is served: most were postponed."""
     if isinstance(event, GroupRequested):
         return isinstance(event.body, OffsetCommitRequest)
     return isinstance(event, DeadlineReached)
@@ -115,21 +116,21 @@ class Shard:
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
-        self._steps = 0
-        """How often something has happened after which a heartbeat that says nothing may come to something else."""
+        self.version = 0
+        """Every step raises it that can change the answer to a repeated heartbeat or commit (steady_answer.py)."""
 
     # -- the contract
 
     def step(self, event: Event, now: Millis) -> Effects:
         groups, consumers = self._groups, self.consumers
-        if not _leaves_all_in_place(event):
-            self._steps += 1
+        if not _keeps_answers(event):
+            self.version += 1
         match event:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
                 while (key := self.running.deadlines.pop_due(now)) is not None:
-                    self._steps += 1
+                    self.version += 1
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
@@ -168,47 +169,35 @@ class Shard:
                 self.unavailable = ErrorCode.NOT_COORDINATOR
         return self.running.out.emptied()
 
-    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> Heard | None:
-        """`step` for a dynamic member's heartbeat whose only effects are its answer, an error or none, and a later end
-        of the session. None for any other: nothing was done, and it takes the step. `next_deadline` gets no earlier."""
+    def take_heartbeat(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> SteadyAnswer | None:
+        """`step` for the heartbeat of a dynamic member whose only effects are its answer, an error or none, and a later
+        end of the session. None for any other: nothing was done, and it takes the step. `next_deadline` gets no
+        earlier."""
         if self.unavailable or group_id in self.hard.consumers.groups:
             return None
-        heard = self._groups.heard(group_id, member_id, generation_id, now)
-        if heard is not None:
-            heard.steps = self._steps
-        return heard
+        return self._stamped(self._groups.take_heartbeat(group_id, member_id, generation_id, now))
 
-    def heard_consumer(self, event: GroupRequested, now: Millis) -> Heard | None:
+    def take_consumer_heartbeat(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
         """The same for a ConsumerGroupHeartbeat, whatever its request id; its answer is an interval."""
-        if self.unavailable:
-            return None
-        heard = self.consumers.heard(event, now)
-        if heard is not None:
-            heard.steps = self._steps
-        return heard
+        return None if self.unavailable else self._stamped(self.consumers.heard(event, now))
 
-    def heard_again(self, heard: Heard, now: Millis) -> bool:
-        """The same for an equal heartbeat. False: it must be looked at anew, and nothing was done."""
-        return self.holds_still(heard) and heard.session.postpone(now + heard.session_ms)
+    def take_commit(self, commit: RepeatedCommit, now: Millis) -> SteadyAnswer | None:
+        """`step` for a repeated commit that is accepted whole; `commit_records` is to follow. None for any other:
+        nothing was done, and it takes the step."""
+        return None if self.unavailable else self._stamped(self._offsets.take_commit(commit, now))
 
-    def holds_still(self, heard: Heard) -> bool:
-        """Whether nothing has happened since that an equal heartbeat's answer could tell."""
-        return heard.lasts and heard.steps == self._steps
-
-    def commits_again(self, commit: RepeatedCommit, now: Millis) -> bool:
-        """`step` for a commit like one before it, if all of it is taken: `apply_commit` is to follow. False for any
-        other: nothing was done, and it takes the step."""
-        if self.unavailable or not self._offsets.takes_again(commit, now):
-            return False
+    def commit_records(self, commit: RepeatedCommit, offsets: Sequence[int], now: Millis) -> OffsetRecords:
+        """The records of a commit that `take_commit` accepted at this version."""
         self.consumers.holds.committed(commit.group_id, commit.request.member_id, now)
-        return True
+        return commit.records(offsets, now)
 
-    def apply(self, record: Record, timestamp: Millis) -> None:
+    def _stamped(self, answer: SteadyAnswer | None) -> SteadyAnswer | None:
+        if answer is not None and answer.lasts:
+            answer.version = self.version
+        return answer
+
+    def apply(self, record: Record | OffsetRecords, timestamp: Millis) -> None:
         self.hard.apply(record)
-
-    def apply_commit(self, commit: RepeatedCommit, offsets: Sequence[int], timestamp: Millis) -> None:
-        """`apply` for the records of a commit that `commits_again`."""
-        self.hard.apply_offsets(commit.group_id, commit.places, commit.values(offsets, timestamp))
 
     def next_deadline(self) -> Millis | None:
         return self.running.deadlines.next()

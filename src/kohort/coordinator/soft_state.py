@@ -9,7 +9,7 @@ from __future__ import annotations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.responses import join_error
-from kohort.coordinator.deadlines import Deadline, Deadlines
+from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
@@ -25,22 +25,6 @@ Key = tuple[str, str, str]
 session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
 generation than the group's is out of date and does nothing.
 """
-
-
-class Heard:
-    """A heartbeat of which nothing came but its answer and a later end of its member's session."""
-
-    __slots__ = ("answer", "lasts", "session", "session_ms", "steps")
-
-    def __init__(self, answer: int, session: Deadline, session_ms: Millis, *, lasts: bool = True) -> None:
-        self.answer = answer
-        """The error, or the interval, that it tells."""
-        self.session = session
-        self.session_ms = session_ms
-        self.lasts = lasts
-        """Whether equal ones come to the same, for as long as nothing else happens."""
-        self.steps = 0
-        """How often something had happened in the shard by then (shard.py)."""
 
 
 class Running:

@@ -1,9 +1,10 @@
-"""Commits that repeat: what a member commits, again and again, differs in the offsets only.
+"""Commits that repeat: a member commits the same partitions again and again, only the offsets differ.
 
-A connection keeps what its last commit was read as. The next one that has the same bytes, but for the correlation id
-and the offsets, takes a short way: its offsets are read, the shard is asked whether they may be committed, and their
-records are written as one batch. Where anything is different or refused, nothing was done, and it takes the common way.
-Either way gives the same answers and the same records: tests/broker/test_commits.py.
+The cache keeps the last commit of each connection as it was read. If the next one has the same bytes, apart from the
+correlation id and the offsets, only its offsets are read. While the shard's version is the same the commit is accepted
+as the one before it; then its records are made in one go and appended as one batch. A commit that differs in anything
+else or is refused changes nothing here and goes to the handler. Both ways give the same answers and the same records:
+tests/broker/test_commits.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from kohort.broker.connection import Connection
 from kohort.broker.handlers.offsets import for_shard
 from kohort.broker.messages import changed
 from kohort.broker.state import CACHED_GROUP_ID, BrokerState
+from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client
 from kohort.coordinator.offsets.offsets import NO_RETENTION, TOPIC_IDS
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.codec import encode, encode_response
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
@@ -25,24 +29,34 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitR
 from kohort.wire.skeleton import Skeleton
 
 LONGEST = 8_192
-"""Bytes of a frame that is kept: some 400 partitions."""
+"""Longest frame, in bytes, that is kept: some 400 partitions."""
 MOST_PLACES = 32_768
-"""Partitions in all commits that are kept, of all connections: 20 to 60 MB. Then the oldest go."""
+"""Partitions in the kept commits of all connections, 20 to 60 MB; beyond that the oldest are dropped."""
 IN_VAIN = 4
-"""Commits of a connection that are kept in a row, and none of them repeated: it gets no more."""
+"""After so many kept commits in a row that were never repeated, no more are kept for a connection."""
 
 
 class Kept:
-    """A commit that was read."""
+    """A commit that was answered."""
 
-    __slots__ = ("_frame", "_head", "answer_head", "answer_tail", "client", "commit", "metadata_version", "shard")
+    __slots__ = (
+        "_frame",
+        "_head",
+        "accepted",
+        "answer_head",
+        "answer_tail",
+        "client",
+        "commit",
+        "metadata_version",
+        "shard",
+    )
 
     def __init__(
         self,
         frame: bytes,
         skeleton: Skeleton,
         commit: RepeatedCommit,
-        shard: int,
+        shard: Shard,
         client: Client,
         answer: bytes,
         metadata_version: int,
@@ -50,32 +64,59 @@ class Kept:
         self._head = frame[:4]
         """API and version."""
         self._frame = skeleton
-        """All that follows the correlation id."""
+        """Everything after the correlation id."""
         self.commit = commit
         self.shard = shard
         self.client = client
         self.metadata_version = metadata_version
-        """Of when its topics were there."""
+        """The version at which its topics existed."""
+        self.accepted: SteadyAnswer | None = None
+        """The shard's decision on the last one of these commits."""
         self.answer_head = answer[:4]
         self.answer_tail = answer[8:]
 
     def offsets_in(self, frame: bytes) -> tuple[int, ...] | None:
-        """What is committed, if that is all that is new; None otherwise."""
+        """The offsets that a frame commits; None if it differs in anything else."""
         return self._frame.read(frame, 8) if frame[:4] == self._head else None
+
+
+class _Committer:
+    """A connection that commits."""
+
+    __slots__ = ("in_vain", "kept", "size")
+
+    def __init__(self) -> None:
+        self.kept: Kept | None = None
+        self.size = 0
+        """Bytes of the last frame with a commit."""
+        self.in_vain = 0
 
 
 class Commits:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._keeping: dict[Connection, None] = {}
-        """The connections that have one, the oldest first."""
-        self._places = 0
-        self._longest = LONGEST
-        self._most_places = MOST_PLACES
+        self._committers: dict[ConnectionId, _Committer] = {}
+        self._keeping: dict[ConnectionId, None] = {}
+        """The connections with a kept commit, the oldest first."""
+        self.places = 0
+        self.longest = LONGEST
+        self.most_places = MOST_PLACES
+
+    def kept(self, connection: ConnectionId) -> Kept | None:
+        committer = self._committers.get(connection)
+        return None if committer is None else committer.kept
+
+    def in_vain(self, connection: ConnectionId) -> int:
+        """Commits of a connection that were kept since one was repeated."""
+        committer = self._committers.get(connection)
+        return 0 if committer is None else committer.in_vain
 
     def answer(self, connection: Connection, frame: bytes) -> bytes:
-        """The answer to a commit like the last one of this connection; nothing otherwise."""
-        kept = connection.commit
+        """The answer to a commit like the last one of this connection; empty otherwise."""
+        committer = self._committers.get(connection.id)
+        if committer is None:
+            return b""
+        kept = committer.kept
         if kept is None or kept.client is not connection.client:
             return b""
         offsets = kept.offsets_in(frame)
@@ -83,45 +124,87 @@ class Commits:
             return b""
         state = self._state
         if kept.metadata_version != state.metadata_version:
-            self.forget(connection)
+            self._drop(connection.id, committer)
             return b""
-        if state.coordinator_of(kept.shard) != connection.broker_id:
+        shard = kept.shard
+        if state.coordinator_of(shard.index) != connection.broker_id or state.has_decided(shard.index):
             return b""
-        if not state.commit_again(kept.shard, kept.commit, offsets):
-            return b""
-        connection.commits_in_vain = 0
+        now = state.now
+        accepted = kept.accepted
+        if (
+            accepted is None
+            or accepted.version != shard.version
+            or not accepted.session.postpone(now + accepted.session_ms)
+        ):
+            accepted = kept.accepted = self._accept(kept, now)
+            if accepted is None:
+                return b""
+        state.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
+        committer.in_vain = 0
         return kept.answer_head + frame[4:8] + kept.answer_tail
+
+    def _accept(self, kept: Kept, now: Millis) -> SteadyAnswer | None:
+        shard = kept.shard
+        placings = shard.running.deadlines.placings
+        accepted = shard.take_commit(kept.commit, now)
+        if shard.running.deadlines.placings != placings:
+            self._state.deadlines.set(shard.index, shard.next_deadline())
+        return accepted
 
     def learn(
         self, connection: Connection, frame: bytes, start: int, request: OffsetCommitRequest, response: Any
     ) -> None:
         """Keep a commit that was answered. `start`: where the body begins in its frame."""
-        is_like_the_last = connection.commit_size == len(frame)
-        connection.commit_size = len(frame)
-        known = connection.commit
+        committer = self._committers.get(connection.id)
+        if committer is None:
+            committer = self._committers[connection.id] = _Committer()
+        is_like_the_last = committer.size == len(frame)
+        committer.size = len(frame)
+        known = committer.kept
         if known is not None and known.client is connection.client and known.offsets_in(frame) is not None:
             return  # it could not be repeated just now
-        if not is_like_the_last or connection.commits_in_vain >= IN_VAIN or len(frame) > self._longest:
+        if not is_like_the_last or committer.in_vain >= IN_VAIN or len(frame) > self.longest:
             return
-        kept = self._kept(connection, frame, start, request, response) if _is_whole(response) else None
+        kept = self._read(connection, frame, start, request, response) if _is_whole(response) else None
         if kept is None:
             return
-        self.forget(connection)
-        connection.commit = kept
-        connection.commits_in_vain += 1
-        self._keeping[connection] = None
-        self._places += len(kept.commit.places)
-        while self._places > self._most_places:
-            self.forget(next(iter(self._keeping)))
+        self._drop(connection.id, committer)
+        committer.kept = kept
+        committer.in_vain += 1
+        self._keeping[connection.id] = None
+        self.places += len(kept.commit.places)
+        while self.places > self.most_places:
+            oldest = next(iter(self._keeping))
+            self._drop(oldest, self._committers[oldest])
 
-    def forget(self, connection: Connection) -> None:
-        kept = connection.commit
+    def forget(self, connection: ConnectionId) -> None:
+        committer = self._committers.pop(connection, None)
+        if committer is not None:
+            self._drop(connection, committer)
+
+    def _drop(self, connection: ConnectionId, committer: _Committer) -> None:
+        kept, committer.kept = committer.kept, None
         if kept is not None:
-            connection.commit = None
             del self._keeping[connection]
-            self._places -= len(kept.commit.places)
+            self.places -= len(kept.commit.places)
 
-    def _kept(
+    def validate(self, connection: ConnectionId, now: Millis) -> None:
+        """Check that the shard would accept a kept commit now. Raises AssertionError; for tests and the simulator."""
+        kept = self.kept(connection)
+        accepted = kept.accepted if kept is not None else None
+        if kept is None or accepted is None or accepted.version != kept.shard.version:
+            return
+        when = accepted.session.when
+        if now + accepted.session_ms < when:
+            return
+        found = kept.shard.take_commit(kept.commit, now)
+        name = f"{kept.commit.group_id}: the commit of {kept.commit.request.member_id}"
+        assert found is not None, f"{name} is refused"
+        assert not found.session_ms or found.session is accepted.session, f"{name} extends another session"
+        assert found.session_ms == accepted.session_ms, f"{name}: {found.session_ms} ms, not {accepted.session_ms}"
+        accepted.session.when = when
+
+    def _read(
         self, connection: Connection, frame: bytes, start: int, request: OffsetCommitRequest, response: Any
     ) -> Kept | None:
         state = self._state
@@ -132,13 +215,13 @@ class Commits:
         if asked is None or refused or not any(topic.partitions for topic in asked.topics):
             return None
         if encode(request, version) != frame[start:]:
-            return None  # there is more behind it, or it is written as nobody else would write it
+            return None  # bytes follow the request, or it is encoded in an unusual way
         head = frame[8:start]
         skeleton = Skeleton(*(head + encode(_with_offsets(request, number), version) for number in (0, -1)))
         topic_ids = [topic.topic_id if version >= TOPIC_IDS else NO_UUID for topic in asked.topics]
         commit = RepeatedCommit(asked, version, topic_ids)
         answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT.key)
-        shard = state.shard_of(request.group_id)
+        shard = state.shards[state.shard_of(request.group_id)]
         return Kept(frame, skeleton, commit, shard, connection.client, answer, state.metadata_version)
 
 

@@ -19,10 +19,10 @@ from kohort.broker.apis import APIS, Api
 from kohort.broker.connection import Connection
 from kohort.broker.handlers.consumer_groups import hold_ms
 from kohort.broker.state import BrokerState
-from kohort.broker.turn import Millis
+from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client, GroupRequested, RequestId
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.soft_state import Heard
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
@@ -54,24 +54,26 @@ class Beat:
         "answer_head",
         "answer_tail",
         "answers",
+        "api",
         "client",
         "event",
         "following",
         "generation_id",
         "group_id",
         "head",
-        "heard",
         "is_classic",
         "member_id",
         "shard",
         "size",
+        "steady",
         "tail",
     )
 
     def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: Shard) -> None:
         self.size = len(frame)
-        self.head = _LENGTH.pack(len(frame)) + frame[:4]
-        """Length, API and version."""
+        self.api = frame[:4]
+        """API and version."""
+        self.head = _LENGTH.pack(len(frame)) + self.api
         self.tail = frame[8:]
         """All that follows the correlation id."""
         self.event = event
@@ -80,8 +82,8 @@ class Beat:
         self.following: Beat | None = None
         """Which one came behind it last time, where members share the connection and take turns; None: itself."""
         self.shard = shard
-        self.heard: Heard | None = None
-        """What came of the last one, while that was nothing but an answer."""
+        self.steady: SteadyAnswer | None = None
+        """The shard's answer to the last one of these heartbeats."""
         self.is_classic = isinstance(request, HeartbeatRequest)
         self.group_id: str = request.group_id
         self.member_id: str = request.member_id
@@ -96,9 +98,6 @@ class Beat:
     def is_at(self, data: bytes, start: int) -> bool:
         """Whether it stands there once more, with whatever correlation id."""
         return data[start + 12 : start + 4 + self.size] == self.tail and data[start : start + 8] == self.head
-
-    def is_frame(self, frame: bytes) -> bool:
-        return frame[8:] == self.tail and frame[:4] == self.head[4:]
 
     def write_answer(self, said: int) -> None:
         body: Any
@@ -118,17 +117,31 @@ class Beat:
         self.answer_head, self.answer_tail = whole[:4], whole[8:]
 
 
+class _Beating:
+    """A connection that heartbeats."""
+
+    __slots__ = ("last", "shared")
+
+    def __init__(self) -> None:
+        self.last: Beat | None = None
+        """The last heartbeat that was answered here."""
+        self.shared: dict[bytes, Beat] | None = None
+        """If members share the connection: the heartbeat of each, by everything after the correlation id."""
+
+
 class Heartbeats:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         config = state.config
-        self._most_sharing = MOST_SHARING
-        self._sharing = 0
-        self._longest = min(LONGEST, config.group_request_max_bytes, config.socket_request_max_bytes)
+        self._beating: dict[ConnectionId, _Beating] = {}
+        self.most_sharing = MOST_SHARING
+        self.sharing = 0
+        self.longest = min(LONGEST, config.group_request_max_bytes, config.socket_request_max_bytes)
 
     def answers(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
         """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these."""
-        beat = connection.beat
+        beating = self._beating.get(connection.id)
+        beat = None if beating is None else beating.last
         if beat is not None and beat.client is not connection.client:
             beat = None
         out: list[bytes] = []
@@ -143,8 +156,10 @@ class Heartbeats:
                     break
                 if former is not None:
                     former.following = beat if beat is not former else None
-            connection.beat = beat
-            if not self._hears(beat, connection, now):
+                beating = self._beating[connection.id]
+            assert beating is not None
+            beating.last = beat
+            if not self._answer_stands(beat, connection, now):
                 break
             answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
             start += beat.size + 4
@@ -154,49 +169,65 @@ class Heartbeats:
         return b"".join(out), start
 
     def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
-        """The answer to a request, if it is such a heartbeat; nothing otherwise."""
-        beat = connection.beat
-        if beat is None or beat.client is not connection.client or not beat.is_frame(frame):
+        """The answer to a request, if it is such a heartbeat; empty otherwise."""
+        beating = self._beating.get(connection.id)
+        beat = None if beating is None else beating.last
+        if beat is None or frame[8:] != beat.tail or frame[:4] != beat.api or beat.client is not connection.client:
             beat = self._find(connection, frame)
             if beat is None:
                 return b""
-        return beat.answer_head + frame[4:8] + beat.answer_tail if self._hears(beat, connection, now) else b""
+        if not self._answer_stands(beat, connection, now):
+            return b""
+        return beat.answer_head + frame[4:8] + beat.answer_tail
 
-    def _hears(self, beat: Beat, connection: Connection, now: Millis) -> bool:
-        """Whether its answer is all that comes of it; then that is written."""
+    def _answer_stands(self, beat: Beat, connection: Connection, now: Millis) -> bool:
+        """True if answering is the only effect; the answer is then in `beat`."""
         if not beat.is_classic and not self._state.shards_know_topics:
             return False
-        if beat.heard is not None and beat.shard.heard_again(beat.heard, now):
+        steady = beat.steady
+        if (
+            steady is not None
+            and steady.version == beat.shard.version
+            and steady.session.postpone(now + steady.session_ms)
+        ):
             return True
         if self._state.coordinator_of(beat.shard.index) != connection.broker_id:
             return False
-        beat.heard = self._ask(beat, now)
-        if beat.heard is None:
+        steady = beat.steady = self._take(beat, now)
+        if steady is None:
             return False
-        if beat.answers != beat.heard.answer:
-            beat.write_answer(beat.heard.answer)
+        if beat.answers != steady.answer:
+            beat.write_answer(steady.answer)
         return True
 
-    def _ask(self, beat: Beat, now: Millis) -> Heard | None:
+    def _take(self, beat: Beat, now: Millis) -> SteadyAnswer | None:
         if beat.is_classic:
-            return beat.shard.heard(beat.group_id, beat.member_id, beat.generation_id, now)
-        return beat.shard.heard_consumer(beat.event, now)
+            return beat.shard.take_heartbeat(beat.group_id, beat.member_id, beat.generation_id, now)
+        return beat.shard.take_consumer_heartbeat(beat.event, now)
 
-    def validate(self, connection: Connection, now: Millis) -> None:
-        """Check that what is kept is what the shards would say now. Raises AssertionError; for tests, the simulator."""
-        for beat in (connection.beat, *(connection.beats or {}).values()):
-            kept = beat.heard if beat is not None else None
-            if beat is None or kept is None or not beat.shard.holds_still(kept):
+    def kept(self, connection: ConnectionId) -> dict[bytes, Beat]:
+        """The kept heartbeats of a connection, by everything after the correlation id."""
+        beating = self._beating.get(connection)
+        if beating is None or beating.last is None:
+            return {}
+        return {**(beating.shared or {}), beating.last.tail: beating.last}
+
+    def validate(self, connection: ConnectionId, now: Millis) -> None:
+        """Check that the shards would give the kept answers now. Raises AssertionError; for tests and the simulator."""
+        for beat in self.kept(connection).values():
+            steady = beat.steady
+            if steady is None or steady.version != beat.shard.version:
                 continue
-            when = kept.session.when
-            if now + kept.session_ms < when:
+            when = steady.session.when
+            if now + steady.session_ms < when:
                 continue
-            found = self._ask(beat, now)
-            kept.session.when = when
-            assert found is not None, f"{beat.group_id}: {beat.member_id} takes a step"
-            assert found.session is kept.session, f"{beat.group_id}: another session of {beat.member_id}"
-            said, says = (kept.answer, kept.session_ms, kept.lasts), (found.answer, found.session_ms, found.lasts)
-            assert said == says, f"{beat.group_id}: {beat.member_id} is told {said}, not {says}"
+            found = self._take(beat, now)
+            steady.session.when = when
+            name = f"{beat.group_id}: {beat.member_id}"
+            assert found is not None, f"{name}: its heartbeat needs a step"
+            assert found.session is steady.session, f"{name}: another session"
+            kept, fresh = (steady.answer, steady.session_ms, True), (found.answer, found.session_ms, found.lasts)
+            assert kept == fresh, f"{name}: the kept answer is {kept}, the shard's {fresh}"
 
     def _find_at(self, connection: Connection, data: bytes, start: int) -> Beat | None:
         """The frame at `start`, if it is whole and a heartbeat that may be answered at once."""
@@ -206,33 +237,39 @@ class Heartbeats:
         return self._find(connection, data[start + 4 : end]) if start + SHORTEST <= end <= len(data) else None
 
     def _find(self, connection: Connection, frame: bytes) -> Beat | None:
-        """As one that is kept, or read anew and kept."""
-        if connection.beats is not None:
-            kept = connection.beats.get(frame[8:])
-            if kept is not None and kept.client is connection.client and kept.is_frame(frame):
-                connection.beat = kept
+        """A kept heartbeat, or a new one, which is kept."""
+        beating = self._beating.get(connection.id)
+        if beating is not None and beating.shared is not None:
+            kept = beating.shared.get(frame[8:])
+            if kept is not None and kept.client is connection.client and frame[:4] == kept.api:
+                beating.last = kept
                 return kept
         read = self._read(frame, connection.client)
         if read is None:
             return None
-        if connection.beat is not None:
-            if connection.beats is None or len(connection.beats) >= SHARING or self._sharing >= self._most_sharing:
-                self.forget(connection)
-                connection.beats = {}
-            self._sharing += read.tail not in connection.beats
-            connection.beats[read.tail] = read
-        connection.beat = read
+        if beating is None:
+            beating = self._beating[connection.id] = _Beating()
+        elif beating.last is not None:
+            if beating.shared is None or len(beating.shared) >= SHARING or self.sharing >= self.most_sharing:
+                self._forget_shared(beating)
+                beating.shared = {}
+            self.sharing += read.tail not in beating.shared
+            beating.shared[read.tail] = read
+        beating.last = read
         return read
 
-    def forget(self, connection: Connection) -> None:
-        """Keep nothing of it."""
-        if connection.beats is not None:
-            self._sharing -= len(connection.beats)
-        connection.beat = connection.beats = None
+    def forget(self, connection: ConnectionId) -> None:
+        beating = self._beating.pop(connection, None)
+        if beating is not None:
+            self._forget_shared(beating)
+
+    def _forget_shared(self, beating: _Beating) -> None:
+        if beating.shared is not None:
+            self.sharing -= len(beating.shared)
 
     def _read(self, frame: bytes, client: Client) -> Beat | None:
         key = frame[:2]
-        if len(frame) > self._longest or key not in (CLASSIC_KEY, CONSUMER_KEY):
+        if len(frame) > self.longest or key not in (CLASSIC_KEY, CONSUMER_KEY):
             return None
         api = CLASSIC if key == CLASSIC_KEY else CONSUMER
         try:

@@ -51,7 +51,8 @@ from kohort.coordinator.effects import stories_of
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import group_record
-from kohort.coordinator.soft_state import Heard, Key, Running
+from kohort.coordinator.soft_state import Key, Running
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest
@@ -305,8 +306,8 @@ class ClassicGroups:
             return
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
 
-    def heard(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> Heard | None:
-        """A heartbeat that only keeps its session alive; None for any other, of which nothing is done."""
+    def take_heartbeat(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> SteadyAnswer | None:
+        """Take a heartbeat that only postpones the end of its session. None, and nothing done, for any other."""
         group = self._running.groups.get(group_id)
         if group is None or generation_id != group.generation_id:
             return None
@@ -316,7 +317,7 @@ class ClassicGroups:
         session = self._running.deadlines.find(("session", group_id, member_id))
         if session is None or not session.postpone(now + member.session_timeout_ms):
             return None
-        return Heard(REBALANCING if group.phase is PREPARING else 0, session, member.session_timeout_ms)
+        return SteadyAnswer(REBALANCING if group.phase is PREPARING else 0, session, member.session_timeout_ms)
 
     def _hold(self, event: GroupRequested, now: Millis) -> bool:
         """Whether the answer waits for a rebalance. Only that of a member that owes nothing, and never so long that it

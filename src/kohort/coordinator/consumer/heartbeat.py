@@ -52,7 +52,8 @@ from kohort.coordinator.records import (
     target_record,
 )
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
-from kohort.coordinator.soft_state import Heard, Running
+from kohort.coordinator.soft_state import Running
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -188,7 +189,7 @@ class ConsumerGroups:
         state = group.current[member.member_id]
         self._answer(event, group, member, state, state, now)
 
-    def heard(self, event: GroupRequested, now: Millis) -> Heard | None:
+    def heard(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
         """`_keep_alive`, if that is all, and nothing is held. None otherwise, and nothing is done.
 
         Where heartbeats may be held, the next one may be, and what it tells depends on the others and on the time."""
@@ -207,7 +208,7 @@ class ConsumerGroups:
             return None
         member.epoch_sent = state.member_epoch
         interval = self.holds.next_interval(group, member, state, now, tell=False, may_hold=event.hold_ms > 0)
-        return Heard(interval, session, settings.session_timeout_ms, lasts=not settings.heartbeat_hold_enable)
+        return SteadyAnswer(interval, session, settings.session_timeout_ms, lasts=not settings.heartbeat_hold_enable)
 
     def _answer(
         self,

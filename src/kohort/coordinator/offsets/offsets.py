@@ -13,13 +13,15 @@ from kohort.coordinator.classic.responses import commit_error
 from kohort.coordinator.consumer.classic_fields import is_classic, session_timeout_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.soft_state import SESSION
+from kohort.coordinator.deadlines import Deadline
 from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
-from kohort.coordinator.hard_state import HardState, Place
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
-from kohort.coordinator.records import generation_record, offset_record
+from kohort.coordinator.records import Place, generation_record, offset_record
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
-from kohort.coordinator.soft_state import Running
+from kohort.coordinator.soft_state import Key, Running
+from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.group_records import OffsetCommitValue
@@ -61,9 +63,12 @@ class Offsets:
 
     def commit(self, event: GroupRequested, now: Millis) -> None:
         request: OffsetCommitRequest = event.body
-        error = self._check_commit(request, event.version, now)
+        error = self._check_commit(request, event.version)
         if error:
             return self._reply(event, commit_error(request, error))
+        session, session_ms = self._session_of(request)
+        if session is not None:
+            self._running.deadlines.set(session, now + session_ms)
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
             expire = max(0, min(now + request.retention_time_ms, LONG_MAX))
@@ -94,26 +99,41 @@ class Offsets:
             )
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
-    def takes_again(self, commit: RepeatedCommit, now: Millis) -> bool:
-        """Whether a commit like one before it is taken whole. If so, the member has been heard of."""
+    def take_commit(self, commit: RepeatedCommit, now: Millis) -> SteadyAnswer | None:
+        """Accept a repeated commit. None, and nothing done, if any partition of it would be refused."""
         request = commit.request
-        if self._check_commit(request, commit.version, now):
-            return False
-        if request.group_id not in self._hard.consumers.groups:
-            return True
-        fence = self._fence(request)
-        return not any(fence(partition) for partition in commit.fenced)
+        if self._check_commit(request, commit.version):
+            return None
+        if request.group_id in self._hard.consumers.groups:
+            fence = self._fence(request)
+            if any(fence(partition) for partition in commit.fenced):
+                return None
+        key, session_ms = self._session_of(request)
+        if key is None:
+            return SteadyAnswer(0, Deadline(0), 0)  # a deadline that nothing waits for
+        self._running.deadlines.set(key, now + session_ms)
+        session = self._running.deadlines.find(key)
+        assert session is not None
+        return SteadyAnswer(0, session, session_ms)
 
-    def _check_commit(self, request: OffsetCommitRequest, version: int, now: Millis) -> int:
+    def _session_of(self, request: OffsetCommitRequest) -> tuple[Key | None, Millis]:
+        """The session that an accepted commit extends, and by how much: that of a member with the classic protocol."""
+        group_id, member_id = request.group_id, request.member_id
+        consumers = self._hard.consumers.groups.get(group_id)
+        if consumers is not None:
+            value = consumers.members.get(member_id)
+            if value is None or not is_classic(value):
+                return None, 0
+            return (SESSION, group_id, member_id), session_timeout_of(value)
+        group = self._running.groups.get(group_id)
+        member = group.members.get(member_id) if group is not None else None
+        return (None, 0) if member is None else (("session", group_id, member_id), member.session_timeout_ms)
+
+    def _check_commit(self, request: OffsetCommitRequest, version: int) -> int:
         generation = request.generation_id_or_member_epoch
         consumers = self._hard.consumers.groups.get(request.group_id)
         if consumers is not None:
-            error = _check_consumer_commit(consumers, request, version)
-            member = consumers.members.get(request.member_id)
-            if not error and member is not None and is_classic(member):
-                key = (SESSION, request.group_id, request.member_id)
-                self._running.deadlines.set(key, now + session_timeout_of(member))
-            return error
+            return _check_consumer_commit(consumers, request, version)
         group = self._running.groups.get(request.group_id)
         if group is None:
             if generation < 0:
@@ -131,10 +151,7 @@ class Offsets:
             return error
         if generation != group.generation_id or group.members[request.member_id].is_new:
             return ErrorCode.ILLEGAL_GENERATION  # who is new was never in the generation that is ending
-        if group.phase is Phase.COMPLETING:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        self._running.arm_session(group, group.members[request.member_id], now)
-        return ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE
 
     def _fence(self, request: OffsetCommitRequest) -> Fence:
         group = self._hard.consumers.groups.get(request.group_id)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.events import Millis
-from kohort.coordinator.records import offset_record
+from kohort.coordinator.records import OffsetRecords, offset_record
 from kohort.wire.records import NewRecord, encode_record
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
@@ -20,7 +20,7 @@ class RepeatedCommit:
     """`request`: one that was taken whole, without a retention of its own, with its topics' names; `topic_ids`: what is
     written of their ids."""
 
-    __slots__ = ("_constants", "_records", "fenced", "group_id", "places", "request", "version")
+    __slots__ = ("_constants", "_encoding", "fenced", "group_id", "places", "request", "version")
 
     def __init__(self, request: OffsetCommitRequest, version: int, topic_ids: Sequence[bytes]) -> None:
         self.request = request
@@ -39,9 +39,14 @@ class RepeatedCommit:
             (partition.committed_leader_epoch, partition.committed_metadata or "", topic_id)
             for _, topic_id, partition in asked
         )
-        self._records = Skeleton(*(self._encoded([number] * len(asked), number) for number in (0, -1)))
+        self._encoding = Skeleton(*(self._encoded([number] * len(asked), number) for number in (0, -1)))
 
-    def values(self, offsets: Sequence[int], now: Millis) -> list[OffsetCommitValue]:
+    def records(self, offsets: Sequence[int], now: Millis) -> OffsetRecords:
+        numbers = [now] * (2 * len(offsets))
+        numbers[::2] = offsets
+        return OffsetRecords(self.group_id, self.places, self._values(offsets, now), self._encoding.fill(numbers))
+
+    def _values(self, offsets: Sequence[int], now: Millis) -> list[OffsetCommitValue]:
         return [
             OffsetCommitValue(
                 offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=now, topic_id=topic_id
@@ -49,15 +54,9 @@ class RepeatedCommit:
             for offset, (epoch, metadata, topic_id) in zip(offsets, self._constants, strict=True)
         ]
 
-    def records(self, offsets: Sequence[int], now: Millis) -> bytes:
-        """All records of a batch that has these only."""
-        numbers = [now] * (2 * len(offsets))
-        numbers[::2] = offsets
-        return self._records.fill(numbers)
-
     def _encoded(self, offsets: Sequence[int], now: Millis) -> bytes:
         parts = []
-        for delta, ((topic, index), value) in enumerate(zip(self.places, self.values(offsets, now), strict=True)):
+        for delta, ((topic, index), value) in enumerate(zip(self.places, self._values(offsets, now), strict=True)):
             record = offset_record(self.group_id, topic, index, value)
             parts.append(encode_record(NewRecord(record.key, record.value, now), 0, delta))
         return b"".join(parts)

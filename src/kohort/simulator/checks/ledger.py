@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kohort.coordinator.events import Record
-from kohort.coordinator.hard_state import HardState, Place
-from kohort.coordinator.records import parse
+from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.records import Place, parse
 from kohort.simulator.checks.consumer_ledger import ConsumerLedger, Durable
 from kohort.simulator.world.world import Violation
 from kohort.storage.protocol import Append, LogKey, Operation, Storage

@@ -1,0 +1,58 @@
+"""Repeated requests: the cached answers to heartbeats and commits, by connection.
+
+Most requests of members repeat the one before: a heartbeat is the same bytes but for the correlation id, a commit is
+the same but for the offsets. Each cache keeps what the last requests of a connection were read as and what the shard
+decided on them. A decision holds while `Shard.version` is the same (coordinator/steady_answer.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.broker.apis import OFFSET_COMMIT
+from kohort.broker.connection import Connection
+from kohort.broker.shortcuts.commits import Commits
+from kohort.broker.shortcuts.heartbeats import Heartbeats
+from kohort.broker.state import BrokerState
+from kohort.broker.turn import ConnectionId, Millis
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
+
+OFFSET_COMMIT_KEY = OFFSET_COMMIT.key.to_bytes(2, "big")
+
+
+class Repeats:
+    def __init__(self, state: BrokerState) -> None:
+        self.heartbeats = Heartbeats(state)
+        self.commits = Commits(state)
+
+    def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
+        """The answer to a request that needs no handler; empty for any other, of which nothing is done."""
+        if frame[:2] == OFFSET_COMMIT_KEY:
+            answer = self.commits.answer(connection, frame)
+            if answer:
+                connection.is_held = False
+            return answer
+        return b"" if connection.is_held else self.heartbeats.answer(connection, frame, now)
+
+    def at_once(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
+        """The answers to the requests that `data` begins with, as far as they need no turn; and their size in bytes."""
+        return self.heartbeats.answers(connection, data, now)
+
+    def learn(
+        self, connection: Connection, frame: bytes, start: int, request: OffsetCommitRequest, response: Any
+    ) -> None:
+        """Keep a commit that a handler answered. `start`: where its body begins in the frame."""
+        self.commits.learn(connection, frame, start, request, response)
+
+    def forget_heartbeats(self, connection: ConnectionId) -> None:
+        """Its heartbeats are held: each goes to the handler."""
+        self.heartbeats.forget(connection)
+
+    def forget(self, connection: ConnectionId) -> None:
+        self.heartbeats.forget(connection)
+        self.commits.forget(connection)
+
+    def validate(self, connection: ConnectionId, now: Millis) -> None:
+        """Raises AssertionError if a kept answer is not the one that its shard would give."""
+        self.heartbeats.validate(connection, now)
+        self.commits.validate(connection, now)
