@@ -9,7 +9,7 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 
@@ -45,7 +45,7 @@ def test_an_empty_group(kohort: Kohort, group: str) -> None:
 
 
 def test_a_query_that_holds_the_group_without_being_its_member(kohort: Kohort, group: str, bootstrap: str) -> None:
-    holder = Holder("0f00", "lake", "1f00", 7, "nightly job", "driver-1", 42)
+    holder = GroupReader("0f00", "lake", "1f00", 7, "nightly job", "driver-1", 42)
     with Cluster(bootstrap) as cluster:
         cluster.commit(group, {(group, 0): Committed(3, -1, holder.metadata())})
     first, total, held = kohort("groups", "describe", group).out.splitlines()[1:]

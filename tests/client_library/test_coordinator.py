@@ -202,7 +202,7 @@ def test_a_broken_connection_costs_no_rebalance(servers: str, unique: str) -> No
     async def story() -> None:
         async with Recording(servers, unique, heartbeat_interval_ms=100) as alone:
             await alone.ensure_active_group()
-            member = alone._seat._member
+            member = alone._session._member
             for _ in range(3):
                 connection = member._connection
                 assert connection is not None
@@ -219,7 +219,7 @@ def test_the_coordinator_moves(server: KohortServer, unique: str) -> None:
     async def story() -> None:
         async with Recording(server.bootstrap_servers, unique, heartbeat_interval_ms=100) as alone:
             await alone.ensure_active_group()
-            member = alone._seat._member
+            member = alone._session._member
             for broker in (*server.broker_ids, *server.broker_ids):
                 await asyncio.to_thread(server.move_group, unique, broker)
                 port = int(server.bootstrap_servers.split(",")[broker - server.broker_ids[0]].rpartition(":")[2])
@@ -240,9 +240,9 @@ def test_the_server_restarts(own_server: Any, unique: str) -> None:
             generation = a.generation
             for stop in (own_server.stop, own_server.kill):
                 await asyncio.to_thread(stop)
-                await until(lambda: a._seat._member._connection is None)
+                await until(lambda: a._session._member._connection is None)
                 await asyncio.to_thread(own_server.start)
-                await until(lambda: a._seat._member._connection is not None)
+                await until(lambda: a._session._member._connection is not None)
             assert a.generation_if_stable == generation
             c = Recording(servers, unique, "c")
             async with working(c):

@@ -205,7 +205,7 @@ def test_who_is_removed_while_the_group_rebalances_does_not_lead_any_more(server
                 await self.gate.wait()
 
     def joins(candidate: Election[Any]) -> bool:
-        return candidate._seat._rounds.membership.phase is Phase.JOINING
+        return candidate._session._order.membership.phase is Phase.JOINING
 
     async def story() -> None:
         settings: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 100}

@@ -27,7 +27,7 @@ class Ours(Working):
 
     @property
     def leads(self) -> bool:
-        return bool(self._tenure is not None and self._tenure.watched())
+        return bool(self._session.ownership is not None and self._session.ownership.watched_topics())
 
 
 class Librdkafka:

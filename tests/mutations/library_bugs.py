@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from planting import Bug
 
-MEMBER, ROUNDS = "client/membership/classic.py", "client/coordination/callback_order.py"
-ELECTION, DIVISION, HOLDINGS = (
+MEMBER, ORDER = "client/membership/classic.py", "client/coordination/callback_order.py"
+ELECTION, ASSIGNMENT, HELD = (
     "client/coordination/election.py",
     "client/coordination/item_assignment.py",
     "client/coordination/held_items.py",
 )
-DIVISION_TEST = "tests/client_library/test_division.py::"
+ASSIGNMENT_TEST = "tests/client_library/test_item_assignment.py::"
 STICKY = "client/assignors/sticky.py"
 CLASSIC, CONSUMER, SHARING = (
     "client/consumer/classic_ownership.py",
     "client/consumer/consumer_ownership.py",
     "spark/source/member/sharing.py",
 )
-TENURE_TEST, BOOKS_TEST = "tests/client_library/test_tenure.py::", "tests/spark/test_sharing_books.py::"
-MEMBER_TEST, ROUNDS_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_rounds.py::"
+OWNERSHIP_TEST, BOOKS_TEST = "tests/client_library/test_ownership.py::", "tests/spark/test_sharing_books.py::"
+MEMBER_TEST, ORDER_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_callback_order.py::"
 STICKY_TEST = "tests/client_library/test_assignors.py::"
 
 LIBRARY_BUGS = (
@@ -56,18 +56,18 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "on_join_prepare is called for the first round only",
-        ((ROUNDS, "                self._prepare_due = True  # it may", "                # it may"),),
-        (ROUNDS_TEST + "test_a_rebalance_prepares_with_the_generation_that_ends",),
+        ((ORDER, "                self._prepare_due = True  # it may", "                # it may"),),
+        (ORDER_TEST + "test_a_rebalance_prepares_with_the_generation_that_ends",),
     ),
     Bug(
         "what an old callback returned counts for a newer round",
-        ((ROUNDS, "        if self._assigned is step.assigned:\n", "        if True:\n"),),
-        (ROUNDS_TEST + "test_results_that_come_too_late_are_ignored",),
+        ((ORDER, "        if self._assigned is step.assigned:\n", "        if True:\n"),),
+        (ORDER_TEST + "test_results_that_come_too_late_are_ignored",),
     ),
     Bug(
         "metadata that changes during a join is never told",
-        ((ROUNDS, "            if self._again is not None:\n", "            if False:\n"),),
-        (ROUNDS_TEST + "test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it",),
+        ((ORDER, "            if self._rejoin_reason is not None:\n", "            if False:\n"),),
+        (ORDER_TEST + "test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it",),
     ),
     Bug(
         "a cooperative member gets what another one still reads",
@@ -92,12 +92,12 @@ LIBRARY_BUGS = (
     Bug(
         "who is removed while its group rebalances goes on with what it kept, under its old token",
         ((MEMBER, "                    self._kept = self.generation_id, self._owned\n", "                    pass\n"),),
-        (ROUNDS_TEST + "test_lost_while_it_joins_asks_for_metadata_again",),
+        (ORDER_TEST + "test_lost_while_it_joins_asks_for_metadata_again",),
     ),
     Bug(
         "a rebalance over a rebalance costs what a leader keeps",
         ((MEMBER, "return self._kept is not None or (self", "return (self"),),
-        (ROUNDS_TEST + "test_a_rebalance_during_the_sync_costs_nothing_that_is_kept",),
+        (ORDER_TEST + "test_a_rebalance_during_the_sync_costs_nothing_that_is_kept",),
     ),
     Bug(
         "a candidate that leads is not elected again",
@@ -106,48 +106,48 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "what is being given up is not claimed",
-        ((HOLDINGS, "claims = self.held | self.ending", "claims = dict(self.held)"),),
-        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first", "simulator of sharer"),
+        ((HELD, "claims = self.held | self.ending", "claims = dict(self.held)"),),
+        (ASSIGNMENT_TEST + "test_holdings_keep_their_token_and_give_up_first", "simulator of sharer"),
     ),
     Bug(
         "an item goes to its next worker before the former has given it up",
-        ((DIVISION, "        if holders.get(item, target[item]) == target[item]:\n", "        if True:\n"),),
-        (DIVISION_TEST + "test_an_item_that_moves_is_nobodys_until_it_is_given_up", "simulator of sharer"),
+        ((ASSIGNMENT, "        if holders.get(item, target[item]) == target[item]:\n", "        if True:\n"),),
+        (ASSIGNMENT_TEST + "test_an_item_that_moves_is_nobodys_until_it_is_given_up", "simulator of sharer"),
     ),
     Bug(
         "what was claimed and is lost meanwhile stays with nobody",
-        ((HOLDINGS, "again=bool(gone)", "again=False"),),
-        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first",),
+        ((HELD, "again=bool(gone)", "again=False"),),
+        (ASSIGNMENT_TEST + "test_holdings_keep_their_token_and_give_up_first",),
     ),
     Bug(
         "an item that comes back keeps its old token",
-        ((HOLDINGS, "self.ending.pop(item, None) is not None", "item in self.ending"),),
-        (DIVISION_TEST + "test_holdings_keep_their_token_and_give_up_first",),
+        ((HELD, "self.ending.pop(item, None) is not None", "item in self.ending"),),
+        (ASSIGNMENT_TEST + "test_holdings_keep_their_token_and_give_up_first",),
     ),
     Bug(
         "a cooperative member does not rejoin when it has given up, and nobody gets it",
-        ((CLASSIC, '                self._again = "what was given up is free"\n', ""),),
-        (TENURE_TEST + "test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up",),
+        ((CLASSIC, '                self._rejoin_reason = "what was given up is free"\n', ""),),
+        (OWNERSHIP_TEST + "test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up",),
     ),
     Bug(
         "what a cooperative member keeps is lost with a rebalance during its sync",
         ((MEMBER, "if self._is_kept and error ==", "if False and error =="),),
-        (TENURE_TEST + "test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing",),
+        (OWNERSHIP_TEST + "test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing",),
     ),
     Bug(
         "a cooperative member that cannot reach its coordinator keeps its partitions for ever",
         ((MEMBER, "return self._lease_ends_at if rejoins and", "return self._lease_ends_at if False and"),),
-        (TENURE_TEST + "test_a_cooperative_member_out_of_reach_loses_all_with_its_session",),
+        (OWNERSHIP_TEST + "test_a_cooperative_member_out_of_reach_loses_all_with_its_session",),
     ),
     Bug(
         "an eager member keeps what it has until its next assignment",
         ((CLASSIC, "if not self._cooperative or place[0] not in", "if place[0] not in"),),
-        (TENURE_TEST + "test_an_eager_member_gives_up_everything_before_it_rejoins",),
+        (OWNERSHIP_TEST + "test_an_eager_member_gives_up_everything_before_it_rejoins",),
     ),
     Bug(
         "what is to be given up is acknowledged at once",
         ((CONSUMER, "            if gone:\n                return GiveUp(gone)\n", ""),),
-        (TENURE_TEST + "test_what_is_taken_away_is_acknowledged_when_it_is_given_up",),
+        (OWNERSHIP_TEST + "test_what_is_taken_away_is_acknowledged_when_it_is_given_up",),
     ),
     Bug(
         "the end of a batch is committed for what was lost and came back meanwhile",

@@ -10,7 +10,7 @@ import pytest
 from bench import _kafka
 
 from kohort.client.cluster import Cluster
-from kohort.client.records import partition_leaders as leaders
+from kohort.client.records import partition_leaders
 from kohort.client.records.records import next_position
 from kohort.spark.options.source import parse
 from kohort.spark.source.read import Range, read_range
@@ -39,13 +39,13 @@ def address(class_path: str) -> Iterator[str]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was waited for quotas."""
     made: list[float] = []
-    wait = leaders.Fetching._wait
+    wait = partition_leaders.Fetching._wait
 
-    def noted(self: leaders.Fetching, throttled: leaders._Throttled, deadline: float) -> bool:
+    def noted(self: partition_leaders.Fetching, throttled: partition_leaders._Throttled, deadline: float) -> bool:
         made.append(throttled.wait_s)
         return wait(self, throttled, deadline)
 
-    monkeypatch.setattr(leaders.Fetching, "_wait", noted)
+    monkeypatch.setattr(partition_leaders.Fetching, "_wait", noted)
     return made
 
 

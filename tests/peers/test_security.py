@@ -178,12 +178,12 @@ def test_a_member_outlives_its_authentication(kafka: SecuredKafka) -> None:
         async with Asyncio(kafka.brief, "brief", security=BRIEF, heartbeat_interval_ms=200) as member:
             async with asyncio.timeout(PATIENCE_S):
                 await member.ensure_active_group()
-            generation, connection = member.generation, member._seat._member._connection
+            generation, connection = member.generation, member._session._member._connection
             ended = asyncio.get_running_loop().time() + 1.5 * BRIEF_S
             while asyncio.get_running_loop().time() < ended:
                 assert member.generation_if_stable == generation
                 await asyncio.sleep(0.1)
-            assert member._seat._member._connection is connection
+            assert member._session._member._connection is connection
 
     asyncio.run(story())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.admin.commit_metadata import Holder, holder_of
+from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
@@ -39,8 +39,8 @@ def committed(cluster: Cluster) -> dict[int, Committed]:
     return {partition: entry for (_, partition), entry in cluster.committed("g").items()}
 
 
-def holder(entry: Committed) -> Holder:
-    found = holder_of(entry.metadata)
+def holder(entry: Committed) -> GroupReader:
+    found = group_reader_of(entry.metadata)
     assert found is not None
     return found
 

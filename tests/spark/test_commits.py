@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.admin.commit_metadata import Holder, holder_of
+from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import TimedOut
@@ -67,7 +67,7 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
     commits.finish()
     entry = cluster.committed("g")["t", 0]
     assert entry.offset == 3
-    holder = holder_of(entry.metadata)
+    holder = group_reader_of(entry.metadata)
     assert holder is not None
     assert (holder.query, holder.batch) == ("0f00", 0)
     # What is committed is left alone.
@@ -131,7 +131,7 @@ def test_somebody_else_in_the_group_is_told(
 ) -> None:
     commits.commit({("t", 0): 1})
     assert cluster.committed("g")["t", 0].offset == 1
-    cluster.commit("g", {("t", 0): Committed(3, -1, Holder("aa", "thief").metadata())})
+    cluster.commit("g", {("t", 0): Committed(3, -1, GroupReader("aa", "thief").metadata())})
     commits.commit({("t", 0): 2})
     assert cluster.committed("g")["t", 0].offset == 2
     told = capsys.readouterr().err
@@ -189,7 +189,7 @@ def test_a_task_tells_which_query_it_belongs_to() -> None:
         tell(address._replace(token="guessed"), PROPERTIES.get)
         assert tidings.hear() is None
         tell(address, PROPERTIES.get)
-        heard = Holder("0f00", "two\nlines", "1f00", 7, "app")
+        heard = GroupReader("0f00", "two\nlines", "1f00", 7, "app")
         assert tidings.hear() == heard
         assert tidings.hear() == heard
         tell(address, {**PROPERTIES, "spark.job.description": "id = 0f00\nrunId = 1f00\nbatch = init"}.get)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.coordinator import records
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends
@@ -336,7 +336,9 @@ def test_a_group_that_is_handed_over_to_a_query() -> None:
     for minute in range(21, 60):
         for partition in sorted(p for held in owned.values() for p in held):
             at_ = START + minute * MINUTE
-            log.old_commit("handed", "orders", partition, at_, int(topic.end(at_ - 1000)), by=Holder("q").metadata())
+            log.old_commit(
+                "handed", "orders", partition, at_, int(topic.end(at_ - 1000)), by=GroupReader("q").metadata()
+            )
     assert told(log)[1] == []
 
 

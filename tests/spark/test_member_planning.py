@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from made_logs import Logs
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
 from kohort.client.consumer.options import wanted
 from kohort.client.errors import KafkaError, NotOwned
@@ -27,7 +27,7 @@ from kohort.spark.source.plan import BATCH, DataLoss, Planner
 from kohort.wire.errors import ErrorCode
 
 P, Q = ("t", 0), ("t", 1)
-OURS = Holder(query="q").metadata()
+OURS = GroupReader(query="q").metadata()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
 from kohort.spark.source.member.sharing import Member, Sharing, is_ours, member_of, ranges_of, where_to_begin
 from kohort.spark.source.plan import BATCH, START
@@ -78,7 +78,7 @@ def test_what_tasks_have_left_is_not_finished() -> None:
     assert sharing.busy([P, Q], owned) == set()
 
 
-OURS = Holder(query="q").metadata()
+OURS = GroupReader(query="q").metadata()
 
 
 def at(offset: int, metadata: str = OURS) -> Committed:

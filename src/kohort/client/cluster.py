@@ -21,7 +21,7 @@ from kohort.client.admin.groups import Committed, Committer, GroupDescription, L
 from kohort.client.coordination import token_topic
 from kohort.client.errors import error_code
 from kohort.client.metadata import Node, Topic, TopicPartition
-from kohort.client.records import partition_leaders as leaders
+from kohort.client.records import partition_leaders
 from kohort.client.records.partition_leaders import (
     EARLIEST,
     LATEST,
@@ -172,7 +172,7 @@ class Cluster:
         wanted = {
             partition: _ENDS[moment] if isinstance(moment, str) else moment for partition, moment in moments.items()
         }
-        return leaders.list_offsets(self._router, wanted, isolation == "read_committed")
+        return partition_leaders.list_offsets(self._router, wanted, isolation == "read_committed")
 
     def produce(
         self, topic: str, partition: int, records: bytes | Sequence[NewRecord], *, acks: int = ALL, compression: int = 0
@@ -188,7 +188,7 @@ class Cluster:
 
     def produce_batches(self, batches: Mapping[TopicPartition, bytes], *, acks: int = ALL) -> dict[TopicPartition, int]:
         """Append one record batch to each of several partitions, all at once; as `produce` otherwise."""
-        return leaders.produce(self._router, batches, acks)
+        return partition_leaders.produce(self._router, batches, acks)
 
     def fetch(
         self,

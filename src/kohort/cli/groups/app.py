@@ -28,7 +28,7 @@ from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
-from kohort.client.admin.commit_metadata import MARK, Holder, holder_of
+from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
 from kohort.client.cluster import Cluster
@@ -66,8 +66,8 @@ class PartitionLag:
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
     @property
-    def holder(self) -> Holder | None:
-        return None if self.member or self.committed is None else holder_of(self.committed.metadata)
+    def holder(self) -> GroupReader | None:
+        return None if self.member or self.committed is None else group_reader_of(self.committed.metadata)
 
 
 @app.command("list")

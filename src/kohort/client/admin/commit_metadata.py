@@ -16,7 +16,7 @@ LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GroupReader:
     """A Spark query, and the last batch of it that is finished. What is not known is None.
 
     `query` is the id that a query keeps over restarts, `run` the one of this start; `host` is the driver's and
@@ -45,7 +45,7 @@ class Holder:
         }
         return json.dumps({key: value for key, value in known.items() if value is not None}, separators=(",", ":"))
 
-    def same_run(self, other: Holder) -> bool:
+    def same_run(self, other: GroupReader) -> bool:
         """Whether both are one start of one query."""
         if self.run and other.run:
             return self.run == other.run
@@ -62,7 +62,7 @@ class Holder:
         return " ".join(filter(None, parts)) + batch
 
 
-def holder_of(metadata: str) -> Holder | None:
+def group_reader_of(metadata: str) -> GroupReader | None:
     """The holder that an offset's metadata names; None where it is not of kohort's Spark source."""
     try:
         found = json.loads(metadata)
@@ -79,7 +79,7 @@ def holder_of(metadata: str) -> Holder | None:
         value = found.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    return Holder(
+    return GroupReader(
         text("query"),
         text("name"),
         text("run"),

@@ -272,8 +272,8 @@ class _Inner(GroupConsumer):
     def on_lost(self, partitions: Partitions) -> None:
         tamely(self._outer.on_lost, partitions)
 
-    def _let_go(self) -> None:
-        super()._let_go()
+    def _release(self) -> None:
+        super()._release()
         self.callbacks.close()
 
 

@@ -1,7 +1,7 @@
-"""What a consumer of KIP-848's protocol holds: see `client/consumer/ownership.py`.
+"""What a consumer of KIP-848's protocol owns: see `client/consumer/ownership.py`.
 
-The group speaks of topics by id, the application by name. A partition whose topic has no name here yet is waited for:
-a broker may know a new topic a moment later than the coordinator does. It is this member's own meanwhile, and unused.
+The group names topics by id, the application by name. A broker may learn of a new topic later than the coordinator. So
+the member waits until it knows a topic's name; it owns the partitions meanwhile and does not use them.
 """
 
 from __future__ import annotations
@@ -10,30 +10,48 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kohort.client.admin.groups import Committer
-from kohort.client.consumer.ownership import NONE, Divide, GiveUp, Name, Over, Partitions, Step, Take, Wait, Wanted
-from kohort.client.membership import consumer as kip848
-from kohort.client.membership.consumer import ConsumerMembership, ConsumerSettings, Subscription
+from kohort.client.consumer.ownership import (
+    NONE,
+    CountPartitions,
+    GiveUp,
+    NameTopics,
+    Over,
+    Partitions,
+    Step,
+    Take,
+    Wait,
+    Wanted,
+)
+from kohort.client.membership.consumer import (
+    ConsumerMembership,
+    ConsumerSettings,
+    Lost,
+    Phase,
+    Revoke,
+    Subscription,
+    TopicIdPartition,
+)
 from kohort.client.membership.coordinator_requests import Ended, Millis
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 
 
-class ConsumerTenure:
+class ConsumerOwnership:
     def __init__(self, settings: ConsumerSettings) -> None:
         self.membership = ConsumerMembership(settings, Subscription())
         self._wanted = Wanted()
         self._names: dict[bytes, str] = {}
-        self._told: dict[TopicPartition, int] = {}
-        self._ids: dict[TopicPartition, kip848.Partition] = {}
-        """Of what was told."""
-        self._revoke: kip848.Partitions | None = None
+        self._owned: dict[TopicPartition, int] = {}
+        self._ids: dict[TopicPartition, TopicIdPartition] = {}
+        """Of the owned partitions."""
+        self._revoke: frozenset[TopicIdPartition] | None = None
         self._error: int | None = None
 
     # -- what is known
 
     @property
     def owned(self) -> Mapping[TopicPartition, int]:
-        return self._told
+        return self._owned
 
     def lease_left(self, now: Millis) -> Millis:
         until = self.membership.trusted_until()
@@ -47,28 +65,28 @@ class ConsumerTenure:
         settings = self.membership.settings
         return GroupMember(settings.group_id, settings.member_id, self.membership.epoch)
 
-    def watched(self) -> tuple[str, ...]:
+    def watched_topics(self) -> tuple[str, ...]:
         return ()
 
-    def lacks(self) -> bool:
+    def topics_missing(self) -> bool:
         return False
 
-    # -- what is heard
+    # -- events of the membership
 
-    def heard(self, news: Any, now: Millis) -> Partitions:
-        match news:
-            case kip848.Revoke():
-                self._revoke = news.partitions
-            case kip848.Lost():
+    def on_event(self, event: Any, now: Millis) -> Partitions:
+        match event:
+            case Revoke():
+                self._revoke = event.partitions
+            case Lost():
                 return self._lose()
             case Ended():
-                self._error = news.error
+                self._error = event.error
                 return self._lose()
         return NONE
 
     def _lose(self) -> Partitions:
-        lost = frozenset(self._told)
-        self._told, self._ids, self._revoke = {}, {}, None
+        lost = frozenset(self._owned)
+        self._owned, self._ids, self._revoke = {}, {}, None
         return lost
 
     # -- what is due
@@ -76,7 +94,7 @@ class ConsumerTenure:
     def step(self, now: Millis) -> Step:
         if self._error is not None:
             return Over(self._error)
-        if self.membership.phase is kip848.Phase.OUTSIDE:
+        if self.membership.phase is Phase.OUTSIDE:
             self.membership.join(now)
             return Wait()
         if self._revoke is not None:
@@ -89,22 +107,22 @@ class ConsumerTenure:
         known = {(self._names[topic], index): (topic, index) for topic, index in new if topic in self._names}
         if known:
             self._ids.update(known)
-            self._told.update(dict.fromkeys(known, self.membership.epoch))
+            self._owned.update(dict.fromkeys(known, self.membership.epoch))
             return Take(frozenset(known))
         if new:
-            return Name(None if self._wanted.pattern is not None else self._wanted.topics)
+            return NameTopics(None if self._wanted.pattern is not None else self._wanted.topics)
         return Wait()
 
     def given_up(self, step: GiveUp, now: Millis) -> None:
         for place in step.partitions:
-            self._told.pop(place, None)
+            self._owned.pop(place, None)
             self._ids.pop(place, None)
 
-    def named(self, names: Mapping[bytes, str]) -> None:
+    def topics_named(self, names: Mapping[bytes, str]) -> None:
         self._names.update(names)
 
-    def divided(self, step: Divide, counts: Mapping[str, int], now: Millis) -> None:
-        raise AssertionError("the server divides")
+    def partitions_counted(self, step: CountPartitions, counts: Mapping[str, int], now: Millis) -> None:
+        raise AssertionError("the server assigns")
 
     # -- what the application wants
 
@@ -113,8 +131,8 @@ class ConsumerTenure:
             self._wanted = wanted
             self.membership.subscribe(Subscription(wanted.topics, wanted.pattern), now)
 
-    def sized(self, counts: Mapping[str, int], now: Millis) -> None:
-        return  # the server looks after it
+    def counts_refreshed(self, counts: Mapping[str, int], now: Millis) -> None:
+        return  # the server watches topics
 
     def commit_answered(self, error: int, committer: Committer, now: Millis) -> None:
         self.membership.commit_answered(error, committer.generation_id_or_epoch, now)

@@ -1,52 +1,40 @@
-"""What a consumer asks of the cluster by way of `Cluster`, which blocks: functions for a thread (`worker_thread`)."""
+"""Calls of `Cluster`, which blocks, for an event loop: one after the other, in a thread of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
-from kohort.client.admin.groups import Committed, Committer
-from kohort.client.cluster import Cluster, Isolation
-from kohort.client.metadata import TopicPartition
-from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
-from kohort.wire.errors import ErrorCode
+from kohort.client.cluster import Cluster
+from kohort.client.concurrency.worker_thread import WorkerThread
 
-
-def commit(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | Committed], committer: Committer
-) -> dict[TopicPartition, ErrorCode]:
-    return cluster.commit_as(group_id, offsets, committer)
+T = TypeVar("T")
 
 
-def committed(cluster: Cluster, group_id: str, partitions: list[TopicPartition]) -> dict[TopicPartition, Committed]:
-    return cluster.committed(group_id, partitions)
+class Lookups:
+    """`close` ends the thread, and the cluster's connections with it."""
 
+    def __init__(self, thread_name: str, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._thread = WorkerThread(thread_name, cluster.close)
 
-def offsets(
-    cluster: Cluster, partitions: list[TopicPartition], at: Any, isolation: Isolation
-) -> dict[TopicPartition, int]:
-    return cluster.offsets(partitions, at, isolation=isolation)
+    async def run(self, call: Callable[[Cluster], T]) -> T:
+        """What `call(cluster)` returns or raises. Raises Closed."""
+        return await self._thread.run(call, self._cluster)
 
+    async def names(self, topics: tuple[str, ...] | None) -> dict[bytes, str]:
+        """Topic names by id; of all topics where `topics` is None."""
+        found = await self.run(lambda cluster: cluster.topics(topics, internal=True))
+        return {topic.topic_id: name for name, topic in found.items() if topic.topic_id is not None and not topic.error}
 
-def fetch(
-    cluster: Cluster,
-    positions: Mapping[TopicPartition, int],
-    limits: Mapping[str, int],
-    isolation: Isolation,
-    reader: GroupMember | None,
-) -> list[FetchedPartition]:
-    return cluster.fetch(positions, isolation=isolation, as_member=reader, **limits)
+    async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
+        """The number of partitions of each of these topics that exists."""
+        found = await self.run(lambda cluster: cluster.topics(topics))
+        return {name: len(topic.partitions) for name, topic in found.items() if not topic.error}
 
+    async def all_topics(self) -> list[str]:
+        found = await self.run(lambda cluster: cluster.topics())
+        return [name for name, topic in found.items() if not topic.error]
 
-def names(cluster: Cluster, topics: tuple[str, ...] | None) -> dict[bytes, str]:
-    """By id."""
-    found = cluster.topics(topics, internal=True)
-    return {topic.topic_id: name for name, topic in found.items() if topic.topic_id is not None and not topic.error}
-
-
-def sizes(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in cluster.topics(topics).items() if not topic.error}
-
-
-def all_topics(cluster: Cluster) -> list[str]:
-    return [name for name, topic in cluster.topics().items() if not topic.error]
+    def close(self) -> None:
+        self._thread.close()

@@ -1,6 +1,6 @@
 """What both consumers are made of: `GroupConsumer` (asyncio) and `BlockingGroupConsumer` (threads).
 
-The settings with Kafka's names and defaults, and the tenure that they make.
+The settings with Kafka's names and defaults, and the ownership that they make.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
 
-from kohort.client.consumer.classic_ownership import ClassicTenure
-from kohort.client.consumer.consumer_ownership import ConsumerTenure
-from kohort.client.consumer.ownership import Tenure, Wanted
+from kohort.client.consumer.classic_ownership import ClassicOwnership
+from kohort.client.consumer.consumer_ownership import ConsumerOwnership
+from kohort.client.consumer.ownership import Ownership, Wanted
 from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
 from kohort.client.security.security import Security
@@ -89,7 +89,7 @@ def checked(group_id: str, options: ConsumerOptions) -> ConsumerOptions:
     if not 0 < merged["heartbeat_interval_ms"] < merged["session_timeout_ms"]:
         raise ValueError("heartbeat_interval_ms must be above 0 and below session_timeout_ms")
     merged["security"] = Security.of(merged["security"])
-    classic_tenure(group_id, merged)
+    classic_ownership(group_id, merged)
     return merged
 
 
@@ -106,7 +106,7 @@ def wanted(topics: str | Iterable[str], pattern: str | None) -> Wanted:
     return Wanted(names, pattern)
 
 
-def classic_tenure(group_id: str, options: ConsumerOptions) -> Tenure:
+def classic_ownership(group_id: str, options: ConsumerOptions) -> Ownership:
     settings = Settings(
         group_id,
         (),
@@ -118,10 +118,10 @@ def classic_tenure(group_id: str, options: ConsumerOptions) -> Tenure:
         retry_backoff_ms=options["retry_backoff_ms"],
         retry_backoff_max_ms=options["retry_backoff_max_ms"],
     )
-    return ClassicTenure(settings, options["assignors"], rack=options["client_rack"])
+    return ClassicOwnership(settings, options["assignors"], rack=options["client_rack"])
 
 
-def consumer_tenure(group_id: str, options: ConsumerOptions) -> Tenure:
+def consumer_ownership(group_id: str, options: ConsumerOptions) -> Ownership:
     settings = ConsumerSettings(
         group_id,
         str(uuid.uuid4()),
@@ -134,4 +134,4 @@ def consumer_tenure(group_id: str, options: ConsumerOptions) -> Tenure:
         retry_backoff_ms=options["retry_backoff_ms"],
         retry_backoff_max_ms=options["retry_backoff_max_ms"],
     )
-    return ConsumerTenure(settings)
+    return ConsumerOwnership(settings)

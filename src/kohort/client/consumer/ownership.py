@@ -1,19 +1,19 @@
-"""What a member of a consumer group holds, without IO: a membership's news go in, the step that is due comes out.
+"""The partitions that a member of a consumer group owns, without IO: events go in, the next step comes out.
 
-    tenure.heard(news, now)                  # what an AsyncMember tells; returns what is lost
-    match tenure.step(now):
+    ownership.on_event(event, now)           # what an AsyncMember hands out; returns the partitions that are lost
+    match ownership.step(now):
         case GiveUp():  call on_revoked, then `given_up`
-        case Take():    call on_assigned; the partitions are its own already
-        case Name():    find the topics of these ids, then `named`
-        case Divide():  find the sizes of these topics, then `divided`
-        case Wait():    until something is heard
+        case Take():    call on_assigned; the member owns the partitions already
+        case NameTopics():    look up the topics of these ids, then call `topics_named`
+        case CountPartitions():  look up the partition counts of these topics, then call `partitions_counted`
+        case Wait():    nothing to do until the next event
         case Over():    the membership has ended, with this error or with 0
 
-`ClassicTenure` and `ConsumerTenure` (KIP-848) differ in what the group does and not in what an application sees: it is
-told of partitions one after the other, gives them up when it is asked to, and is done with a partition before somebody
-else is told of it, unless that is lost.
+`ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ in what the group does and not in what an application sees.
+It is assigned partitions and gives them up when it is asked to. It is done with a partition before another member is
+assigned it, unless the partition is lost.
 
-A step may leave actions in the membership, as every call does.
+After every call the membership may have actions to carry out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NONE: Partitions = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """They are still its own, for commits, until `given_up`."""
+    """The member owns them, for commits, until `given_up`."""
 
     partitions: Partitions
 
@@ -45,14 +45,14 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """Topics of the subscription, or of all where `topics` is None, are to be asked for; one of them has such an id."""
+class NameTopics:
+    """Look up the ids of these topics, or of all topics where `topics` is None: an assigned id has no name yet."""
 
     topics: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Divide:
+class CountPartitions:
     """This member leads and needs the number of partitions of these topics."""
 
     assign: Assign
@@ -69,7 +69,7 @@ class Over:
     error: int
 
 
-Step = GiveUp | Take | Name | Divide | Wait | Over
+Step = GiveUp | Take | NameTopics | CountPartitions | Wait | Over
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Wanted:
     pattern: str | None = None
 
 
-class Tenure(Protocol):
+class Ownership(Protocol):
     """See the module's text."""
 
     @property
@@ -88,37 +88,37 @@ class Tenure(Protocol):
 
     @property
     def owned(self) -> Mapping[TopicPartition, int]:
-        """What the application may use, with the epoch (or generation) since which it may."""
+        """The partitions that the application may use, each with the epoch (or generation) in which it got them."""
 
     def lease_left(self, now: Millis) -> Millis:
-        """For how long nobody else can have what it owns, by the clock and what has been heard."""
+        """For how long no other member can own what this member owns."""
 
-    def heard(self, news: Any, now: Millis) -> Partitions: ...
+    def on_event(self, event: Any, now: Millis) -> Partitions: ...
 
     def step(self, now: Millis) -> Step: ...
 
     def given_up(self, step: GiveUp, now: Millis) -> None: ...
 
-    def named(self, names: Mapping[bytes, str]) -> None: ...
+    def topics_named(self, names: Mapping[bytes, str]) -> None: ...
 
-    def divided(self, step: Divide, counts: Mapping[str, int], now: Millis) -> None: ...
+    def partitions_counted(self, step: CountPartitions, counts: Mapping[str, int], now: Millis) -> None: ...
 
     def subscribe(self, wanted: Wanted, topics: Iterable[str], now: Millis) -> None:
-        """`topics` are those of `wanted`, its pattern resolved."""
+        """`topics` are the topics of `wanted`; if it is a pattern, the topics that match."""
 
-    def sized(self, counts: Mapping[str, int], now: Millis) -> None:
-        """The sizes of topics, looked at again."""
+    def counts_refreshed(self, counts: Mapping[str, int], now: Millis) -> None:
+        """The partition counts of the watched topics, looked up again."""
 
-    def watched(self) -> tuple[str, ...]:
-        """The topics whose size matters to this member; empty where the server looks after that."""
+    def watched_topics(self) -> tuple[str, ...]:
+        """The topics whose partition counts this member assigned by; empty where the server assigns."""
 
-    def lacks(self) -> bool:
-        """Whether one of those was not there when it was looked at last."""
+    def topics_missing(self) -> bool:
+        """Whether a watched topic did not exist when it was last looked up."""
 
     def committer(self) -> Committer: ...
 
     def reader(self) -> GroupMember | None:
-        """In whose name to fetch, where the group can fence fetches."""
+        """Whom to name in fetches, where the group can fence them."""
 
     def commit_answered(self, error: int, committer: Committer, now: Millis) -> None: ...
 

@@ -41,7 +41,7 @@ from typing import Any, Self, TypeVar
 
 from kohort.client.concurrency.worker_thread import tamely
 from kohort.client.coordination.callback_order import NO_GENERATION, Active, Generation, Step, Wait
-from kohort.client.coordination.callbacks import JoinedMember, Participant
+from kohort.client.coordination.callbacks import Callbacks, JoinedMember
 from kohort.client.errors import Closed, Misuse
 
 __all__ = ["NO_GENERATION", "BlockingCoordinator", "Generation", "JoinedMember"]
@@ -54,7 +54,7 @@ T = TypeVar("T")
 _open: weakref.WeakSet[BlockingCoordinator] = weakref.WeakSet()
 
 
-class BlockingCoordinator(Participant):
+class BlockingCoordinator(Callbacks):
     """One member of a group: subclass it. Settings, callbacks and properties are those of `Coordinator`."""
 
     _loop: asyncio.AbstractEventLoop | None = None
@@ -106,19 +106,19 @@ class BlockingCoordinator(Participant):
 
     def close(self, *, leave: bool | None = None) -> None:
         """Leave the group and end the thread; as `Coordinator.close`. May be called in any thread, also twice."""
-        if self._closed and self._seat.left:
+        if self._closed and self._session.left:
             return
         self._enter("close", closing=True)
         self._closed = True
         self._do(self._stirred())
         with self._turn:
-            if self._seat.left:
+            if self._session.left:
                 return
             try:
                 if self.generation.generation_id >= 0:
                     self._call(self.on_leave_prepare)
             finally:
-                self._do(self._seat.leave(leave))
+                self._do(self._session.leave(leave))
                 self._end()
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ class BlockingCoordinator(Participant):
         while True:
             if self._closed:
                 raise Closed(f"group {self.group_id}: the coordinator was closed")
-            step = self._seat.step()
+            step = self._session.step()
             if not isinstance(step, Wait) or not await self._changed(deadline):
                 return step
 
@@ -204,19 +204,19 @@ class BlockingCoordinator(Participant):
         """Whether something was heard before the deadline."""
         try:
             async with asyncio.timeout(None if deadline is None else max(deadline - time.monotonic(), 0)):
-                await self._seat.changed()
+                await self._session.changed()
         except TimeoutError:
             return False
         return True
 
     async def _done(self, step: Step, result: Any) -> None:
-        self._seat.done(step, result)
+        self._session.done(step, result)
 
     async def _requested(self, reason: str) -> None:
-        self._seat.request_rejoin(reason)
+        self._session.request_rejoin(reason)
 
     async def _stirred(self) -> None:
-        self._seat.stir()
+        self._session.stir()
 
     async def _watch(self) -> None:
         """Leaves the group when the program has not come back for too long."""
@@ -224,8 +224,8 @@ class BlockingCoordinator(Participant):
         while True:
             idle = 0.0 if self._waiting else time.monotonic() - self._last_poll
             if idle >= limit:
-                if self._seat.taken:
-                    self._seat.retire(f"the program did not come back for {limit:g} s")
+                if self._session.taken:
+                    self._session.retire(f"the program did not come back for {limit:g} s")
                 idle = 0.0
             await asyncio.sleep(limit - idle)
 
@@ -248,7 +248,7 @@ class BlockingCoordinator(Participant):
         _open.add(self)
 
     async def _begin(self) -> None:
-        self._seat.sit()
+        self._session.sit()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     def _end(self) -> None:
@@ -263,7 +263,7 @@ class BlockingCoordinator(Participant):
     def _leave_at_exit(self) -> None:
         if not self._closed and self._loop is not None and self._pid == os.getpid():
             self._closed = True
-            leaving = asyncio.run_coroutine_threadsafe(self._seat.leave(None), self._loop)
+            leaving = asyncio.run_coroutine_threadsafe(self._session.leave(None), self._loop)
             with suppress(Exception):
                 leaving.result(EXIT_S)
 

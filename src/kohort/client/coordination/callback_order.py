@@ -1,7 +1,7 @@
 """The order of a coordinator's callbacks, without IO: the membership's news go in, the callback that is due comes out.
 
-    rounds.heard(news)                       # what an AsyncMember tells
-    match rounds.step():
+    order.on_event(event)                       # what an AsyncMember tells
+    match order.step():
         case Failed():    the membership has ended, with this error
         case Prepare():   call on_join_prepare, then `prepared`
         case Join():      call metadata, then `join`
@@ -76,7 +76,7 @@ class Active:
 Step = Failed | Prepare | Join | Divide | Complete | Wait | Active
 
 
-class Rounds:
+class CallbackOrder:
     """See the module's text."""
 
     def __init__(self, membership: Membership) -> None:
@@ -87,22 +87,22 @@ class Rounds:
         self._assigned: Assigned | None = None
         """What on_join_complete has not been told yet."""
         self._error: int | None = None
-        self._again: str | None = None
+        self._rejoin_reason: str | None = None
         """Why another round is wanted; what `metadata` says after this was set is what counts."""
 
-    def anew(self, membership: Membership) -> Rounds:
+    def anew(self, membership: Membership) -> CallbackOrder:
         """The same application with a new membership. What it was told of is to be let go of first."""
-        rounds = Rounds(membership)
-        rounds._prepare_due = self._prepare_due
-        return rounds
+        order = CallbackOrder(membership)
+        order._prepare_due = self._prepare_due
+        return order
 
-    def heard(self, news: LetGo | Assign | Assigned | Lost | Ended) -> None:
-        match news:
+    def on_event(self, event: LetGo | Assign | Assigned | Lost | Ended) -> None:
+        match event:
             case Assign():
-                self._assign = news
+                self._assign = event
             case Assigned():
-                self._assigned = news
-                self.generation = Generation(news.generation_id, news.member_id, news.protocol or None)
+                self._assigned = event
+                self.generation = Generation(event.generation_id, event.member_id, event.protocol or None)
             case LetGo():
                 self._assigned = None
             case Lost():
@@ -112,7 +112,7 @@ class Rounds:
             case Ended():
                 self._assigned = None
                 self.generation = NO_GENERATION
-                self._error = news.error
+                self._error = event.error
 
     def step(self) -> Step:
         """What is due now."""
@@ -122,7 +122,7 @@ class Rounds:
             case Phase.OUTSIDE | Phase.LETTING_GO if self._prepare_due:
                 return Prepare(self.generation)
             case Phase.OUTSIDE | Phase.LETTING_GO:
-                self._again = None
+                self._rejoin_reason = None
                 return Join()
             case Phase.ASSIGNING if self._assign is not None:
                 return Divide(self._assign)
@@ -168,13 +168,13 @@ class Rounds:
     def completed(self, step: Complete, now: Millis) -> None:
         if self._assigned is step.assigned:
             self._assigned = None
-            if self._again is not None:
-                self.rejoin(self._again, now)
+            if self._rejoin_reason is not None:
+                self.rejoin(self._rejoin_reason, now)
 
     # -- what the application wants
 
     def rejoin(self, reason: str, now: Millis) -> None:
         """Another round, with what `metadata` says from now on; after the one that is under way."""
-        self._again = reason
+        self._rejoin_reason = reason
         if self.active:
             self.membership.subscribe(self.membership.settings.protocols, now, reason)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kohort.client.coordination.callback_order import Complete, Divide, Generation, Join, Prepare, Step
-from kohort.client.coordination.session import Seat
+from kohort.client.coordination.session import Session
 from kohort.client.membership.classic import Settings
 from kohort.client.security.security import Security
 from kohort.client.wire.discovery import Discovery
@@ -28,7 +28,7 @@ class JoinedMember:
     instance_id: str | None = None
 
 
-class Participant(ABC):
+class Callbacks(ABC):
     """See `Coordinator`. Raises ValueError for settings that cannot be."""
 
     protocol_type: ClassVar[str] = ""
@@ -79,7 +79,7 @@ class Participant(ABC):
             security=self._security,
         )
         self._settings = settings
-        self._seat = Seat(settings, discovery, bootstrap_timeout_ms, self._tell_lost)
+        self._session = Session(settings, discovery, bootstrap_timeout_ms, self._tell_lost)
 
     # -- to be overridden
 
@@ -128,12 +128,12 @@ class Participant(ABC):
     @property
     def member_id(self) -> str:
         """The id that the coordinator gave; empty before it did, and after it has forgotten this member."""
-        return self._seat.member_id
+        return self._session.member_id
 
     @property
     def generation(self) -> Generation:
         """The last generation of which this member was part; NO_GENERATION's id where it has been lost."""
-        return self._seat.generation
+        return self._session.generation
 
     @property
     def generation_if_stable(self) -> Generation | None:
@@ -143,7 +143,7 @@ class Participant(ABC):
         run meanwhile that could have noticed. One thing it cannot know: a member that takes longer than the rebalance
         timeout to let go is removed, and hears of it with the answer to its next heartbeat.
         """
-        return self._seat.generation_if_stable
+        return self._session.generation_if_stable
 
     @property
     def lease_left_ms(self) -> int:
@@ -153,7 +153,7 @@ class Participant(ABC):
         while the group rebalances, for those who keep something over a rebalance; that is sound where
         `rebalance_timeout_ms` is at least twice `session_timeout_ms`.
         """
-        return self._seat.lease_left_ms
+        return self._session.lease_left_ms
 
     @property
     def lasting_generations(self) -> bool:
@@ -161,12 +161,12 @@ class Participant(ABC):
 
         Known from the first round on. Other clusters count from 1 again in a group that was deleted or forgotten.
         """
-        return self._seat.lasting_generations
+        return self._session.lasting_generations
 
     @property
     def rejoin_needed(self) -> bool:
         """Whether `ensure_active_group` has something to do."""
-        return not self._seat.settled
+        return not self._session.settled
 
     # -- inside
 

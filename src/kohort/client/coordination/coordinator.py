@@ -47,13 +47,13 @@ from typing import Any, Self
 
 from kohort.client.concurrency.callback import limited
 from kohort.client.coordination.callback_order import NO_GENERATION, Active, Generation, Wait
-from kohort.client.coordination.callbacks import JoinedMember, Participant
+from kohort.client.coordination.callbacks import Callbacks, JoinedMember
 from kohort.client.errors import Closed, Misuse
 
 __all__ = ["NO_GENERATION", "Coordinator", "Generation", "JoinedMember"]
 
 
-class Coordinator(Participant):
+class Coordinator(Callbacks):
     """One member of a group: subclass it. See the module's text for what is called when.
 
     `group_instance_id` makes a static member (KIP-345): it keeps its place when it is closed and comes back within the
@@ -86,10 +86,10 @@ class Coordinator(Participant):
         async with self._turn:
             while not isinstance(step := self._step(), Active):
                 if isinstance(step, Wait):
-                    await self._seat.changed()
+                    await self._session.changed()
                 else:
                     callback, arguments = self._callback(step)
-                    self._seat.done(step, await self._call(callback, *arguments))
+                    self._session.done(step, await self._call(callback, *arguments))
 
     async def wait_for_rejoin(self) -> None:
         """Returns when `rejoin_needed`: the group rebalances, the assignment was lost, or the membership has failed.
@@ -98,14 +98,14 @@ class Coordinator(Participant):
         """
         self._enter("wait_for_rejoin")
         while not self.rejoin_needed:
-            await self._seat.changed()
+            await self._session.changed()
             if self._closed:
                 raise Closed(f"group {self.group_id}: the coordinator was closed")
 
     def request_rejoin(self, reason: str) -> None:
         """Make the group rebalance, for instance because `metadata` has changed. `reason` goes to the broker's log."""
         self._enter("request_rejoin")
-        self._seat.request_rejoin(reason)
+        self._session.request_rejoin(reason)
 
     async def close(self, *, leave: bool | None = None) -> None:
         """Leave the group. Closing twice does nothing; an `ensure_active_group` in another task raises Closed.
@@ -114,19 +114,19 @@ class Coordinator(Participant):
         nothing, so that it can come back. Waits for a callback that is running. Raises what `on_leave_prepare` raised,
         after it has left; Misuse inside a callback.
         """
-        if self._closed and self._seat.left:
+        if self._closed and self._session.left:
             return
         self._enter("close", closing=True)
         self._closed = True
-        self._seat.stir()
+        self._session.stir()
         async with self._turn:
-            if self._seat.left:
+            if self._session.left:
                 return  # another task has closed it meanwhile
             try:
                 if self.generation.generation_id >= 0:
                     await self._call(self.on_leave_prepare)
             finally:
-                await self._seat.leave(leave)
+                await self._session.leave(leave)
 
     async def __aenter__(self) -> Self:
         self._enter("async with")
@@ -148,7 +148,7 @@ class Coordinator(Participant):
         if self._loop is None:
             self._loop = loop
             self._turn = asyncio.Lock()
-            self._seat.sit()
+            self._session.sit()
         if loop is not self._loop:
             raise Misuse(f"{call}: this coordinator belongs to another event loop, the one in which it was first used")
         if self._closed and not closing:
@@ -159,7 +159,7 @@ class Coordinator(Participant):
     def _step(self) -> Any:
         if self._closed:
             raise Closed(f"group {self.group_id}: the coordinator was closed")
-        return self._seat.step()
+        return self._session.step()
 
     async def _call(self, callback: Any, *args: Any) -> Any:
         self._busy = asyncio.current_task()

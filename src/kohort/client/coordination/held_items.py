@@ -1,12 +1,12 @@
 """What a worker holds of the sharded items, without IO: claims go into each round, changes come out of it.
 
-    claims = holdings.claims()                   # for JoinGroup: what nobody else may have yet
-    change = holdings.assigned(generation, items)
+    claims = held.claims()                   # for JoinGroup: what nobody else may have yet
+    change = held.assigned(generation, items)
         change.begun      {item: token}: its own from now on
         change.ended      stop working on these; `released` when that has happened
         change.again      another round is due: what was claimed for this one has been let go of meanwhile
-    holdings.released(item)                      # True: another round is due, so that somebody else gets it
-    holdings.lost()                              # the lease is over: all of it is somebody else's by now
+    held.released(item)                      # True: another round is due, so that somebody else gets it
+    held.lost()                              # the lease is over: all of it is somebody else's by now
 
 The token of an item is the generation in which this worker got it. Whoever had it before got it in an earlier one, so
 of all who ever held an item the last has the largest token; on kohort a generation is never used twice.
@@ -25,7 +25,7 @@ class Change:
     again: bool = False
 
 
-class Holdings:
+class HeldItems:
     """See the module's text."""
 
     def __init__(self) -> None:

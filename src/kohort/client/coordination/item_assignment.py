@@ -2,7 +2,7 @@
 `client/coordination/sharding.py`.
 
 Every worker claims what it holds, with its tokens. An item that a worker holds is never given to another one in the
-same round: the holder is told to give it up, and asks for another round when it has. So a hand-over takes two rounds,
+same round: the holder is told to give it up, and asks for another round when it has. So a hand-over takes two order,
 and in no round an item has two owners. What nobody claims is given away at once.
 
 The aim is the same load for a unit of capacity everywhere. Whoever holds an item keeps it unless moving it makes the

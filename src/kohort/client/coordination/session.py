@@ -12,7 +12,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kohort.client.coordination.callback_order import Complete, Divide, Failed, Generation, Join, Prepare, Rounds, Step
+from kohort.client.coordination.callback_order import (
+    CallbackOrder,
+    Complete,
+    Divide,
+    Failed,
+    Generation,
+    Join,
+    Prepare,
+    Step,
+)
 from kohort.client.errors import Misuse, server_error
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Settings
 from kohort.client.membership.coordinator_requests import Ended
@@ -20,7 +29,7 @@ from kohort.client.membership.driver import AsyncMember, clock_ms
 from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 
-News = LetGo | Assign | Assigned | Lost | Ended
+Event = LetGo | Assign | Assigned | Lost | Ended
 
 LEAVE_MS = 5_000
 """Who leaves waits this long for the answer to its LeaveGroup."""
@@ -28,7 +37,7 @@ LEAVE_MS = 5_000
 log = logging.getLogger("kohort.client")
 
 
-class Seat:
+class Session:
     """Its properties may be read in any thread. `sit` binds it to the running loop; the rest belongs there."""
 
     def __init__(
@@ -45,14 +54,14 @@ class Seat:
         self._discovery = discovery
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._on_lost = on_lost
-        self._rounds = Rounds(Membership(settings))
+        self._order = CallbackOrder(Membership(settings))
         self._failure: Exception | None = None
         self._member: AsyncMember
-        self._news: asyncio.Event
+        self._woken: asyncio.Event
 
     def sit(self) -> None:
         """Bind it to the running event loop. Nothing is sent before the first round."""
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
         self._member = self._new_member()
         self._bound = True
 
@@ -60,21 +69,21 @@ class Seat:
 
     @property
     def member_id(self) -> str:
-        return self._rounds.membership.member_id
+        return self._order.membership.member_id
 
     @property
     def generation(self) -> Generation:
-        return self._rounds.generation
+        return self._order.generation
 
     @property
     def generation_if_stable(self) -> Generation | None:
-        rounds = self._rounds
-        generation = rounds.generation
-        return generation if generation.generation_id >= 0 and rounds.membership.owns(clock_ms()) else None
+        order = self._order
+        generation = order.generation
+        return generation if generation.generation_id >= 0 and order.membership.owns(clock_ms()) else None
 
     @property
     def lease_left_ms(self) -> int:
-        return self._rounds.membership.lease_left(clock_ms())
+        return self._order.membership.lease_left(clock_ms())
 
     @property
     def lasting_generations(self) -> bool:
@@ -83,12 +92,12 @@ class Seat:
     @property
     def taken(self) -> bool:
         """Whether the coordinator knows this member, or may soon."""
-        return self._rounds.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)
+        return self._order.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)
 
     @property
     def settled(self) -> bool:
         """Whether there is nothing to do."""
-        return self._failure is None and self._rounds.active
+        return self._failure is None and self._order.active
 
     # -- a round
 
@@ -96,44 +105,44 @@ class Seat:
         """What is due. Raises what has failed, once."""
         failure = self._failure
         if failure is None:
-            step = self._rounds.step()
+            step = self._order.step()
             if not isinstance(step, Failed):
                 return step
             self._begin_anew()  # it had left, without an error
-            return self._rounds.step()
+            return self._order.step()
         if getattr(failure, "code", None) != ErrorCode.FENCED_INSTANCE_ID:
             self._begin_anew()
         raise failure
 
     def done(self, step: Step, result: Any = None) -> None:
         """The callback of a step has returned this."""
-        rounds = self._rounds
+        order = self._order
         match step:
             case Prepare():
-                rounds.prepared()
+                order.prepared()
             case Join():
-                rounds.join(result, clock_ms())
+                order.join(result, clock_ms())
             case Divide():
                 strangers = set(result) - {member.member_id for member in step.assign.members}
                 if strangers:
                     group = self.settings.group_id
                     raise Misuse(f"perform_assignment: no members of group {group}: {sorted(strangers)}")
-                rounds.divided(step, result, clock_ms())
+                order.divided(step, result, clock_ms())
             case Complete():
-                rounds.completed(step, clock_ms())
+                order.completed(step, clock_ms())
         self._member.act()
 
     async def changed(self) -> None:
         """Returns when something has been heard."""
-        self._news.clear()
-        await self._news.wait()
+        self._woken.clear()
+        await self._woken.wait()
 
     def stir(self) -> None:
         """Let those who wait look again."""
-        self._news.set()
+        self._woken.set()
 
     def request_rejoin(self, reason: str) -> None:
-        self._rounds.rejoin(reason, clock_ms())
+        self._order.rejoin(reason, clock_ms())
         self._member.act()
 
     # -- the end
@@ -141,14 +150,14 @@ class Seat:
     def retire(self, reason: str, *, quietly: bool = False) -> None:
         """Leave the group; the next `step` begins anew. `quietly`: the application has nothing to lose any more."""
         self._quiet = quietly
-        self._rounds.membership.leave(clock_ms(), reason)
+        self._order.membership.leave(clock_ms(), reason)
         self._member.act()
         self._quiet = False
 
     async def leave(self, leave: bool | None) -> None:
         """Leave for good, and say so to the coordinator: `leave` True always, False never, None unless static."""
         self.left = True
-        membership = self._rounds.membership
+        membership = self._order.membership
         try:
             if leave is not False:
                 membership.leave(clock_ms(), "the coordinator was closed", static_too=bool(leave))
@@ -160,50 +169,50 @@ class Seat:
             pass  # its session will end
         finally:
             self._member.close()
-            self._rounds.heard(Ended(0))
-            self._news.set()
+            self._order.on_event(Ended(0))
+            self._woken.set()
 
     # -- inside
 
     def _new_member(self) -> AsyncMember:
         return AsyncMember(
-            self._rounds.membership,
+            self._order.membership,
             self._discovery,
             bootstrap_timeout_ms=self._bootstrap_timeout_ms,
-            tell=self._heard,
-            give_up=self._gave_up,
+            on_event=self._on_event,
+            on_failure=self._on_failure,
         )
 
     def _begin_anew(self) -> None:
         self._failure = None
         self._member.close()
-        self._rounds = self._rounds.anew(Membership(self.settings))
+        self._order = self._order.anew(Membership(self.settings))
         self._member = self._new_member()
 
-    def _heard(self, news: News) -> None:
-        member_id = self._rounds.generation.member_id
-        self._rounds.heard(news)
-        if isinstance(news, Lost) and not self.left and not self._quiet:
-            log.warning("group %s: lost generation %d: %s", self.settings.group_id, news.generation_id, news.reason)
+    def _on_event(self, event: Event) -> None:
+        member_id = self._order.generation.member_id
+        self._order.on_event(event)
+        if isinstance(event, Lost) and not self.left and not self._quiet:
+            log.warning("group %s: lost generation %d: %s", self.settings.group_id, event.generation_id, event.reason)
             try:
-                self._on_lost(news.generation_id, member_id, news.reason)
+                self._on_lost(event.generation_id, member_id, event.reason)
             except Exception:
                 log.exception("group %s: on_lost raised", self.settings.group_id)
-        if isinstance(news, Ended) and news.error:
-            self._failure = self._refused(news.error)
-        self._news.set()
+        if isinstance(event, Ended) and event.error:
+            self._failure = self._refused(event.error)
+        self._woken.set()
 
     def _refused(self, error: int) -> Exception:
         hint = None
         if error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            offered = ", ".join(protocol.name for protocol in self._rounds.membership.settings.protocols)
+            offered = ", ".join(protocol.name for protocol in self._order.membership.settings.protocols)
             hint = f"its members are not of type {self.settings.protocol_type!r}, or none of {offered} is common to all"
         elif error == ErrorCode.FENCED_INSTANCE_ID:
             hint = f"another member has joined as {self.settings.instance_id!r}"
         return server_error(error, f"group {self.settings.group_id}", hint)
 
-    def _gave_up(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
             self.retire("")  # it could not be told any more that it has lost something
-            self._news.set()
+            self._woken.set()

@@ -33,7 +33,7 @@ from typing import Any
 
 from kohort.client.coordination.callbacks import JoinedMember
 from kohort.client.coordination.coordinator import Coordinator
-from kohort.client.coordination.held_items import Holdings
+from kohort.client.coordination.held_items import HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
 from kohort.client.coordination.lease import LeaseWatch, outlast
 from kohort.client.coordination.tokens import Token, of_generation
@@ -108,7 +108,7 @@ class Sharding(Coordinator):
         self._items = items if callable(items) else weighed(items)
         self._capacity = capacity
         self._refresh_s = refresh_ms / 1000
-        self._holdings = Holdings()
+        self._held = HeldItems()
         self._shards: dict[str, Shard] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By item; of an item that was lost and came back, the newest, which waits for the one before it."""
@@ -156,7 +156,7 @@ class Sharding(Coordinator):
                 await asyncio.wait(parts)
                 await self._stop_all()
                 if not self._closed:
-                    self._seat.retire("its work has ended", quietly=True)
+                    self._session.retire("its work has ended", quietly=True)
             finally:
                 self._work = None
             if self._failure.done():
@@ -189,7 +189,7 @@ class Sharding(Coordinator):
         """Tells the group of what has been given up."""
         while True:
             await self._released.wait()
-            if self._holdings.ending:
+            if self._held.ending:
                 await asyncio.sleep(GATHER_S)
             self._released.clear()
             self.request_rejoin("items were given up")
@@ -208,7 +208,7 @@ class Sharding(Coordinator):
     # -- the group
 
     def metadata(self) -> Mapping[str, bytes]:
-        return {PROTOCOL: _pack({"capacity": self._capacity, "claims": self._holdings.claims()})}
+        return {PROTOCOL: _pack({"capacity": self._capacity, "claims": self._held.claims()})}
 
     async def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
@@ -221,7 +221,7 @@ class Sharding(Coordinator):
         self._divided = None
 
     def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
-        change = self._holdings.assigned(generation, _unpack(assignment) if assignment else ())
+        change = self._held.assigned(generation, _unpack(assignment) if assignment else ())
         for item in change.ended:
             self._cancel(item)
         for item, token in change.begun.items():
@@ -259,7 +259,7 @@ class Sharding(Coordinator):
         if error is not None and self._failure is not None and not self._failure.done():
             error.add_note(f"in the work on item {shard.item!r} of group {self.group_id}")
             self._failure.set_exception(error)
-        if shard.item not in self._tasks and self._holdings.released(shard.item):
+        if shard.item not in self._tasks and self._held.released(shard.item):
             self._released.set()
 
     def _cancel(self, item: str) -> None:
@@ -268,12 +268,12 @@ class Sharding(Coordinator):
             shard._over.set()
         if item in self._tasks:
             self._tasks[item].cancel()
-        elif self._holdings.released(item):
+        elif self._held.released(item):
             self._released.set()
 
     def _lose(self) -> None:
         self._lease.end()
-        for item in self._holdings.lost():
+        for item in self._held.lost():
             self._cancel(item)
 
     async def _stop_all(self) -> None:

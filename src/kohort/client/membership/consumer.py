@@ -71,9 +71,9 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 
-Partition = tuple[bytes, int]
+TopicIdPartition = tuple[bytes, int]
 """The topic's id and the number of the partition."""
-Partitions = frozenset[Partition]
+Partitions = frozenset[TopicIdPartition]
 NONE: Partitions = frozenset()
 
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
@@ -461,7 +461,7 @@ def _partitions(assignment: HeartbeatAssignment) -> Partitions:
     return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
-def _reported(partitions: Iterable[Partition]) -> tuple[HeartbeatTopicPartitions, ...]:
+def _reported(partitions: Iterable[TopicIdPartition]) -> tuple[HeartbeatTopicPartitions, ...]:
     topics: dict[bytes, list[int]] = {}
     for topic_id, index in sorted(partitions):
         topics.setdefault(topic_id, []).append(index)

@@ -62,14 +62,14 @@ class AsyncMember:
         discovery: Discovery,
         *,
         bootstrap_timeout_ms: Millis,
-        tell: Callable[[Any], None],
-        give_up: Callable[[Exception], None],
+        on_event: Callable[[Any], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self.membership = membership
         self._discovery = discovery
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
-        self._tell = tell
-        self._give_up = give_up
+        self._on_event = on_event
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._connection: AsyncConnection | None = None
         self._address: Address | None = None
@@ -104,7 +104,7 @@ class AsyncMember:
                             self._drop()
                             self._task = self._loop.create_task(self._find())
                         case _:
-                            self._tell(action)
+                            self._on_event(action)
         finally:
             self._acting = False
         self._arm()
@@ -150,7 +150,7 @@ class AsyncMember:
         try:
             answer: asyncio.Future[Any] = connection.ask(action.request, ANSWERS[type(action.request)])
         except KafkaError as error:
-            self._loop.call_soon(self._give_up, error)
+            self._loop.call_soon(self._on_failure, error)
             return
         answer.add_done_callback(partial(self._answered, action.number, connection))
 
@@ -202,7 +202,7 @@ class AsyncMember:
             )
         except Exception as error:
             self._task = None
-            return self._give_up(error)
+            return self._on_failure(error)
         self._address, self._connection, self._task = address, connection, None
         self.lasting_generations = LASTING_GENERATIONS in connection.exchange.features
         self.membership.coordinator_found(clock_ms())

@@ -18,11 +18,11 @@ from kohort.client.membership.consumer import (
     ConsumerSettings,
     Doubtful,
     Lost,
-    Partition,
     Partitions,
     Phase,
     Revoke,
     Subscription,
+    TopicIdPartition,
     Waits,
 )
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
@@ -60,7 +60,7 @@ class Consumer(Participant):
         self.membership = ConsumerMembership(ConsumerSettings(self.group, ""), Subscription())
         self._uses: Partitions = frozenset()
         """What it works on: all that it owns but what it is about to give up."""
-        self._positions: dict[Partition, int] = {}
+        self._positions: dict[TopicIdPartition, int] = {}
 
     # -- its life
 
@@ -199,7 +199,7 @@ class Consumer(Participant):
         self._commit(sorted(self._positions))
         self.soon(self._pace(), self._work, life)
 
-    def _commit(self, places: list[Partition]) -> None:
+    def _commit(self, places: list[TopicIdPartition]) -> None:
         if not places:
             return
         topics: dict[bytes, list[OffsetCommitRequestPartition]] = {}

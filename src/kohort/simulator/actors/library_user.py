@@ -1,6 +1,6 @@
 """A simulated user of `Coordinator`: the round of its callbacks as the library has it, on our sans-IO member.
 
-What `Seat` and `Coordinator` do on an event loop is done here in virtual time: callbacks may take a while, one at a
+What `Session` and `Coordinator` do on an event loop is done here in virtual time: callbacks may take a while, one at a
 time, and the member goes on meanwhile.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from kohort.client.coordination.callback_order import (
     Active,
+    CallbackOrder,
     Complete,
     Divide,
     Failed,
     Join,
     Prepare,
-    Rounds,
     Step,
     Wait,
 )
@@ -43,7 +43,7 @@ class Partaker(Participant):
     ) -> None:
         super().__init__(world, process, faults, name, options)
         self.holders = holders
-        self.rounds = Rounds(Membership(self._settings()))
+        self.rounds = CallbackOrder(Membership(self._settings()))
         self._busy = False
         self._watch = 0
 
@@ -82,7 +82,7 @@ class Partaker(Participant):
     # -- its life
 
     def begin(self) -> None:
-        self.rounds = Rounds(Membership(self._settings()))
+        self.rounds = CallbackOrder(Membership(self._settings()))
         self.membership = self.rounds.membership
         self._busy = False
         self._watch += 1
@@ -140,7 +140,7 @@ class Partaker(Participant):
                     self.over(action.error)
                     return
                 case _:
-                    self.rounds.heard(action)
+                    self.rounds.on_event(action)
                     if isinstance(action, Lost):
                         self.tell(f"has lost generation {action.generation_id}: {action.reason}")
                         self.stop_watching()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kohort.client.membership.consumer import Partition
+from kohort.client.membership.consumer import TopicIdPartition
 from kohort.simulator.actors.consumer import OFFSETS_VERSION, Consumer
 from kohort.simulator.actors.workload import Asking
 from kohort.simulator.world.network import Link
@@ -30,7 +30,7 @@ class Reader(Asking):
         self.consumers: Callable[[], list[Consumer]] = list
         self._known: dict[str, int] = {}
         """Members that it has seen, the latest last, and their epochs then."""
-        self._places: dict[Partition, None] = {}
+        self._places: dict[TopicIdPartition, None] = {}
         """Partitions that it has seen in use."""
 
     def act(self, link: Link) -> None:
@@ -45,7 +45,7 @@ class Reader(Asking):
         else:
             self._fetch(link, member_id, epoch, places)
 
-    def _fetch(self, link: Link, member_id: str, epoch: int, places: list[Partition]) -> None:
+    def _fetch(self, link: Link, member_id: str, epoch: int, places: list[TopicIdPartition]) -> None:
         topics: dict[bytes, list[FetchPartition]] = {}
         for topic_id, index in places:
             asked = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=10_000)
@@ -61,7 +61,7 @@ class Reader(Asking):
             link.close()
             self.link = None
 
-    def _commit(self, link: Link, member_id: str, epoch: int, places: list[Partition]) -> None:
+    def _commit(self, link: Link, member_id: str, epoch: int, places: list[TopicIdPartition]) -> None:
         topics: dict[bytes, list[OffsetCommitRequestPartition]] = {}
         for topic_id, index in places:
             topics.setdefault(topic_id, []).append(

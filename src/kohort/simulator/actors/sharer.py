@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kohort.client.coordination.held_items import Holdings
+from kohort.client.coordination.held_items import HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
 from kohort.client.coordination.sharding import PROTOCOL
 from kohort.simulator.actors.library_user import Partaker
@@ -26,7 +26,7 @@ class Sharer(Partaker):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.holdings = Holdings()
+        self.holdings = HeldItems()
         self._divided: dict[str, float] = {}
         self._divided_in = -1
         self._refreshing = 0
@@ -83,4 +83,4 @@ class Sharer(Partaker):
         self.holdings.lost()
 
     def forget(self) -> None:
-        self.holdings = Holdings()
+        self.holdings = HeldItems()

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -308,7 +308,7 @@ def _reconcile(
     try:
         with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
             committed = cluster.committed(group_id)
-            holder = Holder(query=query_id(checkpoint), batch=last_finished(checkpoint), host=socket.gethostname())
+            holder = GroupReader(query=query_id(checkpoint), batch=last_finished(checkpoint), host=socket.gethostname())
             behind = {
                 place: Committed(offset, -1, holder.metadata())
                 for place, offset in positions.items()

@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from types import FrameType
 
-from kohort.client.admin.commit_metadata import Holder, holder_of
+from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster
@@ -174,9 +174,9 @@ class Commits:
         if self._cluster is not None:
             self._cluster.close()
 
-    def holder(self) -> Holder:
+    def holder(self) -> GroupReader:
         """Who commits: what the tasks have told, what the checkpoint says, and where this is."""
-        told = (self._tidings.hear() if self._tidings is not None else None) or Holder()
+        told = (self._tidings.hear() if self._tidings is not None else None) or GroupReader()
         if self._options.checkpoint is not None:
             query, batch = _query_and_batch(self._options.checkpoint)
             told = replace(told, query=query or told.query, batch=told.batch if batch is None else batch)
@@ -187,7 +187,7 @@ class Commits:
         for (topic, partition), entry in sorted(there.items()):
             mine = self._committed.get((topic, partition))
             if mine is not None and mine != entry.offset:
-                other = holder_of(entry.metadata)
+                other = group_reader_of(entry.metadata)
                 if other is not None and other.same_run(self.holder()):
                     return  # another source of this query
                 who = f"by {other}" if other is not None else "by a program that does not say who it is"
@@ -208,7 +208,9 @@ def _open(options: Options, timeout_ms: int) -> Cluster:
     return open_cluster(replace(options, api_timeout_ms=limited, request_timeout_ms=limited))
 
 
-def _commit(cluster: Cluster, group_id: str, positions: Positions, holder: Holder) -> dict[TopicPartition, Committed]:
+def _commit(
+    cluster: Cluster, group_id: str, positions: Positions, holder: GroupReader
+) -> dict[TopicPartition, Committed]:
     """Commit what the group does not have already. Returns what it had. Raises KafkaError."""
     there = cluster.committed(group_id, positions)
     if any(place not in there or there[place].offset != offset for place, offset in positions.items()):

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kohort.client.admin.commit_metadata import Holder
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.wire.routing import parse_addresses
 
 DESCRIPTION = re.compile(r"(?P<name>.*)\nid = \S+\nrunId = \S+\nbatch = \S+\Z", re.DOTALL)
@@ -38,7 +38,7 @@ class Tidings:
     def __init__(self, bootstrap_servers: str) -> None:
         self._token = secrets.token_hex(16)
         self._socket: socket.socket | None = None
-        self.last: Holder | None = None
+        self.last: GroupReader | None = None
         """What was heard last: its batch is the newest that has begun."""
         host, port = parse_addresses(bootstrap_servers)[0]
         try:
@@ -64,7 +64,7 @@ class Tidings:
         host, port, *_ = self._socket.getsockname()
         return ReplyTo(host, port, self._token)
 
-    def hear(self) -> Holder | None:
+    def hear(self) -> GroupReader | None:
         """Take what has come in meanwhile. Returns the newest that is known, None while nothing is."""
         while self._socket is not None:
             try:
@@ -77,12 +77,12 @@ class Tidings:
         return self.last
 
 
-def _told(data: bytes, token: str) -> Holder | None:
+def _told(data: bytes, token: str) -> GroupReader | None:
     try:
         found = json.loads(data)
         if not secrets.compare_digest(str(found.pop("token")), token):
             return None
-        return Holder(**found)
+        return GroupReader(**found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kohort.client.admin.commit_metadata import holder_of
+from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.metadata import TopicPartition
 from kohort.spark.source.plan import BATCH, START, Json, Positions, from_json, to_json
@@ -141,7 +141,7 @@ def ranges_of(end: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
 
 def is_ours(committed: Committed | None, offset: int) -> bool:
     """Whether the group has this offset from a query of this source, this one or another."""
-    return committed is not None and committed.offset == offset and holder_of(committed.metadata) is not None
+    return committed is not None and committed.offset == offset and group_reader_of(committed.metadata) is not None
 
 
 def where_to_begin(committed: Committed | None, last: tuple[int, int] | None) -> int | None:

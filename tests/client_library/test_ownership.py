@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kohort.client.assignors import subscription_bytes
-from kohort.client.consumer.classic_ownership import ClassicTenure
-from kohort.client.consumer.consumer_ownership import ConsumerTenure
-from kohort.client.consumer.ownership import Divide, GiveUp, Name, Over, Take, Wait, Wanted
+from kohort.client.consumer.classic_ownership import ClassicOwnership
+from kohort.client.consumer.consumer_ownership import ConsumerOwnership
+from kohort.client.consumer.ownership import CountPartitions, GiveUp, NameTopics, Over, Take, Wait, Wanted
 from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
 from kohort.client.membership.coordinator_requests import Ask, FindCoordinator
@@ -27,22 +27,22 @@ SESSION = 10_000
 
 
 class World:
-    """The coordinator's answers by hand; news go to the tenure as an AsyncMember would tell them."""
+    """The coordinator's answers by hand; news go to the ownership as an AsyncMember would tell them."""
 
-    def __init__(self, tenure: Any) -> None:
-        self.tenure = tenure
+    def __init__(self, ownership: Any) -> None:
+        self.ownership = ownership
         self.now = 1_000
         self.asked: Ask | None = None
         self.lost: list[set[Any]] = []
         self.searches = 0
-        tenure.subscribe(Wanted(("t",)), ("t",), self.now)
-        tenure.step(self.now)
+        ownership.subscribe(Wanted(("t",)), ("t",), self.now)
+        ownership.step(self.now)
         self.take()
-        tenure.membership.coordinator_found(self.now)
+        ownership.membership.coordinator_found(self.now)
         self.take()
 
     def take(self) -> None:
-        while actions := self.tenure.membership.take():
+        while actions := self.ownership.membership.take():
             for action in actions:
                 match action:
                     case Ask():
@@ -50,33 +50,33 @@ class World:
                     case FindCoordinator():
                         self.searches += 1
                     case news:
-                        lost = self.tenure.heard(news, self.now)
+                        lost = self.ownership.on_event(news, self.now)
                         if lost:
                             self.lost.append(set(lost))
 
     def step(self) -> Any:
-        step = self.tenure.step(self.now)
+        step = self.ownership.step(self.now)
         self.take()
         return step
 
     def answer(self, response: Any) -> None:
         assert self.asked is not None
-        self.tenure.membership.received(self.asked.number, response, self.now)
+        self.ownership.membership.received(self.asked.number, response, self.now)
         self.take()
 
     def given_up(self, step: GiveUp) -> None:
-        self.tenure.given_up(step, self.now)
+        self.ownership.given_up(step, self.now)
 
     # -- the classic protocol
 
     def joined(self, generation: int, *, leader: str = "other") -> None:
-        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(self.tenure._assignors[0], ["t"]))
+        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(self.ownership._assignors[0], ["t"]))
         self.answer(
             JoinGroupResponse(
                 error_code=0,
                 generation_id=generation,
                 protocol_type="consumer",
-                protocol_name=self.tenure._assignors[0].name,
+                protocol_name=self.ownership._assignors[0].name,
                 leader=leader,
                 member_id="me",
                 members=(only,) if leader == "me" else (),
@@ -99,7 +99,7 @@ class World:
 
 
 def classic(assignor: str = "range") -> World:
-    return World(ClassicTenure(Settings("g", (), session_timeout_ms=SESSION), [assignor]))
+    return World(ClassicOwnership(Settings("g", (), session_timeout_ms=SESSION), [assignor]))
 
 
 def cooperative() -> World:
@@ -109,7 +109,7 @@ def cooperative() -> World:
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
     assert world.step() == Wait()
-    world.tenure.membership.wake(world.now)
+    world.ownership.membership.wake(world.now)
     world.take()
     return world
 
@@ -119,26 +119,26 @@ def test_an_eager_member_gives_up_everything_before_it_rejoins() -> None:
     world.joined(1)
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
-    assert world.tenure.owned == {T0: 1, T1: 1}
-    world.tenure.membership.wake(world.now)
+    assert world.ownership.owned == {T0: 1, T1: 1}
+    world.ownership.membership.wake(world.now)
     world.take()
     world.rebalances()
     step = world.step()
     assert step == GiveUp(frozenset({T0, T1}))
-    assert world.tenure.owned == {T0: 1, T1: 1}  # until that is done
+    assert world.ownership.owned == {T0: 1, T1: 1}  # until that is done
     world.given_up(step)
     assert (world.step(), world.claimed()) == (Wait(), [])
     world.joined(2)
     world.synced(1, 2)
     assert world.step() == Take(frozenset({T1, T2}))
-    assert world.tenure.owned == {T1: 2, T2: 2}
+    assert world.ownership.owned == {T1: 2, T2: 2}
 
 
 def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up() -> None:
     world = cooperative()
     world.rebalances()
     assert (world.step(), world.claimed()) == (Wait(), [0, 1])
-    assert world.tenure.owned == {T0: 1, T1: 1}
+    assert world.ownership.owned == {T0: 1, T1: 1}
     world.joined(2)
     world.synced(0)
     step = world.step()
@@ -148,7 +148,7 @@ def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up(
     world.joined(3)
     world.synced(0, 2)
     assert world.step() == Take(frozenset({T2}))
-    assert world.tenure.owned == {T0: 1, T2: 3}
+    assert world.ownership.owned == {T0: 1, T2: 3}
     assert world.lost == []
 
 
@@ -157,7 +157,7 @@ def test_a_cooperative_member_that_is_forgotten_while_it_joins_has_lost_all() ->
     world.rebalances()
     world.step()
     world.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, generation_id=-1, leader="", member_id=""))
-    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+    assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
     assert (world.step(), world.claimed()) == (Wait(), [])
 
 
@@ -174,33 +174,33 @@ def test_a_cooperative_member_out_of_reach_loses_all_with_its_session() -> None:
     world = cooperative()
     world.rebalances()
     world.step()
-    world.tenure.membership.failed(world.now)  # its JoinGroup may not have come through
+    world.ownership.membership.failed(world.now)  # its JoinGroup may not have come through
     world.take()
     world.now += SESSION - 1
-    world.tenure.membership.wake(world.now)
+    world.ownership.membership.wake(world.now)
     world.take()
     assert world.lost == []
     world.now += 1
-    world.tenure.membership.wake(world.now)
+    world.ownership.membership.wake(world.now)
     world.take()
-    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+    assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
 
 
 def test_a_leader_divides_and_looks_after_the_sizes() -> None:
     world = classic()
     world.joined(1, leader="me")
     step = world.step()
-    assert isinstance(step, Divide)
+    assert isinstance(step, CountPartitions)
     assert step.topics == ("t",)
-    world.tenure.divided(step, {"t": 2}, world.now)
+    world.ownership.partitions_counted(step, {"t": 2}, world.now)
     world.take()
     assert [row.member_id for row in world.asked.request.assignments] == ["me"]  # type: ignore[union-attr]
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
-    assert (world.tenure.watched(), world.tenure.lacks()) == (("t",), False)
-    world.tenure.sized({"t": 2}, world.now)
+    assert (world.ownership.watched_topics(), world.ownership.topics_missing()) == (("t",), False)
+    world.ownership.counts_refreshed({"t": 2}, world.now)
     assert world.step() == Wait()
-    world.tenure.sized({"t": 3}, world.now)
+    world.ownership.counts_refreshed({"t": 3}, world.now)
     world.take()
     assert world.step() == GiveUp(frozenset({T0, T1}))
 
@@ -209,22 +209,22 @@ def test_a_leader_rejoins_once_for_a_topic_that_was_missing() -> None:
     world = classic()
     world.joined(1, leader="me")
     step = world.step()
-    assert isinstance(step, Divide)
-    world.tenure.divided(step, {}, world.now)
+    assert isinstance(step, CountPartitions)
+    world.ownership.partitions_counted(step, {}, world.now)
     world.take()
     world.synced()
-    assert (world.tenure.watched(), world.tenure.lacks()) == (("t",), True)
-    world.tenure.sized({}, world.now)
-    assert (world.step(), world.tenure.lacks()) == (Wait(), True)
-    world.tenure.sized({"t": 2}, world.now)
+    assert (world.ownership.watched_topics(), world.ownership.topics_missing()) == (("t",), True)
+    world.ownership.counts_refreshed({}, world.now)
+    assert (world.step(), world.ownership.topics_missing()) == (Wait(), True)
+    world.ownership.counts_refreshed({"t": 2}, world.now)
     world.take()
-    assert not world.tenure.lacks()
-    world.tenure.sized({"t": 2}, world.now)
+    assert not world.ownership.topics_missing()
+    world.ownership.counts_refreshed({"t": 2}, world.now)
     assert world.step() == Wait()  # it is asked for once more
     world.joined(2, leader="me")
     step = world.step()
-    assert isinstance(step, Divide)
-    world.tenure.divided(step, {"t": 2}, world.now)
+    assert isinstance(step, CountPartitions)
+    world.ownership.partitions_counted(step, {"t": 2}, world.now)
     world.take()
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
@@ -238,7 +238,7 @@ ID = b"i" * 16
 
 
 def kip848() -> World:
-    return World(ConsumerTenure(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
+    return World(ConsumerOwnership(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
 
 
 def told(epoch: int, *partitions: int) -> ConsumerGroupHeartbeatResponse:
@@ -256,23 +256,23 @@ def refused(error: int) -> ConsumerGroupHeartbeatResponse:
 def test_partitions_wait_for_the_name_of_their_topic() -> None:
     world = kip848()
     world.answer(told(1, 0, 1))
-    assert world.step() == Name(("t",))
-    assert world.tenure.owned == {}
-    world.tenure.named({ID: "t"})
+    assert world.step() == NameTopics(("t",))
+    assert world.ownership.owned == {}
+    world.ownership.topics_named({ID: "t"})
     assert world.step() == Take(frozenset({T0, T1}))
-    assert world.tenure.owned == {T0: 1, T1: 1}
+    assert world.ownership.owned == {T0: 1, T1: 1}
     assert world.step() == Wait()
 
 
 def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
     world = kip848()
-    world.tenure.named({ID: "t"})
+    world.ownership.topics_named({ID: "t"})
     world.answer(told(1, 0, 1))
     world.step()
     world.answer(told(1, 0))
     step = world.step()
     assert step == GiveUp(frozenset({T1}))
-    assert T1 in world.tenure.owned
+    assert T1 in world.ownership.owned
     asked = world.asked
     world.given_up(step)
     assert world.step() == Wait()
@@ -284,7 +284,7 @@ def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
 def test_what_was_never_told_is_given_up_without_a_word() -> None:
     world = kip848()
     world.answer(told(1, 0, 1))
-    assert world.step() == Name(("t",))
+    assert world.step() == NameTopics(("t",))
     world.answer(told(1))
     assert world.step() == Wait()
     assert world.lost == []
@@ -292,13 +292,13 @@ def test_what_was_never_told_is_given_up_without_a_word() -> None:
 
 def test_the_fenced_lose_all_and_come_back_with_later_epochs() -> None:
     world = kip848()
-    world.tenure.named({ID: "t"})
+    world.ownership.topics_named({ID: "t"})
     world.answer(told(1, 0, 1))
     world.step()
     world.answer(refused(ErrorCode.FENCED_MEMBER_EPOCH))
-    assert (world.lost, dict(world.tenure.owned)) == ([{T0, T1}], {})
+    assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
     world.answer(told(5, 0))
     assert world.step() == Take(frozenset({T0}))
-    assert world.tenure.owned == {T0: 5}
+    assert world.ownership.owned == {T0: 5}
     world.answer(refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert world.step() == Over(ErrorCode.GROUP_AUTHORIZATION_FAILED)

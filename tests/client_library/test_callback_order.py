@@ -9,13 +9,13 @@ import pytest
 from kohort.client.coordination.callback_order import (
     NO_GENERATION,
     Active,
+    CallbackOrder,
     Complete,
     Divide,
     Failed,
     Generation,
     Join,
     Prepare,
-    Rounds,
     Wait,
 )
 from kohort.client.membership.classic import Lost, Membership, Settings
@@ -28,7 +28,7 @@ from kohort.wire.schemas.sync_group import SyncGroupResponse
 class World:
     def __init__(self) -> None:
         self.membership = Membership(Settings("g", (), heartbeat_interval_ms=3_000, rejoins=False))
-        self.rounds = Rounds(self.membership)
+        self.order = CallbackOrder(self.membership)
         self.now = 0
         self.number = 0
         self.lost: list[Lost] = []
@@ -42,7 +42,7 @@ class World:
                     case FindCoordinator():
                         self.membership.coordinator_found(self.now)
                     case _:
-                        self.rounds.heard(action)
+                        self.order.on_event(action)
                         if isinstance(action, Lost):
                             self.lost.append(action)
 
@@ -57,10 +57,10 @@ class World:
         self.answer(HeartbeatResponse(error_code=error))
 
     def join(self) -> None:
-        assert self.rounds.step() == Join()
-        self.rounds.join({"p": b"metadata"}, self.now)
+        assert self.order.step() == Join()
+        self.order.join({"p": b"metadata"}, self.now)
         self.act()
-        assert self.rounds.step() == Wait()
+        assert self.order.step() == Wait()
 
     def joined(self, generation: int = 1, leader: str = "b") -> None:
         members = (JoinGroupResponseMember(member_id="a", metadata=b"m"),) if leader == "a" else ()
@@ -74,15 +74,15 @@ class World:
         self.answer(SyncGroupResponse(assignment=b"mine"))
 
     def complete(self) -> None:
-        step = self.rounds.step()
+        step = self.order.step()
         assert isinstance(step, Complete)
-        self.rounds.completed(step, self.now)
-        assert self.rounds.step() == Active()
-        assert self.rounds.active
+        self.order.completed(step, self.now)
+        assert self.order.step() == Active()
+        assert self.order.active
 
     def active(self) -> None:
-        assert self.rounds.step() == Prepare(NO_GENERATION)
-        self.rounds.prepared()
+        assert self.order.step() == Prepare(NO_GENERATION)
+        self.order.prepared()
         self.join()
         self.stable()
         self.complete()
@@ -90,32 +90,32 @@ class World:
 
 def test_a_callback_is_due_until_it_has_succeeded() -> None:
     world = World()
-    assert world.rounds.step() == world.rounds.step() == Prepare(NO_GENERATION)
-    world.rounds.prepared()
+    assert world.order.step() == world.order.step() == Prepare(NO_GENERATION)
+    world.order.prepared()
     world.join()
     world.joined(leader="a")
-    divide = world.rounds.step()
+    divide = world.order.step()
     assert isinstance(divide, Divide)
-    assert world.rounds.step() == divide
-    world.rounds.divided(divide, {"a": b"mine"}, world.now)
+    assert world.order.step() == divide
+    world.order.divided(divide, {"a": b"mine"}, world.now)
     world.act()
-    assert world.rounds.step() == Wait()
+    assert world.order.step() == Wait()
     world.answer(SyncGroupResponse(assignment=b"mine"))
-    complete = world.rounds.step()
+    complete = world.order.step()
     assert isinstance(complete, Complete)
-    assert world.rounds.step() == complete
-    assert not world.rounds.active
-    world.rounds.completed(complete, world.now)
-    assert world.rounds.active
-    assert world.rounds.generation == Generation(1, "a", "p")
+    assert world.order.step() == complete
+    assert not world.order.active
+    world.order.completed(complete, world.now)
+    assert world.order.active
+    assert world.order.generation == Generation(1, "a", "p")
 
 
 def test_a_rebalance_prepares_with_the_generation_that_ends() -> None:
     world = World()
     world.active()
     world.heartbeat(27)
-    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
-    world.rounds.prepared()
+    assert world.order.step() == Prepare(Generation(1, "a", "p"))
+    world.order.prepared()
     world.join()
     world.stable(2)
     world.complete()
@@ -126,8 +126,8 @@ def test_a_lost_assignment_prepares_without_a_generation() -> None:
         world = World()
         world.active()
         world.heartbeat(error)
-        assert world.rounds.step() == Prepare(Generation(-1, member_id, None))
-        world.rounds.prepared()
+        assert world.order.step() == Prepare(Generation(-1, member_id, None))
+        world.order.prepared()
         world.join()
 
 
@@ -135,9 +135,9 @@ def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
     world = World()
     world.active()
     world.heartbeat(27)
-    world.rounds.prepared()
+    world.order.prepared()
     world.heartbeat(25)
-    assert world.rounds.generation == NO_GENERATION
+    assert world.order.generation == NO_GENERATION
     world.join()
 
 
@@ -146,7 +146,7 @@ def test_lost_while_it_joins_asks_for_metadata_again(joined: bool) -> None:
     world = World()
     world.active()
     world.heartbeat(27)
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()
     assert world.membership.lease_left(world.now) > 0  # it goes on with what it keeps
     if joined:
@@ -155,7 +155,7 @@ def test_lost_while_it_joins_asks_for_metadata_again(joined: bool) -> None:
     else:
         world.answer(JoinGroupResponse(error_code=25, member_id="", leader="", members=()))
     assert [(lost.generation_id, lost.assignment) for lost in world.lost] == [(1, b"mine")]
-    assert world.rounds.generation == NO_GENERATION
+    assert world.order.generation == NO_GENERATION
     assert world.membership.lease_left(world.now) == 0
     world.join()
     world.stable(3)
@@ -167,7 +167,7 @@ def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
     world = World()
     world.active()
     world.heartbeat(27)
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()
     world.joined(2)
     world.answer(SyncGroupResponse(error_code=27))
@@ -179,61 +179,61 @@ def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
 
 def test_an_assignment_that_ended_unseen_is_not_prepared() -> None:
     world = World()
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()
     world.stable()
     world.heartbeat(27)
-    assert world.rounds.step() == Join()
+    assert world.order.step() == Join()
 
 
 def test_an_assignment_whose_callback_failed_is_prepared() -> None:
     world = World()
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()
     world.stable()
-    assert isinstance(world.rounds.step(), Complete)
+    assert isinstance(world.order.step(), Complete)
     world.heartbeat(27)
-    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
+    assert world.order.step() == Prepare(Generation(1, "a", "p"))
 
 
 def test_results_that_come_too_late_are_ignored() -> None:
     world = World()
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()
     world.joined(leader="a")
-    late = world.rounds.step()
+    late = world.order.step()
     assert isinstance(late, Divide)
     world.heartbeat(25)  # it joins again
-    world.rounds.divided(late, {"a": b"of the past"}, world.now)
+    world.order.divided(late, {"a": b"of the past"}, world.now)
     world.act()
-    assert world.rounds.step() == Wait()
+    assert world.order.step() == Wait()
     world.stable(2)
-    old = world.rounds.step()
+    old = world.order.step()
     assert isinstance(old, Complete)
     world.heartbeat(27)
-    world.rounds.completed(old, world.now)
-    world.rounds.prepared()
+    world.order.completed(old, world.now)
+    world.order.prepared()
     world.join()
     world.stable(3)
-    new = world.rounds.step()
+    new = world.order.step()
     assert isinstance(new, Complete)
-    world.rounds.completed(old, world.now)
-    assert world.rounds.step() == new
+    world.order.completed(old, world.now)
+    assert world.order.step() == new
 
 
 def test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it() -> None:
     world = World()
-    world.rounds.prepared()
+    world.order.prepared()
     world.join()  # metadata has been asked already
-    world.rounds.rejoin("metadata has changed", world.now)
-    assert world.rounds.step() == Wait()
+    world.order.rejoin("metadata has changed", world.now)
+    assert world.order.step() == Wait()
     world.stable()
-    complete = world.rounds.step()
+    complete = world.order.step()
     assert isinstance(complete, Complete)
-    world.rounds.completed(complete, world.now)
+    world.order.completed(complete, world.now)
     world.act()
-    assert world.rounds.step() == Prepare(Generation(1, "a", "p"))
-    world.rounds.prepared()
+    assert world.order.step() == Prepare(Generation(1, "a", "p"))
+    world.order.prepared()
     world.join()
     world.stable(2)
     world.complete()  # once
@@ -243,8 +243,8 @@ def test_a_rejoin_that_is_wanted_before_metadata_is_asked_takes_no_other_round()
     world = World()
     world.active()
     world.heartbeat(27)
-    world.rounds.rejoin("metadata has changed", world.now)
-    world.rounds.prepared()
+    world.order.rejoin("metadata has changed", world.now)
+    world.order.prepared()
     world.join()
     world.stable(2)
     world.complete()
@@ -254,17 +254,17 @@ def test_the_end() -> None:
     world = World()
     world.active()
     world.heartbeat(82)
-    assert world.rounds.step() == Failed(82)
-    assert not world.rounds.active
-    assert world.rounds.generation == NO_GENERATION
+    assert world.order.step() == Failed(82)
+    assert not world.order.active
+    assert world.order.generation == NO_GENERATION
 
 
 def test_a_new_membership_prepares_for_what_was_left() -> None:
     world = World()
     world.active()
     world.heartbeat(30)
-    anew = world.rounds.anew(Membership(world.membership.settings))
+    anew = world.order.anew(Membership(world.membership.settings))
     assert anew.step() == Prepare(NO_GENERATION)
-    world.rounds.heard(Ended(0))
+    world.order.on_event(Ended(0))
     anew.prepared()
     assert anew.anew(Membership(world.membership.settings)).step() == Join()

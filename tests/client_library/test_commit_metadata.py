@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.admin.commit_metadata import LONGEST_NAME, Holder, holder_of
+from kohort.client.admin.commit_metadata import LONGEST_NAME, GroupReader, group_reader_of
 
 MOST_BYTES = 4_096
 """What brokers take by default (offset.metadata.max.bytes)."""
@@ -18,27 +18,27 @@ TEXT = st.none() | st.text()
 def test_what_is_written_is_read_and_never_too_long(
     name: str | None, run: str | None, batch: int | None, application: str | None, host: str | None
 ) -> None:
-    holder = Holder("0f00", name, run, batch, application, host, 7)
+    holder = GroupReader("0f00", name, run, batch, application, host, 7)
     metadata = holder.metadata()
-    read = holder_of(metadata)
+    read = group_reader_of(metadata)
     assert read is not None
     assert (read.query, read.batch, read.process) == ("0f00", batch, 7)
     assert read.name == (name[:LONGEST_NAME] if name is not None else None)
-    long = Holder("0f00", "\N{GRINNING FACE}" * 5_000, "r", 1, "\0" * 5_000, "h" * 5_000, 1)
+    long = GroupReader("0f00", "\N{GRINNING FACE}" * 5_000, "r", 1, "\0" * 5_000, "h" * 5_000, 1)
     assert len(long.metadata().encode()) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("metadata", ["", "kohort-spark", "{", "[]", "null", "7", '{"by":"me","query":"q"}'])
 def test_other_programs_metadata_says_nothing(metadata: str) -> None:
-    assert holder_of(metadata) is None
+    assert group_reader_of(metadata) is None
 
 
 def test_fields_of_another_kind_are_not_believed() -> None:
-    holder = holder_of('{"by":"kohort-spark","query":1,"batch":"7","process":true,"more":{}}')
-    assert holder == Holder()
+    holder = group_reader_of('{"by":"kohort-spark","query":1,"batch":"7","process":true,"more":{}}')
+    assert holder == GroupReader()
     assert str(holder) == "a Spark query"
 
 
 def test_it_reads_as_a_sentence() -> None:
-    assert str(Holder("0f00", batch=0)) == "Spark query 0f00, batch 0"
-    assert str(Holder("0f00", "lake", host="h")) == "Spark query lake (0f00) on h"
+    assert str(GroupReader("0f00", batch=0)) == "Spark query 0f00, batch 0"
+    assert str(GroupReader("0f00", "lake", host="h")) == "Spark query lake (0f00) on h"

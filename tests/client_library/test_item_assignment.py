@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.client.coordination.held_items import Change, Holdings
+from kohort.client.coordination.held_items import Change, HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
 
 NAMES = [f"w{n}" for n in range(6)]
@@ -19,7 +19,7 @@ def evenly(count: int) -> dict[str, float]:
 
 def settle(
     weights: Mapping[str, float],
-    holding: dict[str, Holdings],
+    holding: dict[str, HeldItems],
     capacities: Mapping[str, float],
     tokens: dict[str, int] | None = None,
 ) -> int:
@@ -47,15 +47,15 @@ def settle(
     raise AssertionError("it never settles")
 
 
-def loads(weights: Mapping[str, float], holding: Mapping[str, Holdings]) -> dict[str, float]:
+def loads(weights: Mapping[str, float], holding: Mapping[str, HeldItems]) -> dict[str, float]:
     return {name: sum(weights[item] for item in held.held) for name, held in holding.items()}
 
 
 def test_a_newcomer_gets_its_share_and_no_more_moves() -> None:
     weights = evenly(12)
-    holding = {"a": Holdings(), "b": Holdings()}
+    holding = {"a": HeldItems(), "b": HeldItems()}
     assert settle(weights, holding, {}) == 12
-    holding["c"] = Holdings()
+    holding["c"] = HeldItems()
     assert settle(weights, holding, {}) == 4
     assert loads(weights, holding) == {"a": 4, "b": 4, "c": 4}
     del holding["a"]
@@ -65,10 +65,10 @@ def test_a_newcomer_gets_its_share_and_no_more_moves() -> None:
 
 def test_weights_and_capacities() -> None:
     weights = {"huge": 10.0, **evenly(10)}
-    holding = {"a": Holdings(), "b": Holdings()}
+    holding = {"a": HeldItems(), "b": HeldItems()}
     settle(weights, holding, {})
     assert loads(weights, holding) == {"a": 10.0, "b": 10.0}
-    holding = {"small": Holdings(), "large": Holdings()}
+    holding = {"small": HeldItems(), "large": HeldItems()}
     settle(evenly(12), holding, {"large": 3.0})
     assert loads(evenly(12), holding) == {"small": 3.0, "large": 9.0}
 
@@ -85,7 +85,7 @@ def test_of_two_claims_the_latest_counts_and_dropped_items_go() -> None:
 
 
 def test_holdings_keep_their_token_and_give_up_first() -> None:
-    holdings = Holdings()
+    holdings = HeldItems()
     assert holdings.assigned(3, ["x", "y"]) == Change({"x": 3, "y": 3}, [])
     assert holdings.assigned(4, ["y", "z"]) == Change({"z": 4}, ["x"])
     assert holdings.claims() == {"x": 3, "y": 3, "z": 4}
@@ -107,12 +107,12 @@ def test_holdings_keep_their_token_and_give_up_first() -> None:
 def test_in_any_history_loads_are_even_and_tokens_grow(data: st.DataObject) -> None:
     """Workers come and go, items too; after each change the group settles."""
     weights = evenly(data.draw(st.integers(0, 20)))
-    holding: dict[str, Holdings] = {"w0": Holdings()}
+    holding: dict[str, HeldItems] = {"w0": HeldItems()}
     tokens: dict[str, int] = {}
     for _ in range(data.draw(st.integers(1, 5))):
         match data.draw(st.sampled_from(["join", "die", "items"])):
             case "join":
-                holding.setdefault(data.draw(st.sampled_from(NAMES)), Holdings())
+                holding.setdefault(data.draw(st.sampled_from(NAMES)), HeldItems())
             case "die" if len(holding) > 1:
                 del holding[data.draw(st.sampled_from(sorted(holding)))]
             case "items":
@@ -131,7 +131,7 @@ def test_in_any_history_loads_are_even_and_tokens_grow(data: st.DataObject) -> N
 def test_any_weights_settle_and_no_single_move_would_help(
     weights: dict[str, float], capacities: dict[str, float]
 ) -> None:
-    holding = {name: Holdings() for name in capacities}
+    holding = {name: HeldItems() for name in capacities}
     settle(weights, holding, capacities)
     per_unit = {name: load / capacities[name] for name, load in loads(weights, holding).items()}
     least = min(per_unit, key=lambda name: (per_unit[name], name))
