@@ -15,7 +15,7 @@ COMPILED_TESTS := tests/wire tests/coordinator tests/storage tests/broker tests/
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
 
 demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults
 	$(BIN)/kohort demo
@@ -71,6 +75,10 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
+docs: $(VENV)/.docs ## the documentation site, in site/ (open site/index.html; its search needs a web server)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'site/index.html is ready; with search: $(BIN)/python -m http.server --directory site'
+
 compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout (needs a C compiler)
 	$(call needs,$${CC:-cc})
 	$(BIN)/python tools/compiled.py
@@ -100,4 +108,4 @@ $(BENCHES): bench
 	@:
 
 clean: ## remove the virtual environment and what tests and demos left
-	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/kohort/_compiled
+	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site src/kohort/_compiled

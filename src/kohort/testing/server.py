@@ -29,9 +29,10 @@ STOP_S = 10.0
 
 
 class KohortServer:
-    """A context manager; or call `start` and `stop`. Takes any attribute of `kohort.config.Config` as a keyword.
+    """A context manager; or call `start` and `stop`. Takes any server setting as a keyword, with its typed value:
+    `num_partitions=6`, or with the dotted name `**{"num.partitions": 6}`.
 
-    `data_dir` keeps the data on disk; without it, memory keeps them for as long as this object lives, over `restart`
+    `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
     and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session
     to end. Raises ConfigError for a bad setting.
     """
@@ -39,6 +40,7 @@ class KohortServer:
     def __init__(
         self, *, data_dir: str | os.PathLike[str] = "", clock: ManualClock | None = None, **settings: Any
     ) -> None:
+        settings = {name.replace(".", "_"): value for name, value in settings.items()}
         settings.setdefault("listeners", "127.0.0.1:0")
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
         settings.setdefault("group_storm_rebalance_delay_ms", 0)
