@@ -59,6 +59,7 @@ from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
 from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Operation, Storage
+from kohort.wire.known_clients import with_bindings
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 
@@ -120,24 +121,11 @@ Parked = InShard | FetchWait
 """A handler's result when the answer comes later."""
 
 
-LIBRDKAFKA_BINDINGS = frozenset(
-    {
-        "confluent-kafka-dotnet",
-        "confluent-kafka-go",
-        "confluent-kafka-javascript",
-        "confluent-kafka-python",
-        "karafka",
-        "rust-rdkafka",
-    }
-)
-"""Software names of clients whose heartbeats are librdkafka's: bindings are asked to send a name of their own."""
-
-
 def _held_clients(config: Config) -> frozenset[str]:
     if not config.group_heartbeat_hold_enable:
         return frozenset()
     names = frozenset(name.strip() for name in config.group_heartbeat_hold_clients.split(",")) - {""}
-    return names | LIBRDKAFKA_BINDINGS if "librdkafka" in names else names
+    return with_bindings(names)
 
 
 class BrokerState:

@@ -32,6 +32,7 @@ from kohort.coordinator.consumer.soft_state import ASSIGN, HOLD, RunningConsumer
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.migration.classic_side import must_rejoin
 from kohort.wire.errors import ErrorCode
+from kohort.wire.known_clients import CLOSE_CLIENTS, PATIENT_CLIENTS
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 
 WAITING_INTERVAL_MS = 250
@@ -51,10 +52,6 @@ large group."""
 BUSY_FOR_MS = 20_000
 """How long a member stays busy after its last request. Clients that commit by themselves do so every 5 s."""
 
-PATIENT_CLIENTS = frozenset(("kgo",))
-"""Software names of clients that wait for an answer longer than the told interval (10 s), and sleep meanwhile."""
-CLOSE_CLIENTS = frozenset(("apache-kafka-java",))
-"""Software names of clients whose heartbeats do not time out with the told interval: a hold may come close to it."""
 MARGIN_MS, CLOSE_MARGIN_MS = 500, 100
 """What a hold leaves of the interval: a tenth, at least MARGIN_MS, but half of a short interval."""
 

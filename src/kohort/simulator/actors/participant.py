@@ -16,10 +16,11 @@ from kohort.simulator.plan import Faults
 from kohort.simulator.world.network import Link
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, World
+from kohort.wire.known_clients import JAVA
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-HELD_CLIENT = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0")
+HELD_CLIENT = ApiVersionsRequest(client_software_name=JAVA, client_software_version="4.1.0")
 """Tells the server that this client's heartbeats may be held."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kohort.client.membership.classic import Membership, Phase, Settings
 from kohort.client.membership.coordinator_requests import Millis
+from kohort.wire.known_clients import JAVA, LIBRDKAFKA
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 
 
@@ -41,8 +42,8 @@ class Client:
 
 
 CLIENTS = {
-    "java": Client("apache-kafka-java", "4.1.0", False, 0, 200, False, 100),
-    "librdkafka": Client("librdkafka", "2.16.0", True, 1_000, 20, True, 0),
+    "java": Client(JAVA, "4.1.0", False, 0, 200, False, 100),
+    "librdkafka": Client(LIBRDKAFKA, "2.16.0", True, 1_000, 20, True, 0),
 }
 
 

@@ -1,0 +1,35 @@
+"""What kohort knows of foreign clients, by the software name that they send in ApiVersions (KIP-511).
+
+Code that treats a client in its own way asks here; elsewhere a client's name stands in explanations only. Two things
+cannot be here: the default of `group.heartbeat.hold.clients` (config imports nothing), and the pace at which simulated
+clients work (`simulator/sizing/clients`, which takes its names from here).
+"""
+
+from __future__ import annotations
+
+JAVA = "apache-kafka-java"
+LIBRDKAFKA = "librdkafka"
+FRANZ_GO = "kgo"
+
+LIBRDKAFKA_BINDINGS = frozenset(
+    {
+        "confluent-kafka-dotnet",
+        "confluent-kafka-go",
+        "confluent-kafka-javascript",
+        "confluent-kafka-python",
+        "karafka",
+        "rust-rdkafka",
+    }
+)
+"""librdkafka sends their heartbeats; librdkafka asks its bindings to send a software name of their own."""
+
+PATIENT_CLIENTS = frozenset((FRANZ_GO,))
+"""They wait for the answer of a heartbeat longer than the interval that they were told (10 s), and sleep meanwhile."""
+
+CLOSE_CLIENTS = frozenset((JAVA,))
+"""Their heartbeats do not time out with the interval that they were told, so a hold may come close to it."""
+
+
+def with_bindings(names: frozenset[str]) -> frozenset[str]:
+    """`names`, and the bindings of librdkafka if it is among them."""
+    return names | LIBRDKAFKA_BINDINGS if LIBRDKAFKA in names else names
