@@ -31,6 +31,7 @@ HOT: tuple[str, ...] = (
     "kohort.broker.turn_schedule",
     "kohort.coordinator.classic.checks",
     "kohort.coordinator.hard_state",
+    "kohort.coordinator.classic.join",
     "kohort.coordinator.classic.requests",
     "kohort.coordinator.consumer.checks",
     "kohort.coordinator.consumer.heartbeat",

@@ -17,9 +17,10 @@ from mixed_bugs import MIXED_BUGS
 from planting import Bug, Catchers, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
 
-REBALANCE, GROUP, RUNNING = (
+REBALANCE, GROUP, JOIN, RUNNING = (
     "coordinator/classic/rebalance.py",
     "coordinator/classic/requests.py",
+    "coordinator/classic/join.py",
     "coordinator/soft_state.py",
 )
 OFFSETS, CHECKS, DEADLINES = (
@@ -75,7 +76,7 @@ BUGS = (
     ),
     Bug(
         "a static member's new id is answered and not written",
-        ((GROUP, "        self._running.out.records.append(record)\n", ""),),
+        ((JOIN, "        self._running.out.records.append(record)\n", ""),),
         (
             "static_return.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
@@ -97,7 +98,7 @@ BUGS = (
     Bug(
         "a generation is used again after the group was deleted",
         (
-            (GROUP, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
+            (JOIN, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
             (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
         ),
         ("generation_after_deletion.txt", "simulator of member"),
@@ -139,8 +140,8 @@ BUGS = (
         (
             (
                 OFFSETS,
-                "        if group.phase is Phase.COMPLETING:\n            return ErrorCode.REBALANCE_IN_PROGRESS\n",
-                "",
+                "return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE",
+                "return ErrorCode.NONE",
             ),
         ),
         ("commit_members.txt", "commit_operator.txt"),
@@ -206,7 +207,7 @@ BUGS = (
     ),
     Bug(
         "a commit does not keep the session alive",
-        ((OFFSETS, "        self._running.arm_session(group, group.members[request.member_id], now)\n", ""),),
+        ((OFFSETS, "        if session is not None:\n", "        if False:\n"),),
         ("commit_members.txt", "simulator of member"),
     ),
     Bug(

@@ -100,7 +100,7 @@ def _keeps_answers(event: Event) -> bool:
 
 
 class Shard:
-    """The `StateMachine` of consumer groups."""
+    """The `StateMachine` of the group coordinator."""
 
     def __init__(self, index: int, config: Config, assignors: Mapping[str, Assignor] = BUILT_IN) -> None:
         self.log = LogName("__consumer_offsets", index)
@@ -226,7 +226,7 @@ class Shard:
                 self._mixed.join(mixed, event, now)
             case JoinGroupRequest():
                 self._make_way(event.body)
-                self._groups.join(event, now)
+                self._groups.joins.join(event, now)
             case SyncGroupRequest() if mixed is not None:
                 self._mixed.sync(mixed, event, now)
             case SyncGroupRequest():

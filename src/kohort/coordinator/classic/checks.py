@@ -15,15 +15,15 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest
 _T = TypeVar("_T")
 
 MOST_REPEATS = 3
-"""How often one request is told of the same thing: what is told can be much longer than the name that asks for it.
-Kafka repeats itself without end, but no client asks twice."""
+"""How often one request gets an answer about the same name: the answer can be much longer than the name. Kafka has no
+such limit, but no client asks twice."""
 LONGEST_NAME = 8_000
 """Characters of a group id, instance id or protocol. Flexible requests can carry names that neither a record's key nor
 an older version's response can hold: there a string's length is an int16."""
 
 
 def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None = None) -> Sequence[_T]:
-    """Without what repeats the same name more than MOST_REPEATS times."""
+    """Drop everything that repeats a name more than MOST_REPEATS times."""
     names: Sequence[Hashable] = asked if name_of is None else list(map(name_of, asked))
     if len(set(names)) == len(names):
         return asked
@@ -37,7 +37,7 @@ def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None 
 
 
 def check_join(request: JoinGroupRequest, config: Config) -> int:
-    """What is wrong with a request, whatever the group."""
+    """What is wrong with the request itself, whatever the group."""
     if not request.group_id or len(request.group_id) > LONGEST_NAME:
         return ErrorCode.INVALID_GROUP_ID
     if not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):
@@ -50,13 +50,13 @@ def check_join(request: JoinGroupRequest, config: Config) -> int:
 
 
 def founds(request: JoinGroupRequest, config: Config) -> bool:
-    """Whether a join makes a group where there is none: it is right in itself, and says nothing of having joined."""
-    is_right = bool(request.protocol_type and request.protocols) and not check_join(request, config)
-    return is_right and not request.member_id
+    """Whether a join creates a group that does not exist: it is valid and has no member id."""
+    is_valid = bool(request.protocol_type and request.protocols) and not check_join(request, config)
+    return is_valid and not request.member_id
 
 
 def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
-    """25 for somebody unknown, 82 for one whose instance id belongs to another."""
+    """25 for an unknown member, 82 if the instance id belongs to another member."""
     if instance_id is not None:
         owner = group.instances.get(instance_id)
         if owner is None:
@@ -78,7 +78,7 @@ def check_sync(group: Group | None, request: SyncGroupRequest, version: int) -> 
         return error
     if request.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    # Before its first generation a group has no protocol that a request could differ from.
+    # Before its first generation a group has no protocol to compare with.
     for asked, has in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
         if asked is not None and has is not None and asked != has:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -15,14 +15,14 @@ from kohort.coordinator.events import Client, Millis, RequestId
 
 
 class Phase(Enum):
-    """States of a classic group, printed as Kafka prints them. What each request receives: classic_group.py."""
+    """States of a classic group, as Kafka prints them. What each request does in them: requests.py."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    """How a group that does not exist is described; no running group is ever in it."""
+    """Describes a group that does not exist; no running group is in this state."""
 
 
 @dataclass(slots=True)
@@ -44,13 +44,13 @@ class Member:
     sync: RequestId | None = None
     """The parked SyncGroup."""
     heartbeat: RequestId | None = None
-    """The heartbeat whose answer is held until there is something to tell."""
+    """The held heartbeat."""
     heartbeat_ms: Millis = -1
-    """When the last heartbeat came that could have been held."""
+    """When the last heartbeat arrived that could be held."""
     joined_ms: Millis = -1
-    """When it joined the running rebalance, or the last one; -1: it has not."""
+    """When it joined the running or the last rebalance; -1: not yet."""
     synced_ms: Millis = -1
-    """When it sent the SyncGroup of this generation; -1: it has not."""
+    """When it sent the SyncGroup of this generation; -1: not yet."""
 
     @property
     def protocol_bytes(self) -> int:

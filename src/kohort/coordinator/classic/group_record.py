@@ -1,7 +1,7 @@
 """A running group to and from its record.
 
-What the record does not hold is lost with the process, by Kafka's schema: protocols that were not chosen, so the first
-rejoin of a follower with its full list counts as changed and starts a rebalance (J36).
+Kafka's schema has no place for protocols that were not chosen. After a restart they are unknown, so the first rejoin of
+a follower with its full list counts as changed and starts a rebalance (J36).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kohort.wire.schemas.group_records import GroupMetadataValue, MemberMetadata
 
 
 def value_of(group: Group, *, since: Millis | None = None) -> GroupMetadataValue:
-    """`since`: when its state began, if it is about to change."""
+    """`since`: when the state begins that the group is about to enter."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,

@@ -1,7 +1,7 @@
-"""What a group makes of its members' protocols: which are common, which is chosen, what the members subscribe to.
+"""The protocols of a group's members: which are common, which is chosen, which topics the members subscribe to.
 
-A protocol is a name and metadata that only the members understand. The one exception is the protocol type "consumer",
-whose metadata begins with the topics that a member subscribes to: their offsets neither expire nor are deleted.
+A protocol is a name and metadata that only the members understand. The exception is the protocol type "consumer": its
+metadata begins with the topics that a member subscribes to, whose offsets neither expire nor can be deleted.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that the members of a group of consumers subscribe to; None when that cannot be known."""
+    """The topics that a group of consumers subscribes to; None if unknown."""
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
     for member in group.members.values():
         try:
-            # Every version of the subscription begins with the fields of version 0, behind two bytes of version.
+            # Every version of the subscription begins with two bytes of version and the fields of version 0.
             subscription, _ = decode_prefix(ConsumerProtocolSubscription, 0, member.metadata_of(group.protocol), 2)
         except ProtocolError:
             return None
@@ -57,5 +57,5 @@ def subscribed_topics(group: Group) -> set[str] | None:
 
 
 def is_subscribed(group: Group, topics: set[str] | None, topic: str) -> bool:
-    """`topics`: the subscribed topics of the group. Consumers that cannot be read may subscribe to anything."""
+    """`topics`: what `subscribed_topics` returned. Consumers with unreadable metadata may subscribe to any topic."""
     return topic in topics if topics is not None else group.protocol_type == CONSUMER

@@ -1,14 +1,14 @@
-"""The rebalance of a classic group: how it starts, whom it waits for, how it ends (the picture: classic_group.py).
+"""The rebalance of a classic group: how it starts, which members it waits for, how it ends (states: requests.py).
 
     start ──► join phase ──all joined, or time is up──► a new generation ──leader's assignment──► stable
 
-The join phase of a group's first members waits for its window to end (KIP-134); that of a storm stays open for a while;
-any other ends as soon as all have joined. Whoever does not join or sync in time is removed, and nobody else: no
-generation is ever completed without assignments.
+The join phase of a group's first members lasts until its window ends (KIP-134); in a storm of rebalances it stays open
+for a while; otherwise it ends when all have joined. Members that do not join or sync in time are removed, no
+others: a generation is never completed without assignments.
 
-Storms: members that come and go all the time would cause one rebalance after the other. From the third on that begins
-soon after the one before, because somebody came or went, the join phase stays open for a while, so that one rebalance
-serves many of them.
+Storms: members that come and go all the time would cause one rebalance after the other. From the third rebalance on
+that begins soon after the one before because members came or went, the join phase stays open for a while, so that one
+rebalance serves many members.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 STORM = 3
-"""So many rebalances in a row, each begun right after the one before, make a storm."""
+"""This many rebalances in a row, each begun right after the one before, are a storm."""
 
 LEAST_WAIT_MS = 1_000
-"""Between two attempts to complete a join that nobody has joined, whatever rebalance timeout the members ask for."""
+"""The shortest time between two attempts to complete a join phase that no member has joined."""
 
 
 class Rebalances:
@@ -42,9 +42,9 @@ class Rebalances:
     def start(
         self, group: Group, now: Millis, why: str, member: Member | None = None, *, same_members: bool = False
     ) -> None:
-        """Start a rebalance, or go on with the one that is under way; it completes as soon as all have joined.
+        """Start a rebalance or continue the running one; it completes when all have joined.
 
-        `same_members`: nobody came or went. The second step of a cooperative rebalance is no sign of a storm.
+        `same_members`: no member came or went. The second step of a cooperative rebalance is no sign of a storm.
         """
         if group.phase is Phase.PREPARING:
             return self.complete_if_all_joined(group, now)
@@ -60,11 +60,11 @@ class Rebalances:
             self._running.arm("initial", group, now + delay)
             return None
         if not same_members:
-            self._look_out_for_storm(group, now)
+            self._detect_storm(group, now)
         return self.complete_if_all_joined(group, now)
 
     def _call_off(self, group: Group, now: Millis) -> None:
-        """What the members of this generation wait for will not come; those that sit still are told to join (27)."""
+        """Answer what the members of this generation wait for with 27, so that they join."""
         completing = group.phase is Phase.COMPLETING
         for member in group.members.values():
             if completing:
@@ -78,7 +78,7 @@ class Rebalances:
         self._running.disarm("sync", group)
         group.awaiting_sync.clear()
 
-    def _look_out_for_storm(self, group: Group, now: Millis) -> None:
+    def _detect_storm(self, group: Group, now: Millis) -> None:
         delay = self._config.group_storm_rebalance_delay_ms
         hasty = group.ended_ms >= 0 and now - group.ended_ms < delay
         group.hasty = group.hasty + 1 if hasty else 0
@@ -87,7 +87,7 @@ class Rebalances:
             self._running.arm("settle", group, now + delay)
 
     def _window_ended(self, group: Group, now: Millis) -> None:
-        """The initial window is over; joins in it earn one more (J11)."""
+        """The initial window is over; if members joined in it, another one begins (J11)."""
         if group.joined_in_window and group.window_remaining_ms > 0:
             group.joined_in_window = False
             delay = min(self._config.group_initial_rebalance_delay_ms, group.window_remaining_ms)
@@ -100,13 +100,13 @@ class Rebalances:
         if group.phase is not Phase.PREPARING or group.initial:
             return
         all_joined = group.parked_joins == len(group.members) and not group.pending and not group.settling
-        if all_joined or not group.members:  # with nobody left there is nothing to wait for, and no timeout either
+        if all_joined or not group.members:  # an empty group has no timeout to wait for
             self._complete_join(group, now)
         elif ("join", group.group_id, str(group.generation_id)) not in self._running.deadlines:
             self._running.arm("join", group, now + group.rebalance_timeout_ms)
 
     def _complete_join(self, group: Group, now: Millis) -> None:
-        """Everybody joined, or the time is up: the next generation begins with those that are here (J13-J16)."""
+        """All joined, or the time is up: the next generation begins with the members that joined (J13-J16)."""
         for kind in ("join", "initial", "settle"):
             self._running.disarm(kind, group)
         group.initial = group.settling = False
@@ -116,7 +116,7 @@ class Rebalances:
                 self.remove(group, member.member_id, now, "it did not rejoin in time", waited_ms=now - group.since)
         present = [m for m in group.members.values() if m.join is not None]
         if group.members and not present:
-            # Only static members that are away: wait on, until they come or their sessions end.
+            # Only static members that have not rejoined: wait until they do or their sessions end.
             wait = max(group.rebalance_timeout_ms, LEAST_WAIT_MS)
             self._running.arm("join", group, now + wait)
             return
@@ -147,7 +147,7 @@ class Rebalances:
         self._running.arm("sync", group, now + group.rebalance_timeout_ms)
 
     def _sync_overdue(self, group: Group, now: Millis) -> None:
-        """Members that were told of their generation and never synced hold up everybody: they go (S10)."""
+        """Remove members that joined the generation and did not sync: the others wait for them (S10)."""
         overdue = list(group.awaiting_sync)
         for member_id in overdue:
             self.remove(group, member_id, now, "it did not sync in time", waited_ms=now - group.ended_ms)
@@ -177,7 +177,7 @@ class Rebalances:
         return len(record.value or b"") > self._config.group_max_bytes
 
     def _refuse_assignment(self, group: Group, record: Record, leader: Member, now: Millis) -> None:
-        """It cannot be stored, so it cannot be promised; the members are told to begin anew (R5)."""
+        """The assignment cannot be stored, so it cannot be handed out; the members start again (R5)."""
         size, limit = len(record.value or b""), self._config.group_max_bytes
         why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
         self._running.out.note(group, "assignment refused", why, leader)
@@ -199,7 +199,7 @@ class Rebalances:
         what: What = "member removed",
         waited_ms: Millis = -1,
     ) -> Member:
-        """The caller rebalances, once for all that it removes."""
+        """Remove a member. The caller starts the rebalance, one for all members that it removes."""
         member = group.take_out(member_id)
         if member.instance_id is not None:
             del group.instances[member.instance_id]

@@ -37,7 +37,7 @@ def join_error(error: int, version: int, member_id: str) -> JoinGroupResponse:
 def joined(
     group: Group, member: Member, *, with_members: bool, leader: str | None = None, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """The current generation, as `member` is told of it. `leader` when it is told of another one than the group's."""
+    """The current generation for `member`. `leader`: the id to name as leader, if not the group's."""
     members: tuple[JoinGroupResponseMember, ...] = ()
     if with_members:
         members = tuple(

@@ -1,13 +1,11 @@
-"""The state of a group's rebalance right now: who is there, who is awaited, and for how long still. Read-only.
+"""The state of a group's rebalance now: which members are present, which are awaited, and for how long. Read-only.
 
     PreparingRebalance    joined | awaited to join | id given out
     CompletingRebalance   synced | awaited to sync
     Stable                member | awaited to sync (it has not fetched its assignment; its time runs all the same)
 
-Of a consumer group: consumer_status.py.
-
-Instants are milliseconds since the epoch. Members are those whom the others wait for first, at most `MAX_MEMBERS`; the
-counts tell of all.
+Consumer groups: consumer/status.py. Instants are milliseconds since the epoch. Awaited members come first, at most
+`MAX_MEMBERS` are listed; the counts are of all.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ MAX_MEMBERS = 200
 
 AWAITED_TO_JOIN = "awaited to join"
 AWAITED_TO_SYNC = "awaited to sync"
-
-
 ID_GIVEN_OUT = "id given out"
 
 
@@ -38,47 +34,46 @@ class MemberStatus(msgspec.Struct, omit_defaults=True):
     host: str = ""
     leader: bool = False
     waited_ms: Millis | None = None
-    """How long it has been waited for."""
+    """How long the group has waited for it."""
     remaining_ms: Millis | None = None
-    """How long it will be waited for still, at most: the phase's end, or its session's if that comes first."""
+    """How long the group will still wait for it at most: until the phase ends, or its session if that ends first."""
     session_remaining_ms: Millis | None = None
     partitions: int = 0
-    """Of a consumer group's member: how many it is to give up, or waits for."""
+    """In a consumer group: how many partitions it has to give up or waits for."""
     waits_for: list[str] = []
-    """The ids of some of the members that still have those."""
+    """The ids of some of the members that still own those."""
 
 
 class RebalanceStatus(msgspec.Struct, omit_defaults=True):
     phase: str
     since_ms: Millis
     generation: int
-    """Of a consumer group its epoch."""
+    """In a consumer group: its epoch."""
     now_ms: Millis
     why: str = ""
-    """Why the rebalance that is running, or the last one, began."""
+    """Why the running rebalance, or the last one, began."""
     window: bool = False
-    """It waits for more members for a while, although all may have joined: the group is new (KIP-134), or in a storm
-    of rebalances."""
+    """It waits for more members although all may have joined: the group is new (KIP-134) or in a storm."""
     ends_ms: Millis | None = None
-    """When the phase ends at the latest."""
+    """The latest end of the phase."""
     counts: dict[str, int] = {}
     """Members by state."""
     members: list[MemberStatus] = []
     group_type: str = ""
     """"consumer" for a consumer group (KIP-848)."""
     assignment_epoch: int = -1
-    """The epoch of its target; below the group's while the next one is not made."""
+    """The epoch of its target; below the group's until the next target is made."""
     assignor: str = ""
-    """Who made the target."""
+    """The assignor that made the target."""
     held_back: str = ""
-    """Why the next target, or the rest of this one, waits."""
+    """Why the next target, or the rest of this one, is delayed."""
     held_until_ms: Millis | None = None
     held_partitions: int = 0
-    """How many partitions wait for that; 0 where it is not known."""
+    """How many partitions wait for it; 0 if unknown."""
 
 
 def status_of(running: Running, group_id: str, now: Millis) -> RebalanceStatus | None:
-    """None for a group that is not there."""
+    """None if the group does not exist."""
     group = running.groups.get(group_id)
     if group is None:
         return None
