@@ -8,14 +8,18 @@ CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,tcp
 SEQUENCES ?= 2000
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 CHECKED := src tests bench examples tools hatch_build.py
-COMPILED_TESTS := tests/wire tests/coordinator tests/storage tests/broker tests/server tests/simulator/test_simulator.py
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+# Tests with these markers, and slow ones, have targets of their own.
+WITH_TOOLS := kcat or java or go or peers or matrix or bench
+# What computes, and a server as a process: the rest is the same Python, compiled or not.
+COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
 # $(call needs,PROGRAM…): say which of these programs is missing, and stop.
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,8 +48,11 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/mypy
 
-test: check ## check, then every test that PyPI packages alone can run (TEST_PROCESSES=2)
-	KOHORT_PURE=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not kcat and not java and not go and not peers and not matrix and not bench"
+test: check ## check, then every quick test that PyPI packages alone can run (TEST_PROCESSES=3)
+	KOHORT_PURE=1 $(PYTEST) -m "not (slow or $(WITH_TOOLS))"
+
+test-slow: $(VENV)/.dev ## the long ones: crashes, demos, Spark applications, fresh seeds
+	KOHORT_PURE=1 $(PYTEST) -m "slow and not ($(WITH_TOOLS))"
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -83,9 +90,9 @@ compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout 
 	$(call needs,$${CC:-cc})
 	$(BIN)/python tools/compiled.py
 
-test-compiled: compiled ## wire, coordinator, storage, broker, server and simulator on the compiled modules (needs a C compiler)
+test-compiled: compiled ## properties, oracles, scenarios and a server's process on the compiled modules (needs a C compiler)
 	$(BIN)/python -c 'from kohort import compiled; compiled.in_use or exit(f"not compiled: {compiled.why_pure}")'
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not kcat and not java and not go and not peers" tests/test_compiled.py $(COMPILED_TESTS)
+	$(PYTEST) -m "not (slow or $(WITH_TOOLS))" $(COMPILED_TESTS)
 
 wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1 (needs a C compiler)
 	$(if $(KOHORT_COMPILED),$(call needs,$${CC:-cc}))

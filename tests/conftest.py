@@ -8,6 +8,7 @@ promises or lets a test do, one with `servers_of_kafka` about what is different 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
 from kohort import compiled
 
-# Their tests compute, and no clock decides what comes of them: with `-n 2` they run in a process beside all others,
-# which run one after the other.
-COMPUTING = {"behaviour", "broker", "coordinator", "fuzz", "mutations", "simulator", "storage", "structure", "wire"}
+# Folders whose tests compute, and no clock decides what comes of them.
+COMPUTING = {"broker", "coordinator", "fuzz", "simulator", "storage", "structure", "wire"}
+# Tests that use one of these fixtures share what takes long to start.
+SHARED = ("spark", "catchers")
 
+
+TESTS = Path(__file__).parent
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile(
@@ -35,19 +39,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print as what they expect")
 
 
+def pytest_configure() -> None:
+    # A shell's background job ignores SIGINT, and so would all processes that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where hot modules run compiled (make test-compiled), tests that need them as Python are left out.
+    """Puts tests in groups of pytest-xdist and in order: those that wait come before those that compute.
 
-    Tests that do not only compute are of one group of pytest-xdist.
+    Where hot modules run compiled (make test-compiled), tests that need them as Python are left out.
     """
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] not in COMPUTING:
-            item.add_marker(pytest.mark.xdist_group("clocks"))
+        if group := _group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank_of)
     pure = [item for item in items if item.get_closest_marker("pure")] if compiled.in_use else []
     if pure:
         config.hook.pytest_deselected(items=pure)
         items[:] = [item for item in items if item not in set(pure)]
+
+
+def _group_of(item: pytest.Item) -> str:
+    """The tests of a group run one after the other in one process. "" is no group: each test runs anywhere."""
+    for fixture in SHARED:
+        if fixture in getattr(item, "fixturenames", ()):
+            return fixture
+    path = item.path.relative_to(TESTS)
+    return "" if path.parts[0] in COMPUTING else str(path)
+
+
+def _rank_of(item: pytest.Item) -> int:
+    """What takes longest comes first, and what is in small pieces last: the processes end at about the same time."""
+    group = _group_of(item)
+    return SHARED.index(group) if group in SHARED else len(SHARED) + (not group)
 
 
 @pytest.fixture(scope="session")

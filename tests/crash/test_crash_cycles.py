@@ -12,6 +12,7 @@ from crash_ledger import Place
 from crash_run import Run
 
 
+@pytest.mark.slow
 @pytest.mark.client
 @pytest.mark.timeout(300)
 @pytest.mark.conformance("R3", "R4")

@@ -109,6 +109,7 @@ def start_demo(tmp_path: Path):
         demo.clean_up()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path) -> None:
     demo = start_demo()
@@ -137,6 +138,7 @@ def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path)
     assert "\x1b[" not in demo.text, "no colours and no bars in a pipe"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("moment", ["1. A server", "3. Read at the same time", "Spark's session is up"])
 def test_an_interrupted_demo_leaves_nothing(start_demo, tmp_path: Path, moment: str) -> None:
@@ -150,6 +152,7 @@ def test_an_interrupted_demo_leaves_nothing(start_demo, tmp_path: Path, moment: 
     assert "Traceback" not in demo.text
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_its_processes_end_with_it_even_if_it_is_killed(start_demo) -> None:
     demo = start_demo()

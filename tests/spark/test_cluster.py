@@ -18,7 +18,7 @@ from kohort.cli.jobs import pipeline
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 INGEST = Path(pipeline.__file__)
 

@@ -18,7 +18,7 @@ from kohort.spark.lake.ingest import Json, ingest
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY_MS = 86_400_000
 

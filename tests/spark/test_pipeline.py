@@ -39,6 +39,7 @@ def no_java(tmp_path: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tools)}
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
     server: KohortServer, cluster: Cluster, tmp_path: Path, no_java: dict[str, str]
 ) -> None:
