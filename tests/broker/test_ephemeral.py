@@ -150,7 +150,7 @@ def group_of(wire: Wire, name: str = "g") -> Group:
 def stored_records(wire: Wire) -> int:
     """Records in `__consumer_offsets`."""
     state = wire.broker.state
-    partitions = state.partitions[state.catalog.topics[OFFSETS_TOPIC].topic_id]
+    partitions = state.topics.partitions[state.catalog.topics[OFFSETS_TOPIC].topic_id]
     return sum(
         read_header(batch.data).record_count
         for partition in partitions
@@ -199,7 +199,7 @@ def test_the_log_of_a_storm_stays_small() -> None:
     wire = Wire(log_retention_check_interval_ms=1000, log_cleaner_delete_retention_ms=5000)
     staying = storm(wire, stay=5, come_and_go=2_000, seconds=60, heartbeat_ms=1000)
     generation = max(worker.generation for worker in staying)
-    offsets = wire.broker.state.partitions[wire.broker.state.catalog.topics[OFFSETS_TOPIC].topic_id]
+    offsets = wire.broker.state.topics.partitions[wire.broker.state.catalog.topics[OFFSETS_TOPIC].topic_id]
     appended = sum(partition.end_offset for partition in offsets)
     assert appended <= 2 * generation + 2, "a generation and a group a rebalance, and the group's founding"
     assert appended < 100

@@ -293,8 +293,8 @@ def test_offsets_of_a_topics_former_self_are_not_read_by_its_id(client: Connecti
             offset=7, leader_epoch=2, metadata="m", commit_timestamp=wire.now, topic_id=committed_under
         )
         record = offset_record("g", "again", partition, value)
-        log = state.partitions[state.catalog.topics[OFFSETS_TOPIC].topic_id][shard]
-        state.append_records(log, [record])
+        log = state.topics.partitions[state.catalog.topics[OFFSETS_TOPIC].topic_id][shard]
+        state.turn.append_records(log, [record])
     wire.step()
     again = wire.restarted()
     reader = again.connect()

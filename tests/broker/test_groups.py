@@ -263,14 +263,14 @@ def test_the_shards_are_told_once_of_topics_that_go_together(
         create_topic(client, name)
         assert commit(client, 5, topic=name) == 0
     told: list[TopicsDeleted] = []
-    ask = wire.broker.state.ask
+    ask = wire.broker.state.machines.ask
 
-    def watched(shard: int, event: Event, **awaited: Any) -> Any:
+    def watched(shard: int, event: Event, awaited: Any = None) -> Any:
         if isinstance(event, TopicsDeleted):
             told.append(event)
-        return ask(shard, event, **awaited)
+        return ask(shard, event, awaited)
 
-    monkeypatch.setattr(wire.broker.state, "ask", watched)
+    monkeypatch.setattr(wire.broker.state.machines, "ask", watched)
     response = client.ask(DeleteTopicsRequest(topic_names=(*names, "absent", OFFSETS_TOPIC), timeout_ms=1), 5)
     assert [topic.error_code for topic in response.responses] == [0] * 20 + [3, 17]
     assert told == [TopicsDeleted(tuple(names))] * len(wire.broker.state.shards)

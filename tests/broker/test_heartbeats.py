@@ -21,9 +21,9 @@ from test_groups import commit_request, join_request, stable
 from wire_driver import START_MS, Wire, create_topic
 
 from kohort.broker.broker import Broker
+from kohort.broker.nodes import Endpoint
 from kohort.broker.shortcuts.commits import IN_VAIN
 from kohort.broker.shortcuts.heartbeats import SHARING
-from kohort.broker.state import Endpoint
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, MoveGroup, Opened, Shutdown
 from kohort.config import Config
 from kohort.coordinator.classic.group import Group

@@ -61,4 +61,6 @@ def test_held_heartbeats_are_small_and_leave_nothing_behind() -> None:
     end()
     places = sum(shard.running.deadlines.places for shard in shards)
     assert places <= 2 * len(people), "a session and a hold of each, however often it was held"
-    assert len(wire.broker.state.deadlines._heap) <= 2 * len(shards) + 64, "the server waits for the next one only"
+    assert len(wire.broker.state.machines.deadlines._heap) <= 2 * len(shards) + 64, (
+        "the server waits for the next one only"
+    )

@@ -9,7 +9,7 @@ import google_crc32c
 import pytest
 from wire_driver import START_MS, Connection, Wire, create_topic, produce, produce_request
 
-from kohort.broker import state as broker_state
+from kohort.broker import group_shards
 from kohort.broker.logs import partition
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
@@ -255,11 +255,11 @@ def test_a_config_value_that_older_versions_could_not_answer() -> None:
 
 def test_long_group_ids_are_not_kept() -> None:
     client = Wire().connect()
-    before = broker_state._shard_of.cache_info().currsize
+    before = group_shards._shard_of.cache_info().currsize
     key = "g" * 100_000
     response = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(key,)), 4)
     assert response.coordinators[0].node_id == 1
-    assert broker_state._shard_of.cache_info().currsize == before
+    assert group_shards._shard_of.cache_info().currsize == before
 
 
 def test_find_coordinator_is_bounded_like_the_group_apis() -> None:

@@ -72,7 +72,7 @@ def in_topic(wire: Wire, client: Connection) -> dict[str, dict[str, Any]]:
 
 def journal_partition(wire: Wire) -> Any:
     state = wire.broker.state
-    return state.partitions[state.catalog.topics[JOURNAL_TOPIC].topic_id][0]
+    return state.topics.partitions[state.catalog.topics[JOURNAL_TOPIC].topic_id][0]
 
 
 # -- told
@@ -263,7 +263,7 @@ def test_records_that_are_no_stories_are_passed_over(client: Connection, wire: W
     before = stories(client)
     junk = [b"", b"{}", b"[1]", b"\xff\xfe", b'{"group": 7, "number": 1}', b'{"group": "g"']
     records = [Record(f"junk{index}".encode(), value) for index, value in enumerate(junk)]
-    wire.broker.state.append_records(journal_partition(wire), records)
+    wire.broker.state.turn.append_records(journal_partition(wire), records)
     wire.step()
     again = wire.restarted()
     assert stories(again.connect()) == before

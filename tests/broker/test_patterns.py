@@ -99,7 +99,7 @@ def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None
     assert [t.topic_id for t in member.assignment.topic_partitions] == [topic_id]
     (pattern,) = after.broker.state.shards[after.broker.state.shard_of("g")].consumers.groups["g"].patterns.values()
     assert pattern.topics == {"t1"}
-    assert 0 < pattern.version <= after.broker.state.metadata.end_offset
+    assert 0 < pattern.version <= after.broker.state.topics.metadata.end_offset
     assert [sorted(names) for task in resolve(after) for _, names in task.asked] == [["t1", "t2"]]
     after.advance(1_000)
     assert len(topic_ids(client.ask(later("m", 2), 1))) == 2

@@ -22,7 +22,7 @@ from wire_driver import (
 )
 
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, METADATA_LOG, OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup, MovePartition
 from kohort.config import Config
@@ -50,7 +50,7 @@ def picture(wire: Wire) -> dict[str, Any]:
         },
         "ends": {
             partition.log: (partition.start_offset, partition.end_offset, partition.leader_epoch, partition.size)
-            for partition in state.all_partitions()
+            for partition in state.topics.all_partitions()
         },
         "groups": [
             (group, shard.describe(group.group_id, 5)) for shard in state.shards for group in shard.list_groups((), ())
@@ -291,7 +291,7 @@ def test_damaged_data_is_refused() -> None:
 def test_data_of_a_newer_format_is_refused() -> None:
     wire = Wire()
     record = Record(encode(MetadataKey(kind="quantum", name="x"), 0), b"\x00\x00")
-    wire.broker.state.append_records(wire.broker.state.metadata, [record])
+    wire.broker.state.turn.append_records(wire.broker.state.topics.metadata, [record])
     wire.step()
     with pytest.raises(StorageError, match=r"newer format.*quantum"):
         wire.restarted()
@@ -308,15 +308,15 @@ def test_the_metadata_log_is_compacted_and_replays_the_same() -> None:
             client.ask(DeleteTopicsRequest(topic_names=(f"brief-{index}",), timeout_ms=1), 5)
 
     create_and_delete(40)
-    size = wire.broker.state.metadata.size
+    size = wire.broker.state.topics.metadata.size
     wire.advance(1000)
-    assert wire.broker.state.metadata.size < size
+    assert wire.broker.state.topics.metadata.size < size
     before = picture(wire)
     assert picture(wire.restarted()) == before
     wire.now += 2 * 86_400_000
     create_and_delete(80)
     wire.advance(1000)
-    assert wire.broker.state.metadata.size < size, "also the first tombstones are gone"
+    assert wire.broker.state.topics.metadata.size < size, "also the first tombstones are gone"
     assert set(wire.restarted().broker.state.catalog.topics) == {OFFSETS_TOPIC, JOURNAL_TOPIC, "kept"}
     assert METADATA_LOG in {info.key for info in wire.storage.logs()}
 

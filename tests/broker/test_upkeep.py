@@ -50,7 +50,7 @@ def test_a_log_is_kept_small() -> None:
     for index in range(50):
         produce(client, "t", f"{index:>100}")
     wire.advance(CHECK_MS)
-    partition = wire.broker.state.partitions[wire.broker.state.catalog.topics["t"].topic_id][0]
+    partition = wire.broker.state.topics.partitions[wire.broker.state.catalog.topics["t"].topic_id][0]
     assert 1000 <= partition.size < 1200
     assert partition.start_offset > 40
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import (
     Arrived,
     Closed,

@@ -15,8 +15,8 @@ from produce import create_topic, produce
 
 from kohort.broker.connection import Connection
 from kohort.broker.handlers import groups
+from kohort.broker.request import InShard
 from kohort.broker.shortcuts.heartbeats import Beat, Heartbeats
-from kohort.broker.state import InShard
 from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 

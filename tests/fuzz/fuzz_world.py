@@ -28,7 +28,7 @@ from fuzz_grammar import all_messages
 
 from kohort.broker.apis import APIS
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, Opened, Send, TaskDone, Turn
 from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned

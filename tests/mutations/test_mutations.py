@@ -32,7 +32,8 @@ SHARD, BROKER, SCHEDULE = "coordinator/shard.py", "broker/broker.py", "broker/tu
 FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetch.py"
 PATTERNS, RESOLUTIONS = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
 TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
-SETTINGS, STATE, START = "coordinator/settings/group_settings.py", "broker/state.py", "broker/start.py"
+SETTINGS, SHARDS, START = "coordinator/settings/group_settings.py", "broker/group_shards.py", "broker/start.py"
+MACHINES = "broker/machines.py"
 
 
 BUGS = (
@@ -54,9 +55,10 @@ BUGS = (
         (
             (
                 BROKER,
-                "        return Turn(state.end_turn(), releases,",
-                "        late, self.late = getattr(self, 'late', ()), state.end_turn()\n"
-                "        return Turn(late, releases,",
+                "        return state.end_turn(releases)\n",
+                "        turn = state.end_turn(releases)\n"
+                "        late, self.late = getattr(self, 'late', ()), turn.operations\n"
+                "        return Turn(late, *(getattr(turn, name) for name in ('releases', 'complaints', 'tasks')))\n",
             ),
         ),
         (
@@ -164,7 +166,7 @@ BUGS = (
     ),
     Bug(
         "a commit that repeats overtakes what its turn has decided before",
-        ((STATE, "        return shard in self._shard_records\n", "        return False\n"),),
+        ((MACHINES, "        return number in self._decided\n", "        return False\n"),),
         ("tests/broker/test_commits.py::test_what_the_turn_has_decided_before_is_written_before",),
     ),
     # -- timers
@@ -468,7 +470,7 @@ BUGS = (
     ),
     Bug(
         "a change of a group's settings is kept, and its shard is not told",
-        ((STATE, "        self.ask(self.shard_of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),),
+        ((SHARDS, "        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),),
         (
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
             "tests/broker/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
@@ -506,7 +508,7 @@ BUGS = (
     ),
     Bug(
         "a hold that enough members ended comes back with a restart",
-        ((STATE, "        for group_id in effects.holds_over:\n", "        for group_id in ():\n"),),
+        ((SHARDS, "        for group_id in effects.holds_over:\n", "        for group_id in ():\n"),),
         ("tests/broker/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
     ),
     Bug(

@@ -26,7 +26,8 @@ from kohort.broker.handlers import (
     records,
     topics_admin,
 )
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest

@@ -27,9 +27,11 @@ from kohort.broker.apis import API_VERSIONS, APIS, FETCH, HEARTBEATS, LEAVE_GROU
 from kohort.broker.connection import Connection
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
+from kohort.broker.nodes import Endpoint, Node
+from kohort.broker.request import CloseConnection, InShard, RequestContext
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
-from kohort.broker.state import BrokerState, CloseConnection, Endpoint, InShard, Node, RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.turn import (
     Arrived,
     Closed,
@@ -126,7 +128,7 @@ class Broker:
         if self._stopping:
             return None
         deadlines = [
-            self._state.deadlines.next(),
+            self._state.machines.deadlines.next(),
             self._state.fetch_waits.next_deadline(),
             self._upkeep.next_deadline(),
         ]
@@ -134,7 +136,7 @@ class Broker:
 
     def step(self, arrived: Iterable[Arrived], now: Millis) -> Turn:
         state = self._state
-        state.begin_turn(now)
+        state.turn.begin(now)
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
@@ -142,7 +144,7 @@ class Broker:
             self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
-        state.tell_topics()
+        state.groups.tell_topics()
         if not self._stopping:
             self._serve_deadlines()
             self._upkeep.step(now)
@@ -150,9 +152,7 @@ class Broker:
         write_journal(state)
         releases = tuple(self._releases)
         self._releases.clear()
-        tasks = tuple(state.tasks)
-        state.tasks.clear()
-        return Turn(state.end_turn(), releases, state.take_complaints(), tasks)
+        return state.end_turn(releases)
 
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
         """The answers to the requests that `data` (frames with their lengths) begins with, as far as a turn of theirs
@@ -168,8 +168,7 @@ class Broker:
 
     def validate(self) -> None:
         """Check what holds at the end of a turn. Raises AssertionError; for tests and the simulator."""
-        for shard in self._state.shards:
-            shard.validate()
+        self._state.machines.validate()
         for connection in self._connections:
             self.repeats.validate(connection, self._state.now)
 
@@ -365,11 +364,11 @@ class Broker:
     def _settle(self) -> None:
         """Release what was answered meanwhile, and handle the requests that waited behind it."""
         state = self._state
-        while state.replies or self._resumed:
-            for reply in state.replies:
+        while state.turn.replies or self._resumed:
+            for reply in state.turn.replies:
                 self._release(reply.request_id, reply.body)
-            state.replies.clear()
-            while self._resumed and not state.replies:
+            state.turn.replies.clear()
+            while self._resumed and not state.turn.replies:
                 connection = self._resumed.popleft()
                 while connection.backlog and connection.parked is None and not connection.closing:
                     self._handle(connection, connection.backlog.popleft())
@@ -387,7 +386,7 @@ class Broker:
 
     def _serve_deadlines(self) -> None:
         state = self._state
-        for shard in state.deadlines.due(state.now):
+        for shard in state.machines.deadlines.due(state.now):
             state.ask(shard, DeadlineReached())
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)

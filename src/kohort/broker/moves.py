@@ -24,7 +24,7 @@ def move_partition(state: BrokerState, topic_name: str, partition: int, to_broke
     if assignments[partition].leader == to_broker:
         return
     assignments[partition] = led_by(assignments[partition], to_broker)
-    state.change_topic(topic, assignments=assignments)
+    state.topics.change(topic, assignments=assignments)
     state.fetch_waits.wake((topic.log_key(partition),))
     if topic_name == OFFSETS_TOPIC:
         state.ask(partition, Unloaded())

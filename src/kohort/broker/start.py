@@ -1,6 +1,6 @@
 """From stored logs to a running state: the replay, and what the first turn has to write.
 
-The replay reads the metadata log, opens every partition, and feeds each shard its partition of `__consumer_offsets`.
+The replay reads the metadata log, opens every partition, and feeds each state machine the log that it owns.
 The constructor of the broker writes nothing; the first turn writes what is missing: the cluster's id and the offsets
 topic in a fresh data directory, new leaders when brokers that led something are not there any more.
 """
@@ -15,7 +15,7 @@ from kohort.broker.moves import led_by
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
 from kohort.coordinator.events import GroupConfigsChanged, Loaded, Record
-from kohort.coordinator.shard import Shard
+from kohort.coordinator.state_machine import StateMachine
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.batches import CorruptBatch, RecordColumns, check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
@@ -31,7 +31,7 @@ def replay(state: BrokerState) -> None:
     logs = {info.key: info for info in state.storage.logs()}
     metadata = logs.pop(METADATA_LOG, None)
     if metadata is None:
-        raw = state.new_topic_id()
+        raw = state.topics.new_topic_id()
         state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
         return
     try:
@@ -39,7 +39,7 @@ def replay(state: BrokerState) -> None:
             state.catalog.apply(record)
     except UnknownRecord as error:
         raise StorageError(f"the data is of a newer format: {error}") from None
-    state.resume(metadata)
+    state.topics.resume(metadata)
     _open_partitions(state, logs)
     _load_shards(state)
     read_journal(state)
@@ -75,8 +75,9 @@ def _columns(log: LogKey, data: bytes) -> RecordColumns:
 
 def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
     for topic in state.catalog.topics.values():
-        state.partitions[topic.topic_id] = [
-            state.open_partition(topic, index, _stored(logs, topic, index)) for index in range(len(topic.partitions))
+        state.topics.partitions[topic.topic_id] = [
+            state.topics.open_partition(topic, index, _stored(logs, topic, index))
+            for index in range(len(topic.partitions))
         ]
     if logs:
         raise StorageError(f"the data directory holds logs of no topic, {sorted(logs)[0]} for one: it is damaged")
@@ -90,23 +91,23 @@ def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
 
 
 def _load_shards(state: BrokerState) -> None:
-    topic = state.catalog.topics[OFFSETS_TOPIC]
-    for index, partition in enumerate(state.partitions[topic.topic_id]):
-        shard = Shard(index, state.config, state.assignors)
-        if partition.end_offset > partition.start_offset:
-            for record, timestamp in newest_records(state, partition.log, partition.start_offset):
-                _apply(shard, record, timestamp)
-        state.shards.append(shard)
+    for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
+        load(state, state.groups.add(index))
 
 
-def _apply(shard: Shard, record: Record, timestamp: int) -> None:
-    try:
-        shard.apply(record, timestamp)
-    except ProtocolError as error:
-        raise StorageError(
-            f"{OFFSETS_TOPIC}-{shard.index} holds a record that this version cannot read ({error}); "
-            "a newer kohort wrote it, or it is damaged"
-        ) from None
+def load(state: BrokerState, machine: StateMachine) -> None:
+    """Apply the records of a state machine's log. The machine gets `Loaded` in the first turn afterwards."""
+    partition = state.topics.partition_named(machine.log)
+    if partition.end_offset == partition.start_offset:
+        return
+    for record, timestamp in newest_records(state, partition.log, partition.start_offset):
+        try:
+            machine.apply(record, timestamp)
+        except ProtocolError as error:
+            raise StorageError(
+                f"{machine.log} holds a record that this version cannot read ({error}); "
+                "a newer kohort wrote it, or it is damaged"
+            ) from None
 
 
 def write_first_records(state: BrokerState) -> None:
@@ -114,22 +115,22 @@ def write_first_records(state: BrokerState) -> None:
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
     _replace_absent_leaders(state)
-    state.tell_topics()
+    state.groups.tell_topics(at_start=True)
     for group_id, configs in state.catalog.group_configs.items():
         state.ask(state.shard_of(group_id), GroupConfigsChanged(group_id, configs))
-    for index in range(len(state.shards)):
-        state.ask(index, Loaded())
+    state.machines.ask_all(Loaded())
 
 
 def _found_cluster(state: BrokerState) -> None:
     count = state.config.offsets_topic_num_partitions
-    state.operations.append(CreateLog(METADATA_LOG))
-    state.decide(cluster_record(state.catalog.cluster_id, count))
+    state.turn.operations.append(CreateLog(METADATA_LOG))
+    state.topics.decide(cluster_record(state.catalog.cluster_id, count))
     factor = min(state.config.offsets_topic_replication_factor, len(state.nodes))
-    state.create_topic(OFFSETS_TOPIC, state.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
+    state.topics.create(OFFSETS_TOPIC, state.topics.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
     if state.config.journal_enable:
         create_journal_topic(state)
-    state.shards.extend(Shard(index, state.config, state.assignors) for index in range(count))
+    for index in range(count):
+        state.groups.add(index)
 
 
 def _replace_absent_leaders(state: BrokerState) -> None:
@@ -142,7 +143,7 @@ def _replace_absent_leaders(state: BrokerState) -> None:
             if assignment.leader not in state.node_by_id:
                 assignment = _with_present_leader(state, index, assignment)
             assignments.append(assignment)
-        state.change_topic(topic, assignments=assignments)
+        state.topics.change(topic, assignments=assignments)
 
 
 def _with_present_leader(state: BrokerState, index: int, assignment: PartitionAssignment) -> PartitionAssignment:

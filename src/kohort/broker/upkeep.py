@@ -68,14 +68,14 @@ class Upkeep:
             self._retention_due_ms = now + self._retention_interval_ms
         if self._logs:
             return  # The round before is still under way.
-        partitions = self._state.all_partitions()
+        partitions = self._state.topics.all_partitions()
         self._logs.extend(partition.log for partition in partitions if everything or partition.settings.compact)
         if everything:
             present = set(self._logs)
             self._dirty = {log: dirty for log, dirty in self._dirty.items() if log in present}
 
     def _look_after(self, log: LogKey) -> None:
-        partition = self._state.partition_of(log)
+        partition = self._state.topics.partition_of(log)
         if partition is None:
             return
         self._retain(partition)
@@ -93,14 +93,14 @@ class Upkeep:
         batches = self._state.storage.batches(partition.log, partition.start_offset)
         kept = retention.retained(batches, partition.start_offset, partition.size, settings, self._state.now)
         if kept.start_offset > partition.start_offset:
-            self._state.trim(partition, kept.start_offset)
+            self._state.turn.trim(partition, kept.start_offset)
         if not kept.complete:
             self._logs.append(partition.log)
 
     def _compact(self, under_way: Compaction) -> None:
         state, partition = self._state, self._compacting
         assert partition is not None
-        if state.partition_of(partition.log) is not partition:
+        if state.topics.partition_of(partition.log) is not partition:
             self._compaction = None  # Its topic was deleted.
             return
         try:
@@ -110,11 +110,11 @@ class Upkeep:
             topic = state.catalog.by_id.get(partition.log.topic_id)
             name = topic.name if topic is not None else "the metadata log"
             what = f"{name}-{partition.log.partition} cannot be compacted: {damage}"
-            state.complain(Complaint("damaged data", what))
+            state.turn.complain(Complaint("damaged data", what))
             self._dirty[partition.log] = DirtyPart(partition.high_watermark)
             self._compaction = None
             return
-        state.operations.extend(replaced)
+        state.turn.operations.extend(replaced)
         if under_way.done:
             self._dirty[partition.log] = DirtyPart(under_way.clean_to, under_way.tombstones_go_ms)
             self._compaction = None

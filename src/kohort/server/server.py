@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
 from kohort.config import Address, Config, addresses, check
 from kohort.server import log

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kohort.broker.handlers.config_resources import BROKER, Refused, Resource, check_broker, resource_of
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.coordinator.settings.config_keys import LIST, InvalidConfig, value_text
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as alter_schema

@@ -98,7 +98,7 @@ def _topic(state: BrokerState, name: str) -> Resource:
         topic.configs,
         TOPIC_CONFIG,
         lambda configs: _checked_topic(topic, configs),
-        lambda configs: state.change_topic(topic, configs=configs),
+        lambda configs: state.topics.change(topic, configs=configs),
     )
 
 
@@ -125,7 +125,7 @@ def _group(state: BrokerState, name: str) -> Resource:
         former,
         GROUP_CONFIG,
         lambda configs: _checked_group(state, configs, former),
-        lambda configs: state.configure_group(name, configs),
+        lambda configs: state.groups.configure(name, configs),
     )
 
 

@@ -16,7 +16,8 @@ from kohort.broker.handlers.config_resources import (
     resource_of,
     synonyms,
 )
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import INT_MAX, SETTINGS
 from kohort.coordinator.classic.checks import not_too_often

@@ -8,7 +8,8 @@ from uuid import UUID
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import (
@@ -33,7 +34,7 @@ def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, contex
         return ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
         )
-    state.tell_topics()
+    state.groups.tell_topics()
     nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
     return ask_shard(state, shard, request, context, nonce, hold_ms(state, more_behind=context.more_behind))
 

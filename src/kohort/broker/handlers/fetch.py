@@ -23,7 +23,8 @@ import msgspec
 
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.logs.partition import Partition
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
 from kohort.broker.waits.fetch_waits import FetchWait
@@ -77,7 +78,7 @@ def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fet
     request, context = wait.request, wait.context
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
     fence = _fence(state, request)
-    reading = _Reading(state, request, context, CurrentLeaders(state), fence, min(limit, state.fetch_left_bytes))
+    reading = _Reading(state, request, context, CurrentLeaders(state), fence, min(limit, state.turn.fetch_left_bytes))
     topics = tuple(
         FetchableTopicResponse(
             topic=topic.topic,
@@ -90,11 +91,11 @@ def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fet
     )
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
-    enough |= reading.size > 0 and state.fetch_left_bytes < limit
+    enough |= reading.size > 0 and state.turn.fetch_left_bytes < limit
     if not enough and not at_once and state.now < wait.deadline_ms:
         _park(state, wait, min_bytes - reading.size)
         return wait
-    state.fetch_left_bytes = max(0, state.fetch_left_bytes - reading.size)
+    state.turn.fetch_left_bytes = max(0, state.turn.fetch_left_bytes - reading.size)
     return FetchResponse(
         responses=topics,
         node_endpoints=tuple(
@@ -169,7 +170,7 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
             f"{topic.name}-{asked.partition} cannot be read at offset {asked.fetch_offset}: {error}. Restore the data "
             "from a backup, or let consumers seek past it, or delete the records up to it"
         )
-        reading.state.complain(Complaint("damaged data", what))
+        reading.state.turn.complain(Complaint("damaged data", what))
         return _error(reading, asked, ErrorCode.CORRUPT_MESSAGE)
     return _data(reading, partition, asked, batches, EpochEndOffset())
 

@@ -11,7 +11,8 @@ from uuid import UUID
 from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
-from kohort.broker.state import BrokerState, InShard, RequestContext
+from kohort.broker.request import InShard, RequestContext
+from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.broker.state import BrokerState, Node
+from kohort.broker.nodes import Node
+from kohort.broker.state import BrokerState
 
 
 class CurrentLeaders:

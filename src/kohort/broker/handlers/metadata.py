@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
@@ -105,7 +106,7 @@ class _Creation:
         if self._partitions >= MAX_CREATED_PARTITIONS:
             return ErrorCode.LEADER_NOT_AVAILABLE  # whoever asks again gets more of them
         self._partitions += TOPIC_COUNTS + config.num_partitions
-        state.create_topic(name, state.place(config.num_partitions, config.default_replication_factor), {})
+        state.topics.create(name, state.topics.place(config.num_partitions, config.default_replication_factor), {})
         return ErrorCode.NONE
 
 

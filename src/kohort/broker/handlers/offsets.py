@@ -11,7 +11,8 @@ from typing import Any
 
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.offsets.offsets import MEMBER_EPOCHS, TOPIC_IDS

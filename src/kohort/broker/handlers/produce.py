@@ -9,7 +9,8 @@ from __future__ import annotations
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.logs.validation import Room
 from kohort.broker.messages import changed
-from kohort.broker.state import BrokerState, CloseConnection, RequestContext
+from kohort.broker.request import CloseConnection, RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.produce import (
@@ -100,7 +101,7 @@ def _partition(
         return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
     if request.transactional_id is not None:
         return _refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    appended = state.append(partition, data.records or b"", room)
+    appended = state.turn.append(partition, data.records or b"", room)
     if appended.error:
         return changed(
             _refused(data.index, appended.error, appended.message),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -15,4 +16,6 @@ def init_producer_id(
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=state.next_producer_id(), producer_epoch=0)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=state.topics.next_producer_id(), producer_epoch=0
+    )

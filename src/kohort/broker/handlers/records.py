@@ -6,7 +6,8 @@ from collections import Counter
 
 from kohort.broker.handlers.fetch import leader_error
 from kohort.broker.logs.partition import Partition, Search, SearchedEnough
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
 from kohort.storage.protocol import DamagedBatch
@@ -82,7 +83,7 @@ def _list_offset(
         error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
     except DamagedBatch as damage:
-        state.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
+        state.turn.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
     return ListOffsetsPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
@@ -174,7 +175,7 @@ def _delete_up_to(
     else:
         offset = partition.high_watermark if asked.offset == -1 else asked.offset
         if 0 <= offset <= partition.high_watermark:
-            state.trim(partition, offset)
+            state.turn.trim(partition, offset)
             return DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=partition.start_offset, error_code=ErrorCode.NONE
             )

@@ -9,7 +9,8 @@ import msgspec
 
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.messages import shortened
-from kohort.broker.state import BrokerState, RequestContext
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
 from kohort.broker.topics.topic_configs import parse
 from kohort.coordinator.settings.config_keys import InvalidConfig
@@ -111,7 +112,7 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
     assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
     if not validate_only:
-        topic_id = state.create_topic(name, assignments, configs).topic_id
+        topic_id = state.topics.create(name, assignments, configs).topic_id
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
@@ -156,7 +157,7 @@ def _assignments(state: BrokerState, topic: CreatableTopic, created: _Created) -
         )
     _check_room(state, count)
     created.add(count)
-    return state.place(count, factor)
+    return state.topics.place(count, factor)
 
 
 def _manual_assignments(
@@ -298,7 +299,7 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
             f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
         )
     if wanted.assignments is None:
-        added = state.place(additional, factor, present)
+        added = state.topics.place(additional, factor, present)
     elif len(wanted.assignments) != additional:
         raise _Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -307,4 +308,4 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     else:
         added = _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)
     if not validate_only:
-        state.change_topic(topic, assignments=topic.partitions + added)
+        state.topics.change(topic, assignments=topic.partitions + added)

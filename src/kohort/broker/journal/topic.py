@@ -32,18 +32,20 @@ def write_journal(state: BrokerState) -> None:
     _tell_the_operator(state)
     records = state.journal.take_changed()
     if records and state.config.journal_enable:
-        state.append_records(state.partitions[_topic_id(state)][0], records)
+        state.turn.append_records(state.topics.partitions[_topic_id(state)][0], records)
 
 
 def _tell_the_operator(state: BrokerState) -> None:
     for group, delay in state.journal.take_delays():
-        state.complain(Complaint("rebalance held up", HELD_UP, _told(group=group, **msgspec.structs.asdict(delay))))
+        state.turn.complain(
+            Complaint("rebalance held up", HELD_UP, _told(group=group, **msgspec.structs.asdict(delay)))
+        )
     for group, why, story in state.journal.take_refused():
         told = _told(group=group, why=why)
         if story is not None:
             who = _told(member_id=story.cause.member_id, client_id=story.cause.client_id)
             told = (*told, ("story", story.number), ("began_with", story.cause.what), *who)
-        state.complain(Complaint("assignment refused", REFUSED, told))
+        state.turn.complain(Complaint("assignment refused", REFUSED, told))
 
 
 def _told(**values: str | int | None) -> tuple[tuple[str, str | int], ...]:
@@ -58,7 +60,7 @@ def create_journal_topic(state: BrokerState) -> None:
         "retention.bytes": str(config.journal_retention_bytes),
     }
     factor = min(config.offsets_topic_replication_factor, len(state.nodes))
-    state.create_topic(JOURNAL_TOPIC, state.place(1, factor), configs)
+    state.topics.create(JOURNAL_TOPIC, state.topics.place(1, factor), configs)
 
 
 def _topic_id(state: BrokerState) -> bytes:
@@ -72,7 +74,7 @@ def read_journal(state: BrokerState) -> None:
     topic = state.topic(JOURNAL_TOPIC)
     if topic is None:
         return
-    partition = state.partitions[topic.topic_id][0]
+    partition = state.topics.partitions[topic.topic_id][0]
     newest: dict[bytes, bytes] = {}
     for key, value in _records(state, partition):
         newest.pop(key, None)
@@ -84,7 +86,9 @@ def read_journal(state: BrokerState) -> None:
         except ValueError:
             bad += 1
     if bad:
-        state.complain(Complaint("damaged data", f"{JOURNAL_TOPIC}: records that are no stories, passed over: {bad}"))
+        state.turn.complain(
+            Complaint("damaged data", f"{JOURNAL_TOPIC}: records that are no stories, passed over: {bad}")
+        )
 
 
 def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, bytes]]:
@@ -124,7 +128,7 @@ def _readable_batches(state: BrokerState, partition: Partition) -> Iterator[Stor
             yield from batches
             offset = batches[-1].last_offset + 1
     except StorageError as error:
-        state.complain(Complaint("damaged data", f"{JOURNAL_TOPIC}-0 cannot be read: {error}"))
+        state.turn.complain(Complaint("damaged data", f"{JOURNAL_TOPIC}-0 cannot be read: {error}"))
 
 
 def _first_offset(state: BrokerState, partition: Partition) -> int:
@@ -145,4 +149,4 @@ def _first_offset(state: BrokerState, partition: Partition) -> int:
 
 def _pass_over(state: BrokerState, offset: int, error: Exception) -> None:
     what = f"{JOURNAL_TOPIC}-0: the batch at offset {offset} is passed over: {error}"
-    state.complain(Complaint("damaged data", what))
+    state.turn.complain(Complaint("damaged data", what))

@@ -13,9 +13,10 @@ from typing import Any
 
 from kohort.broker.apis import OFFSET_COMMIT
 from kohort.broker.connection import Connection
+from kohort.broker.group_shards import CACHED_GROUP_ID
 from kohort.broker.handlers.offsets import for_shard
 from kohort.broker.messages import changed
-from kohort.broker.state import CACHED_GROUP_ID, BrokerState
+from kohort.broker.state import BrokerState
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client
 from kohort.coordinator.offsets.offsets import NO_RETENTION, TOPIC_IDS
@@ -123,11 +124,11 @@ class Commits:
         if offsets is None:
             return b""
         state = self._state
-        if kept.metadata_version != state.metadata_version:
+        if kept.metadata_version != state.topics.version:
             self._drop(connection.id, committer)
             return b""
         shard = kept.shard
-        if state.coordinator_of(shard.index) != connection.broker_id or state.has_decided(shard.index):
+        if state.coordinator_of(shard.index) != connection.broker_id or state.machines.has_decided(shard.index):
             return b""
         now = state.now
         accepted = kept.accepted
@@ -139,7 +140,7 @@ class Commits:
             accepted = kept.accepted = self._accept(kept, now)
             if accepted is None:
                 return b""
-        state.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
+        state.groups.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
         committer.in_vain = 0
         return kept.answer_head + frame[4:8] + kept.answer_tail
 
@@ -148,7 +149,7 @@ class Commits:
         placings = shard.running.deadlines.placings
         accepted = shard.take_commit(kept.commit, now)
         if shard.running.deadlines.placings != placings:
-            self._state.deadlines.set(shard.index, shard.next_deadline())
+            self._state.machines.deadlines.set(shard.index, shard.next_deadline())
         return accepted
 
     def learn(
@@ -222,7 +223,7 @@ class Commits:
         commit = RepeatedCommit(asked, version, topic_ids)
         answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT.key)
         shard = state.shards[state.shard_of(request.group_id)]
-        return Kept(frame, skeleton, commit, shard, connection.client, answer, state.metadata_version)
+        return Kept(frame, skeleton, commit, shard, connection.client, answer, state.topics.version)
 
 
 def _is_whole(response: Any) -> bool:

@@ -182,7 +182,7 @@ class Heartbeats:
 
     def _answer_stands(self, beat: Beat, connection: Connection, now: Millis) -> bool:
         """True if answering is the only effect; the answer is then in `beat`."""
-        if not beat.is_classic and not self._state.shards_know_topics:
+        if not beat.is_classic and not self._state.groups.know_topics:
             return False
         steady = beat.steady
         if (

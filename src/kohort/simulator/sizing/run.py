@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.client.membership.consumer import ConsumerMembership
 from kohort.config import Config
 from kohort.coordinator.settings.group_settings import HOLD_UNTIL

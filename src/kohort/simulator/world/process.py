@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kohort.broker.broker import Broker
-from kohort.broker.state import Endpoint
+from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
 from kohort.broker.turn_schedule import TurnObserver, TurnSchedule
 from kohort.config import Config

@@ -1,0 +1,160 @@
+"""The shards of the group coordinator: which one owns a group, which broker answers for it, what the shards must know.
+
+The shards are the first of the broker's state machines, so a shard's index is its number there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+
+from kohort.broker.machines import StateMachines
+from kohort.broker.nodes import Node
+from kohort.broker.topics.catalog import Topic
+from kohort.broker.topics.topic_store import TopicStore
+from kohort.broker.turn import HandedOut
+from kohort.broker.turn_builder import TurnBuilder
+from kohort.config import Config
+from kohort.coordinator.assignors.spec import Assignor, TopicSpec
+from kohort.coordinator.classic.checks import LONGEST_NAME
+from kohort.coordinator.events import AssignmentAsked, Effects, GroupConfigsChanged, Task, TopicsChanged, TopicsDeleted
+from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.records import OffsetRecords
+from kohort.coordinator.settings.group_settings import HOLD
+from kohort.coordinator.shard import Shard, partition_for
+from kohort.coordinator.topics import Topics
+
+_shard_of = lru_cache(maxsize=65_536)(partition_for)
+"""The hash walks the whole id in Python; the same ids come with every heartbeat."""
+CACHED_GROUP_ID = 250
+"""Characters of a group id whose shard is cached: a request can carry ids of a megabyte."""
+
+
+class GroupShards:
+    def __init__(
+        self,
+        config: Config,
+        nodes: Sequence[Node],
+        topics: TopicStore,
+        turn: TurnBuilder,
+        assignors: Mapping[str, Assignor],
+    ) -> None:
+        self.shards: list[Shard] = []
+        self.journal = Journal(config)
+        """The stories of the groups, folded from the shards' effects."""
+        self.machines = StateMachines(turn, topics, self._take_effects)
+        protocols = config.group_coordinator_rebalance_protocols.split(",")
+        self.serves_consumer_groups = "consumer" in (name.strip() for name in protocols)
+        self._config = config
+        self._nodes = nodes
+        self._topics = topics
+        self._turn = turn
+        self._assignors = assignors
+        self._told = Topics()
+        """The topics that the shards know."""
+
+    def add(self, index: int) -> Shard:
+        """A shard without state, for its log to be loaded."""
+        shard = Shard(index, self._config, self._assignors)
+        number = self.machines.add(shard)
+        assert number == index, "shards come first"
+        self.shards.append(shard)
+        return shard
+
+    def of(self, group_id: str) -> int:
+        """The index of the shard that owns a group."""
+        if len(group_id) <= CACHED_GROUP_ID:
+            return _shard_of(group_id, len(self.shards))
+        # No group has a name beyond LONGEST_NAME: any shard can say so.
+        return partition_for(group_id[:LONGEST_NAME], len(self.shards))
+
+    def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Give a group these configs and no others. The group need not exist."""
+        self._topics.configure_group(group_id, configs)
+        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))
+
+    def append_offsets(self, index: int, records: OffsetRecords) -> None:
+        """Apply the records of a repeated commit and append them as a batch of their own."""
+        shard, turn = self.shards[index], self._turn
+        shard.apply(records, turn.now)
+        partition = self._topics.partition_named(shard.log)
+        turn.write(partition, partition.append_encoded(records.encoded, len(records.places), turn.now))
+
+    # -- what a step's effects hold besides records and replies
+
+    def _take_effects(self, index: int, effects: Effects) -> None:
+        if effects.journal:
+            self.journal.tell(effects.journal, self._turn.now)
+        for task in effects.tasks:
+            self._hand_out(index, task)
+        for group_id in effects.holds_over:
+            configs = self._topics.catalog.group_configs.get(group_id, {})
+            self.configure(group_id, {name: text for name, text in configs.items() if name not in HOLD})
+
+    def _hand_out(self, index: int, task: Task) -> None:
+        if isinstance(task, AssignmentAsked) and task.wants_lag:
+            topics = {
+                topic_id: replace(topic, lag=self._lag_of(task.group_id, topic))
+                for topic_id, topic in task.spec.topics.items()
+            }
+            task = msgspec.structs.replace(task, spec=replace(task.spec, topics=topics))
+        self._turn.tasks.append(HandedOut(index, task))
+
+    def _lag_of(self, group_id: str, topic: TopicSpec) -> tuple[int, ...]:
+        """How many records a group is behind in each partition; all of them where it has committed nothing."""
+        committed = self.shards[self.of(group_id)].hard.offsets.get(group_id, {})
+        lags = []
+        for index, partition in enumerate(self._topics.partitions.get(topic.topic_id, ())):
+            value = committed.get((topic.name, index))
+            start = partition.start_offset if value is None else max(value.offset, partition.start_offset)
+            lags.append(max(partition.high_watermark - start, 0))
+        return tuple(lags)
+
+    # -- topics
+
+    def topics_deleted(self, names: tuple[str, ...]) -> None:
+        """Told once for all: each shard looks at all offsets that it has."""
+        if names:
+            for index in range(len(self.shards)):
+                self.machines.ask(index, TopicsDeleted(names))
+
+    @property
+    def know_topics(self) -> bool:
+        """No topic has changed since the shards were told."""
+        return not self._topics.changed
+
+    def tell_topics(self, *, at_start: bool = False) -> None:
+        """Tell the shards which topics have changed: once a turn, and before a heartbeat that may need it."""
+        changed = self._topics.changed
+        if not changed:
+            return
+        if not self.serves_consumer_groups and not at_start:
+            changed.clear()
+            return
+        names = {}
+        for name in changed:
+            topic = self._topics.catalog.topics.get(name)
+            spec = self._spec_of(topic) if topic is not None and not topic.is_internal else None
+            if spec != self._told.by_name.get(name):
+                names[name] = spec
+        changed.clear()
+        if not names:
+            return
+        present = (spec for spec in names.values() if spec is not None)
+        self._told = self._told.with_changed(names, present, self._topics.version)
+        for index in range(len(self.shards)):
+            self.machines.ask(index, TopicsChanged(self._told, tuple(names)))
+
+    def _spec_of(self, topic: Topic) -> TopicSpec:
+        racks = {node.id: node.rack for node in self._nodes}
+        known = any(racks.values())
+        return TopicSpec(
+            topic.topic_id,
+            topic.name,
+            len(topic.partitions),
+            tuple(frozenset(racks.get(r) or "" for r in p.replicas) - {""} for p in topic.partitions) if known else (),
+            tuple(racks.get(p.leader) for p in topic.partitions) if known else (),
+        )

@@ -1,0 +1,37 @@
+"""A request, besides its body: where it came from, who asks, and what a handler may return instead of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from kohort.broker.turn import ConnectionId, Millis
+from kohort.coordinator.events import Client, RequestId
+
+
+class RequestContext(msgspec.Struct, gc=False):
+    request_id: RequestId
+    connection: ConnectionId
+    broker_id: int
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client: Client
+    now: Millis
+    more_behind: bool = False
+    """Another request of this connection waits already."""
+
+
+@dataclass(frozen=True, slots=True)
+class InShard:
+    """A handler's result: the request is parked in a shard, whose effects will hold the reply."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """A handler's result: no response, the connection is closed (W8)."""
+
+    reason: str

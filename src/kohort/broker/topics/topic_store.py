@@ -1,0 +1,191 @@
+"""Topics and their partitions: each operation decides a record of the metadata log and applies it to the catalog.
+
+The records of a turn leave as one batch when it ends. Operations on a topic's logs (create, delete) leave with them.
+"""
+
+from __future__ import annotations
+
+import base64
+import random as random_module
+from collections.abc import Mapping, Sequence
+
+from kohort.broker.logs.partition import Partition
+from kohort.broker.nodes import Node
+from kohort.broker.topics.catalog import (
+    METADATA_LOG,
+    Catalog,
+    Topic,
+    group_record,
+    producer_ids_record,
+    topic_deleted_record,
+    topic_record,
+)
+from kohort.broker.topics.topic_configs import resolve
+from kohort.broker.turn_builder import TurnBuilder
+from kohort.broker.waits.fetch_waits import FetchWaits
+from kohort.config import Config
+from kohort.coordinator.events import Record
+from kohort.coordinator.state_machine import LogName
+from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Storage
+from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+PRODUCER_ID_BLOCK = 1000
+
+
+class TopicStore:
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        nodes: Sequence[Node],
+        random: random_module.Random,
+        turn: TurnBuilder,
+        fetch_waits: FetchWaits,
+    ) -> None:
+        self.catalog = Catalog(config)
+        self.partitions: dict[bytes, list[Partition]] = {}
+        """Topic id: its partitions, by index."""
+        self.changed: dict[str, None] = {}
+        """Names of the topics that may have changed since this was last cleared."""
+        self._config = config
+        self._storage = storage
+        self._nodes = nodes
+        self._random = random
+        self._turn = turn
+        self._fetch_waits = fetch_waits
+        self.metadata = self._open_metadata(None)
+        """The metadata log."""
+        self._decided: list[Record] = []
+        self._next_producer_id = 0
+
+    # -- reading
+
+    @property
+    def version(self) -> int:
+        """The number of metadata records decided so far: while it is the same, topics and partitions are the same."""
+        return self.metadata.end_offset + len(self._decided)
+
+    def partition(self, topic: Topic, index: int) -> Partition | None:
+        partitions = self.partitions[topic.topic_id]
+        return partitions[index] if 0 <= index < len(partitions) else None
+
+    def partition_of(self, log: LogKey) -> Partition | None:
+        """The partition of a log, also that of the metadata log; None when its topic is gone."""
+        if log == METADATA_LOG:
+            return self.metadata
+        partitions = self.partitions.get(log.topic_id)
+        return partitions[log.partition] if partitions is not None else None
+
+    def partition_named(self, name: LogName) -> Partition:
+        return self.partitions[self.catalog.topics[name.topic].topic_id][name.partition]
+
+    def all_partitions(self) -> list[Partition]:
+        return [self.metadata, *(partition for partitions in self.partitions.values() for partition in partitions)]
+
+    # -- operations
+
+    def decide(self, record: Record) -> None:
+        self.catalog.apply(record)
+        self._decided.append(record)
+
+    def create(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
+        topic_id = self.new_topic_id()
+        self.decide(topic_record(name, topic_id, assignments, configs))
+        self.changed[name] = None
+        self.partitions[topic_id] = []
+        topic = self.catalog.topics[name]
+        self._open_new_partitions(topic)
+        return topic
+
+    def change(
+        self,
+        topic: Topic,
+        *,
+        assignments: Sequence[PartitionAssignment] | None = None,
+        configs: dict[str, str] | None = None,
+    ) -> Topic:
+        """Grow a topic, move its partitions or change its configs. Returns the changed topic."""
+        self.decide(
+            topic_record(
+                topic.name,
+                topic.topic_id,
+                topic.partitions if assignments is None else assignments,
+                topic.configs if configs is None else configs,
+            )
+        )
+        self.changed[topic.name] = None
+        changed = self.catalog.topics[topic.name]
+        for partition, assignment in zip(self.partitions[topic.topic_id], changed.partitions, strict=False):
+            partition.configure(changed.settings, assignment.leader_epoch)
+        self._open_new_partitions(changed)
+        return changed
+
+    def delete(self, topic: Topic) -> None:
+        self.decide(topic_deleted_record(topic.name))
+        self.changed[topic.name] = None
+        for partition in self.partitions.pop(topic.topic_id):
+            self._turn.operations.append(DeleteLog(partition.log))
+            self._fetch_waits.wake((partition.log,))
+
+    def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
+        self.decide(group_record(group_id, configs))
+
+    def next_producer_id(self) -> int:
+        """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""
+        if self._next_producer_id >= self.catalog.next_producer_id:
+            self._next_producer_id = self.catalog.next_producer_id
+            self.decide(producer_ids_record(self._next_producer_id + PRODUCER_ID_BLOCK))
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def new_topic_id(self) -> bytes:
+        """A random UUID (RFC 4122, version 4) whose text begins with no hyphen, which tools would take for a flag."""
+        while True:
+            raw = bytearray(self._random.randbytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            topic_id = bytes(raw)
+            if not base64.urlsafe_b64encode(topic_id).startswith(b"-") and topic_id not in self.catalog.by_id:
+                return topic_id
+
+    def place(self, count: int, replication_factor: int, first_index: int = 0) -> tuple[PartitionAssignment, ...]:
+        """Spread leaders round robin over the nodes; a partition's replicas are its leader and the nodes after it."""
+        ids = [node.id for node in self._nodes]
+        return tuple(
+            PartitionAssignment(
+                leader=ids[index % len(ids)],
+                leader_epoch=0,
+                replicas=tuple(ids[(index + step) % len(ids)] for step in range(replication_factor)),
+            )
+            for index in range(first_index, first_index + count)
+        )
+
+    # -- logs
+
+    def _open_new_partitions(self, topic: Topic) -> None:
+        partitions = self.partitions[topic.topic_id]
+        for index in range(len(partitions), len(topic.partitions)):
+            self._turn.operations.append(CreateLog(topic.log_key(index)))
+            partitions.append(self.open_partition(topic, index, None))
+
+    def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
+        """`info` is what storage has of the log; None for one that this turn creates."""
+        epoch = topic.partitions[index].leader_epoch
+        return Partition(topic.log_key(index), topic.settings, epoch, self._storage, self._config, info)
+
+    def _open_metadata(self, info: LogInfo | None) -> Partition:
+        settings = resolve({"cleanup.policy": "compact"}, self._config)
+        return Partition(METADATA_LOG, settings, 0, self._storage, self._config, info)
+
+    def resume(self, metadata: LogInfo) -> None:
+        """After the replay of the metadata log."""
+        self.metadata = self._open_metadata(metadata)
+        self.changed = dict.fromkeys(self.catalog.topics)
+        # What is left of the last block may have been given out before the stop.
+        self._next_producer_id = self.catalog.next_producer_id
+
+    def append_decided(self) -> None:
+        """At the end of a turn."""
+        if self._decided:
+            self._turn.append_records(self.metadata, self._decided)
+            self._decided.clear()

@@ -1,0 +1,72 @@
+"""The turn that is being built: what the broker decided and has to make durable, and what leaves afterwards.
+
+Operations are collected in order: appends, trims, created and deleted logs. Replies to requests that were parked
+earlier are collected too. The broker releases them when the handler has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.broker.logs.partition import Appended, Partition
+from kohort.broker.logs.validation import Room
+from kohort.broker.turn import Complaint, HandedOut, Millis, Release, Turn
+from kohort.broker.waits.fetch_waits import FetchWaits
+from kohort.coordinator.events import Record, Reply
+from kohort.storage.protocol import Operation
+
+
+class TurnBuilder:
+    def __init__(self, now: Millis, fetch_waits: FetchWaits, fetch_max_bytes: int) -> None:
+        self.now = now
+        self.operations: list[Operation] = []
+        self.replies: list[Reply] = []
+        self.tasks: list[HandedOut] = []
+        """Work of the shards for other threads."""
+        self.fetch_left_bytes = fetch_max_bytes
+        """What the answers to this turn's fetches may still hold."""
+        self._fetch_max_bytes = fetch_max_bytes
+        self._fetch_waits = fetch_waits
+        self._appended: list[Partition] = []
+        self._complaints: dict[Complaint, None] = {}
+
+    def begin(self, now: Millis) -> None:
+        """The last turn's operations are durable by now."""
+        self.now = now
+        self.fetch_left_bytes = self._fetch_max_bytes
+        for partition in self._appended:
+            partition.committed()
+        self._appended.clear()
+
+    def append(self, partition: Partition, data: bytes, room: Room) -> Appended:
+        """Append a producer's batch. A refused batch changes nothing but the room that its request has left."""
+        return self.write(partition, partition.append(data, self.now, room))
+
+    def append_records(self, partition: Partition, records: Sequence[Record]) -> None:
+        """Append records of the broker's own as one batch."""
+        self.write(partition, partition.append_records(records, self.now))
+
+    def write(self, partition: Partition, appended: Appended) -> Appended:
+        if appended.operations:
+            self.operations.extend(appended.operations)
+            self._appended.append(partition)
+            self._fetch_waits.appended(partition.log, appended.size)
+        return appended
+
+    def trim(self, partition: Partition, offset: int) -> None:
+        """Drop the records below `offset`."""
+        operation = partition.trim(offset)
+        if operation is not None:
+            self.operations.append(operation)
+            self._fetch_waits.wake((partition.log,))
+
+    def complain(self, complaint: Complaint) -> None:
+        """Tell the operator, once a turn."""
+        self._complaints[complaint] = None
+
+    def take(self, releases: tuple[Release, ...]) -> Turn:
+        turn = Turn(tuple(self.operations), releases, tuple(self._complaints), tuple(self.tasks))
+        self.operations.clear()
+        self.tasks.clear()
+        self._complaints.clear()
+        return turn
