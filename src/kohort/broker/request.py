@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kohort.broker.turn import ConnectionId, Millis
@@ -23,15 +21,13 @@ class RequestContext(msgspec.Struct, gc=False):
     """Another request of this connection waits already."""
 
 
-@dataclass(frozen=True, slots=True)
-class InShard:
+class InShard(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: the request is parked in a shard, whose effects will hold the reply."""
 
     shard: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseConnection:
+class CloseConnection(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: no response, the connection is closed (W8)."""
 
     reason: str
