@@ -14,18 +14,9 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort
 
-from kohort.cli.groups.timeline import (
-    Line,
-    Names,
-    duration,
-    happened,
-    offenders,
-    owned_since,
-    ranges,
-    status_lines,
-    story_lines,
-    wrapped,
-)
+from kohort.cli.groups.standings import offenders, owned_since
+from kohort.cli.groups.timeline import happened, status_lines, story_lines
+from kohort.cli.groups.wording import Line, Names, duration, ranges, wrapped
 from kohort.client.cluster import Cluster
 
 

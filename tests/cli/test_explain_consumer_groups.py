@@ -10,7 +10,8 @@ import pytest
 from consumer_member import ConsumerMember
 from run_command import Kohort
 
-from kohort.cli.groups.timeline import Names, status_lines, story_lines
+from kohort.cli.groups.timeline import status_lines, story_lines
+from kohort.cli.groups.wording import Names
 from kohort.testing import KohortServer
 
 

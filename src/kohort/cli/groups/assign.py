@@ -24,7 +24,7 @@ from kohort.cli.connect import (
 )
 from kohort.cli.groups.explain import as_document
 from kohort.cli.groups.group_specs import spec_of
-from kohort.cli.groups.timeline import Names, partitions
+from kohort.cli.groups.wording import Names, partitions
 from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_json, print_table
 from kohort.client.admin.groups import DEAD, GroupDescription
 from kohort.client.cluster import Cluster

@@ -1,7 +1,7 @@
-"""`kohort groups explain`: why a group is as it is. A timeline of its rebalances, who owns what since when, offenders.
+"""`kohort groups explain`: the timeline of a group's rebalances, who owns what since when, and the worst offenders.
 
-The stories come from the group's coordinator, whose journal holds them (`kohort.client.admin.explanations`); what is
-summed up over them is summed up here. Into a pipe lines are whole; on a terminal they are broken at words.
+The stories come from the journal of the group's coordinator (`kohort.client.admin.explanations`); this module sums up
+over them. On a terminal, long lines are broken at words; into a pipe they stay whole.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
-from kohort.cli.groups.timeline import (
+from kohort.cli.groups.standings import Owned, offenders, owned_since
+from kohort.cli.groups.timeline import status_lines, story_lines
+from kohort.cli.groups.wording import (
     Document,
     Line,
     Names,
-    Owned,
     duration,
     instant,
-    offenders,
-    owned_since,
     people_of,
     ranges,
-    status_lines,
-    story_lines,
     wrapped,
 )
 from kohort.cli.interrupt import interrupts
@@ -40,15 +37,19 @@ FOLLOW_EVERY_S = 1.0
 MOST_OFFENDERS = 5
 MOST_OWNERS = 20
 OFTEN = 3
-"""Whoever joins and leaves causes two rebalances, which is no offence."""
+"""A member that joins and leaves causes two rebalances, which is normal."""
 WORTH_NAMING_MS = 1_000
-"""Others waited so long in all; what is less is how a rebalance goes."""
+"""Shorter waits of the others, in all, are normal in a rebalance."""
 
 
 def explain(
     group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
-    last: Annotated[int, typer.Option("--last", "-n", min=0, max=10_000, help="So many of the newest stories.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, max=10_000, help="Number of stories, the newest ones.")
+    ] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new stories as they end, until Ctrl-C.")
+    ] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
@@ -71,7 +72,7 @@ def explain(
 
 
 def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
-    """Print each story once it is over; it is asked for, since no broker calls."""
+    """Print each story once it is over. Polls, since the protocol has no subscription."""
     group = explanation.group.group_id
     seen = {(story["number"], story["started_ms"]) for story in explanation.stories if story.get("outcome")}
     running = _phase(explanation)
@@ -133,7 +134,7 @@ def _summary(explanation: GroupExplanation, asked: int) -> Line:
 
 
 def _rebalance(explanation: GroupExplanation) -> list[Line]:
-    """The running rebalance: its story's head, and who is awaited."""
+    """The running rebalance: the head of its story, and for whom it waits."""
     if explanation.status is None:
         return []
     people = [*people_of(explanation.stories), *explanation.status.get("members", ())]
@@ -143,7 +144,7 @@ def _rebalance(explanation: GroupExplanation) -> list[Line]:
 
 
 def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
-    """For `groups describe`: who is awaited now, as wide as the terminal; nothing where nobody is."""
+    """For `groups describe`: for whom the group waits, as wide as the terminal; empty for a group at rest."""
     if status is None:
         return []
     lines = status_lines(status, Names(status.get("members", ())))
@@ -151,7 +152,7 @@ def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
 
 
 def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
-    """Who owns what, since when, and by which story. Only of a group at rest."""
+    """Who owns what, since when, and by which story; only for a group at rest."""
     members = [member for member in explanation.group.members if member.assigned]
     if explanation.group.state != "Stable" or not members:
         return []

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
-from kohort.cli.groups.timeline import duration, instant
+from kohort.cli.groups.wording import duration, instant
 from kohort.cli.output import Format, Output, name, print_json, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
 from kohort.client.admin.groups import DEAD, GroupDescription

@@ -1,143 +1,23 @@
 """A group's stories as lines for people: who started a rebalance, how long it took, who held it up, what moved.
 
-Everything here takes the documents of `kohort.client.admin.explanations` and gives text; nothing prints. A document
-may be of a newer server or lack fields, so nothing is taken for granted but a story's number and start. A line has a
-depth, by which what is too long for the terminal is broken.
+Every function takes documents of `kohort.client.admin.explanations` and returns text; nothing prints. A document may
+come from a newer server or lack fields: only a story's number and start are certain.
 """
 
 from __future__ import annotations
 
-import textwrap
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
+from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions
 from kohort.cli.output import plural
 
-Document = Mapping[str, Any]
-
 SHOWN_MEMBERS = 8
-"""Members of a story whose partitions are shown; `-o json` has more."""
+"""Members of a story whose partitions are shown; `-o json` has all."""
 NOTABLE_MS = 10
-"""Shorter phases are not worth a word."""
+"""Shorter phases are left out."""
 NOTABLE_WAIT_MS = 500
-"""Somebody is always the last; it is worth a line from so much on."""
+"""Shorter waits for a member that was merely the last are left out."""
 ORDINARY = ("joined last", "led and synced late", "gave up late")
-
-
-class Line(NamedTuple):
-    text: str
-    depth: int = 0
-    bold: bool = False
-
-
-def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
-    """Lines as they are printed, broken at words where they are wider than the terminal."""
-    found = []
-    for line in lines:
-        line = line._replace(text=plain(line.text))
-        indent = " " * line.depth
-        if width is None or line.depth + len(line.text) <= width:
-            found.append((line.bold, indent + line.text if line.text else ""))
-            continue
-        parts = textwrap.wrap(
-            line.text,
-            max(width, line.depth + 24),
-            initial_indent=indent,
-            subsequent_indent=indent + "  ",
-            break_on_hyphens=False,
-        )
-        found += [(line.bold, part) for part in parts]
-    return found
-
-
-def plain(text: str) -> str:
-    """Without what a terminal would obey: clients choose their names and reasons."""
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
-
-
-# -- durations, instants, partitions
-
-
-def duration(milliseconds: int | None) -> str:
-    """`12 ms`, `2.1 s`, `3 min 20 s`, `2 h 5 min`, `3 days 4 h`."""
-    if milliseconds is None:
-        return "?"
-    if milliseconds < 1_000:
-        return f"{milliseconds} ms"
-    if milliseconds < 59_950:
-        return f"{milliseconds / 1000:.1f} s"
-    seconds = round(milliseconds / 1000)
-    for size, name, small, smaller in ((86_400, "day", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            count, rest = divmod(seconds, size)
-            whole = plural(count, name) if name == "day" else f"{count} {name}"
-            return f"{whole} {rest // small} {smaller}" if rest >= small else whole
-    return f"{seconds} s"
-
-
-def instant(milliseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
-
-
-def ranges(indexes: Iterable[int]) -> str:
-    """`0-2,4`."""
-    found: list[list[int]] = []
-    for index in sorted(indexes):
-        if found and index == found[-1][1] + 1:
-            found[-1][1] = index
-        else:
-            found.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-def partitions(by_topic: Mapping[str, Sequence[int]] | None) -> str:
-    return " ".join(f"{topic}[{ranges(indexes)}]" for topic, indexes in sorted((by_topic or {}).items()))
-
-
-# -- members
-
-
-class Names:
-    """Short names: the instance id, or the client id, with the member id's first letters where several share it."""
-
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self._sharing: dict[str, set[str]] = {}
-        for document in documents:
-            if document.get("member_id") and not document.get("instance_id"):
-                self._sharing.setdefault(_client(document), set()).add(document["member_id"])
-
-    def of(self, document: Document) -> str:
-        if document.get("instance_id"):
-            return str(document["instance_id"])
-        member_id = str(document.get("member_id", ""))
-        client = _client(document)
-        if len(self._sharing.get(client, ())) > 1:
-            letters = member_id.removeprefix(client).lstrip("-")[:4]
-            return f"{client}-{letters}" if letters else client
-        return client or member_id or "somebody"
-
-    def with_host(self, document: Document) -> str:
-        host = str(document.get("host", "")).removeprefix("/")
-        return f"{self.of(document)} on {host}" if host else self.of(document)
-
-
-def _client(document: Document) -> str:
-    return str(document.get("client_id") or document.get("member_id", ""))
-
-
-def people_of(stories: Iterable[Document]) -> list[Document]:
-    """Everybody whom the stories name."""
-    found: list[Document] = []
-    for story in stories:
-        found.append(story.get("cause", {}))
-        for key in ("happenings", "held_up_by", "members", "gone"):
-            found.extend(story.get(key, ()))
-    return found
-
-
-# -- one story
 
 
 def story_lines(story: Document, names: Names) -> list[Line]:
@@ -162,7 +42,7 @@ def _is_of_consumer_group(story: Document) -> bool:
 
 
 def happened(happening: Document, names: Names, *, consumers: bool = False) -> str:
-    """One happening in words. `consumers`: of a consumer group, whose members rejoin for nothing."""
+    """One happening in words. `consumers`: of a consumer group, in which no change makes a member rejoin."""
     what, cause = happening.get("what", "?"), happening.get("cause", "")
     who = names.with_host(happening)
     because = f": {cause}" if cause else ""
@@ -251,7 +131,7 @@ def _held_up(story: Document, names: Names) -> list[str]:
 
 
 def _held_back(story: Document) -> list[str]:
-    """Why the target of a consumer group, or a part of it, waited."""
+    """Why the target of a consumer group, or a part of it, took effect late."""
     found = []
     for row in story.get("held_back", ()):
         count, times = row.get("partitions", 0), row.get("times", 1)
@@ -262,7 +142,7 @@ def _held_back(story: Document) -> list[str]:
 
 
 def _told(story: Document) -> str:
-    """How the members of a consumer group learned of it. Whoever only joins is told with its own join."""
+    """How the members of a consumer group learned of it; a newcomer learns with the answer to its join."""
     pushed, polled = story.get("pushed", 0), story.get("polled", 0)
     people = (*story.get("members", ()), *story.get("gone", ()))
     if not pushed and not any("told_after_ms" in member.get("steps", {}) for member in people):
@@ -273,7 +153,7 @@ def _told(story: Document) -> str:
 
 
 def _further(story: Document, names: Names) -> list[str]:
-    """What else happened, one line for each kind; not once more who held it up."""
+    """What else happened, one line for each kind, without those that `_held_up` names."""
     kinds: dict[str, list[Document]] = {}
     blamed = {who.get("member_id") for who in story.get("held_up_by", ())}
     for happening in story.get("happenings", ()):
@@ -323,7 +203,7 @@ def _by_id(story: Document) -> dict[str, Document]:
 
 
 def _steps(steps: Document, members: Mapping[str, Document], names: Names) -> list[str]:
-    """What a member of a consumer group did on the way to what it has now."""
+    """How a member of a consumer group reached its target."""
     found = []
     if "told_after_ms" in steps:
         found.append(_gave_up(steps))
@@ -347,104 +227,17 @@ def _gave_up(steps: Document) -> str:
     return f"{told}; gave up {duration(steps.get('gave_up_in_ms'))} later{' at most' if times > 1 else ''}"
 
 
-# -- over all stories
-
-
-@dataclass(slots=True)
-class Offender:
-    """A client by what it cost its group, over the stories shown."""
-
-    name: str
-    host: str
-    caused: int = 0
-    """Rebalances that it started, but for those in which a cooperative member hands on what it gave up."""
-    waited_ms: int = 0
-    """How long the others waited for it."""
-    expired: int = 0
-    """Its sessions that ended in silence."""
-    removed: int = 0
-    """How often it was removed because it was late."""
-
-
-def offenders(stories: Iterable[Document]) -> list[Offender]:
-    """The worst first. A client is known by its instance id or client id, and host: member ids change at each start."""
-    found: dict[tuple[str, str], Offender] = {}
-
-    def of(document: Document) -> Offender | None:
-        name = str(document.get("instance_id") or _client(document))
-        host = str(document.get("host", "")).removeprefix("/")
-        return found.setdefault((name, host), Offender(plain(name), plain(host))) if name else None
-
-    for story in stories:
-        cause = story.get("cause", {})
-        is_classic = not _is_of_consumer_group(story)
-        handed_on = is_classic and cause.get("what") == "subscription changed" and cause.get("cause")
-        if story.get("outcome") != "noted" and not handed_on and (who := of(cause)):
-            who.caused += 1
-        for happening in (cause, *story.get("happenings", ())):
-            if happening.get("what") == "session expired" and (who := of(happening)):
-                who.expired += 1
-            if happening.get("what") == "member removed" and "waited_ms" in happening and (who := of(happening)):
-                who.removed += 1
-        for held_up in story.get("held_up_by", ()):
-            if who := of(held_up):
-                who.waited_ms += held_up.get("waited_ms", 0)
-    return sorted(found.values(), key=lambda who: (-who.waited_ms, -who.expired - who.removed, -who.caused, who.name))
-
-
-@dataclass(slots=True)
-class Owned:
-    """Partitions that a member has had since a story; `story` None: since before the oldest one shown."""
-
-    topic: str
-    partitions: list[int]
-    story: Document | None
-    since_ms: int | None = None
-    """A member of a consumer group gets its partitions before the rebalance is over."""
-
-
-def owned_since(member: Document, assigned: Mapping[str, Sequence[int]], stories: Sequence[Document]) -> list[Owned]:
-    """A member's present partitions by the story that gave them to it, the longest held first."""
-    left = {(topic, index) for topic, indexes in assigned.items() for index in indexes}
-    found: list[Owned] = []
-    for story in reversed(stories):
-        then = next((m for m in story.get("members", ()) if _same(m, member)), None)
-        if then is not None:
-            found[:0] = _take(left, then, story)
-    oldest: dict[str, list[int]] = {}
-    for topic, index in sorted(left):
-        oldest.setdefault(topic, []).append(index)
-    return [Owned(topic, indexes, None) for topic, indexes in oldest.items()] + found
-
-
-def _take(left: set[tuple[str, int]], member: Document, story: Document) -> list[Owned]:
-    found = []
-    after = member.get("steps", {}).get("got_after_ms", story.get("took_ms", 0))
-    for topic, indexes in sorted(member.get("gained", {}).items()):
-        here = [index for index in indexes if (topic, index) in left]
-        if here:
-            left.difference_update((topic, index) for index in here)
-            found.append(Owned(topic, here, story, story["started_ms"] + after))
-    return found
-
-
-def _same(one: Document, other: Document) -> bool:
-    if one.get("instance_id") or other.get("instance_id"):
-        return bool(one.get("instance_id") == other.get("instance_id"))
-    return bool(one.get("member_id") == other.get("member_id"))
-
-
 # -- the running rebalance
 
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-"""States of groups, of both protocols, in which not everybody has what it should have."""
+"""States of a group, in either protocol, in which some members have not reached their target."""
 VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to revoke": "to give partitions up"}
-"""States of members whom the others wait for."""
+"""States of members for which the others wait."""
 
 
 def status_lines(status: Document, names: Names) -> list[Line]:
-    """Who is awaited in the running rebalance, for how long still, and what is held back. Nothing where nothing is."""
+    """For whom a running rebalance waits and for how long, and what is held back; empty for a group at rest."""
     now, phase = status["now_ms"], status["phase"]
     counts = status.get("counts", {})
     awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]
@@ -490,7 +283,7 @@ def _epochs(status: Document) -> str:
 
 
 def _waiting(status: Document, names: Names) -> list[Line]:
-    """Members of a consumer group who have not all of their partitions yet, and whose those are."""
+    """Members of a consumer group that lack partitions of their target, and who owns those now."""
     members = {m["member_id"]: m for m in status.get("members", ())}
     waiting = [m for m in members.values() if m["state"] == "waits for partitions"]
     lines = []
@@ -507,7 +300,7 @@ def _held_back_now(status: Document) -> list[Line]:
     why, until_ms = status.get("held_back"), status.get("held_until_ms")
     count = status.get("held_partitions", 0)
     if not why or not (count or status.get("generation", -1) > status.get("assignment_epoch", -1)):
-        return []  # nothing waits for it yet
+        return []  # there is nothing to hold back yet
     what = f"{plural(count, 'partition')} held back" if count else "held back"
     remaining = f", {duration(max(until_ms - status['now_ms'], 0))} more" if until_ms is not None else ""
     return [Line(f"{what}: {why}{remaining}", 4)]
