@@ -159,7 +159,7 @@ def test_what_is_refused_is_told_with_its_reason(
     told = dry(kohort, topic, "twice", code=1)
     assert "assignor absent: twice_assignor:Absent cannot be loaded" in told
     assert f"what assignor twice answers for group {topic} would be refused: partition 0 of {topic} goes to " in told
-    assert "there is no assignor thrice here; there are uniform, range, rack, lag, twice" in dry(
+    assert "no assignor thrice is installed here; there are uniform, range, rack, lag, twice" in dry(
         kohort, topic, "thrice", code=1
     )
 
@@ -170,7 +170,7 @@ def test_a_classic_group_of_consumers(kohort: Kohort, topic: str, bootstrap: str
     assert lines[1].split()[1:] == ["127.0.0.1", "2", "4", f"{topic}[1-2]", "-"]
     assert "with uniform (now range), of 4 partitions: 2 newly assigned" in lines[2]
     member.leave()
-    assert dry(kohort, topic, "uniform", code=1).endswith("has no members: there is nobody to assign to\n")
+    assert dry(kohort, topic, "uniform", code=1).endswith("has no members to assign partitions to\n")
 
 
 def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, bootstrap: str) -> None:
@@ -189,5 +189,5 @@ def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, bootstrap: str) 
 def test_what_cannot_be_tried(kohort: Kohort, topic: str) -> None:
     assert dry(kohort, "nobody", "uniform", code=1) == "kohort: group nobody does not exist\n"
     told = kohort("groups", "assign", topic, "--assignor", "lag", code=2).err
-    assert "there is only the dry run" in told
+    assert "add --dry-run" in told
     assert "consumer.assignor=lag" in told

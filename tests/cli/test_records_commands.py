@@ -101,7 +101,7 @@ def test_where_to_start(kohort: Kohort, topic: str, start: str, expected: str) -
 
 def test_a_position_beyond_the_end_is_said(kohort: Kohort, topic: str) -> None:
     ran = kohort("consume", topic, "-p", "0", "--offset", "5", "--timeout-ms", "50")
-    assert f"{topic}-0 has no offset 5; going on at 0" in ran.err
+    assert f"{topic}-0 has no offset 5; continuing at 0" in ran.err
 
 
 def test_limits(kohort: Kohort, topic: str) -> None:

@@ -78,9 +78,9 @@ def test_a_failed_start_says_why_and_can_be_repeated(tmp_path: Path) -> None:
         second = KohortServer(data_dir=tmp_path)
         with pytest.raises(Exception, match="in use"):
             second.start()
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             second.bootstrap_servers  # noqa: B018
-        with pytest.raises(RuntimeError, match="runs already"):
+        with pytest.raises(RuntimeError, match="already running"):
             first.start()
         first.stop()
         with second:

@@ -1,0 +1,16 @@
+"""The `kohort` command. It uses the public protocol only, so it works with any Kafka cluster.
+
+main            the entry point: parses a server's start and `--version` without typer, all else with it
+plain           command lines that need no typer
+commands        the table of commands, imported on use
+start, serve    from the flags of `kohort serve` to a running server; the same for typer
+demo, simulate  one command each
+topics, produce, consume
+groups/         `kohort groups`
+pipelines/      `kohort pipeline`
+jobs/           the file that spark-submit runs
+connect         what commands share: the cluster's address, security, failures, completion
+output          tables and JSON
+option_objects  dataclasses as a command's options
+interrupt       Ctrl-C and SIGTERM
+"""

@@ -1,7 +1,7 @@
 """The commands of `kohort`, by typer. A sub-command's module is imported when that sub-command runs, and not before.
 
-To add one: a module in `kohort.cli` with a typer app called `app`, and a row in COMMANDS. The help in the table is
-what `kohort --help` prints, so that the list of commands costs no imports.
+To add one, write a module in `kohort.cli` with a typer app called `app`, and add a row to COMMANDS. `kohort --help`
+prints the help texts of the table, so the list of commands costs no imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTRA_PACKAGES = frozenset(
 
 
 class LazyGroup(TyperGroup):
-    """Knows its commands from the table; a command becomes the real one when it is about to run or to complete."""
+    """Has the table's commands as placeholders; loads a command when it runs or completes."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -63,7 +63,7 @@ def load(name: str) -> Any:
 
 
 def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
-    """Name the extra that brings a package, and exit; a module that no extra brings is a bug, and raised again."""
+    """Name the extra that installs a package, and exit. Raise again for a module of no extra, which is a bug."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRA_PACKAGES:
         raise error

@@ -1,4 +1,4 @@
-"""What all commands that talk to a cluster have in common: where it is, how to be let in, failures, completion.
+"""What commands that talk to a cluster share: its address, security, failures, completion.
 
 A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code:
 0 done, 1 the operation failed or its object does not exist, 2 the command line is wrong, 3 the cluster cannot be
@@ -51,7 +51,7 @@ BootstrapServer = Annotated[
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT,...",
-        help="Brokers to ask first; one that answers is enough.",
+        help="Brokers to connect to first; one that answers is enough.",
         callback=_checked_address,
     ),
 ]
@@ -69,7 +69,7 @@ CommandConfig = Annotated[
 
 
 def connection_properties(command_config: Path | None) -> dict[str, str]:
-    """The properties about security in a file, as Kafka's tools take it; the others in it count for nothing.
+    """The properties about security in a file, as Kafka's tools take it; it ignores other properties.
 
     Raises BadParameter, which ends the command.
     """
@@ -99,7 +99,7 @@ def connected(bootstrap_server: str, command_config: Path | None = None) -> Iter
     except KafkaError as error:
         fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it flushes at exit.
+        # The reader of our output has closed the pipe. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
 
@@ -122,13 +122,13 @@ def _advice(error: KafkaError) -> str:
         return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
     if isinstance(error, ConnectionFailed):
         return (
-            f"{error.message}; the cluster gives its clients this address: is that broker up, and reachable from here?"
+            f"{error.message}; the cluster gives its clients this address: is that broker up and reachable from here?"
         )
     return error.message
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Topic names for the shell; none when the cluster does not answer at once."""
+    """Topic names for the shell; none if the cluster does not answer quickly."""
     return _complete(context, incomplete, lambda cluster: list(cluster.topics(internal=incomplete.startswith("_"))))
 
 

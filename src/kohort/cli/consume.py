@@ -1,11 +1,11 @@
 """`kohort consume`: print the records of a topic.
 
 It reads partitions by position and joins no group. With `--group` it starts at the group's committed offsets and
-commits what it has printed, as a simple consumer: outside of the group's membership, so only while the group has no
-members. A commit follows the printing (and flushing) of what it covers.
+commits as a simple consumer, outside of the membership, so only while the group has no members. It commits offsets
+after it has printed and flushed the records.
 
 The loop ends at Ctrl-C, after `--max-messages`, after `--timeout-ms` without a record, or, with `--exit-at-end`, at
-the end that each partition had when the command started. All of them are success.
+the end that each partition had when the command started. Each of these is success.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ DEFAULT_FORMAT = "%v\\n"
 IDLE_STATES = ("Empty", "Dead")
 
 FORMAT_HELP = (
-    "What to print for a record: %k key, %v or %s value, %o offset, %p partition, %t topic, %T timestamp (ms), "
-    "%h headers, %% a percent sign, \\n and \\t. Nothing else is added, no line end either."
+    "The text of a record: %k key, %v or %s value, %o offset, %p partition, %t topic, %T timestamp (ms), "
+    "%h headers, %% a percent sign, \\n and \\t. It adds nothing else, not even a line end."
 )
 
 Render = Callable[[FetchedRecord], bytes]
@@ -57,7 +57,7 @@ Render = Callable[[FetchedRecord], bytes]
 
 @dataclass(slots=True)
 class Reading:
-    """Where one run stands. `ends` are the offsets at which partitions are done, empty for never."""
+    """State of one run. `ends` are the offsets at which partitions end, empty for never."""
 
     cluster: Cluster
     positions: dict[TopicPartition, int]
@@ -71,7 +71,7 @@ class Reading:
     _committed_at: float = field(default_factory=time.monotonic)
 
     def run(self, timeout_ms: int | None) -> None:
-        """Print until there is a reason to end. `timeout_ms` is how long it may be quiet."""
+        """Print until there is a reason to end. `timeout_ms` is the longest time without a record."""
         last_record = time.monotonic()
         while not self._done():
             wait_ms = POLL_MS
@@ -91,7 +91,7 @@ class Reading:
             self.commit(after_s=COMMIT_INTERVAL_S)
 
     def commit(self, *, after_s: float = 0) -> None:
-        """Commit what was printed, unless the last commit is younger than this."""
+        """Commit the positions of printed records, unless the last commit is younger than `after_s`."""
         if self.group is None or not self._uncommitted or time.monotonic() - self._committed_at < after_s:
             return
         self.cluster.commit(self.group, self._uncommitted)
@@ -136,7 +136,7 @@ class Reading:
             self._uncommitted[partition] = position
 
     def _recover(self, partition: TopicPartition, error: ErrorCode) -> None:
-        """Go on at the end of the log that is nearer to a position which the log does not hold."""
+        """The log does not have this position: continue at the nearer end of the log."""
         where = f"{partition[0]}-{partition[1]}"
         if error != ErrorCode.OFFSET_OUT_OF_RANGE:
             fail(f"cannot read {where}: {error.name}: {error.message}")
@@ -144,7 +144,7 @@ class Reading:
         earliest = self.cluster.offsets([partition], "earliest")[partition]
         latest = self.cluster.offsets([partition], "latest")[partition]
         self.positions[partition] = min(max(position, earliest), latest)
-        complain(f"{where} has no offset {position}; going on at {self.positions[partition]}")
+        complain(f"{where} has no offset {position}; continuing at {self.positions[partition]}")
 
 
 def _start(value: str | None) -> str | None:
@@ -172,20 +172,22 @@ def consume(
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Read only this partition; repeatable.")
     ] = None,
-    max_messages: Annotated[int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")] = None,
-    timeout_ms: Annotated[int | None, typer.Option(min=0, help="Stop when no record came for so long.")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after N records.")
+    ] = None,
+    timeout_ms: Annotated[int | None, typer.Option(min=0, help="Stop after this long without a record.")] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="Stop at the end that the topic had at the start.")
+        bool, typer.Option("--exit-at-end", "-e", help="Stop at the log ends of the start.")
     ] = False,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="Start at this group's committed offsets, else as --offset says, and commit what was printed. "
-            "Does not join the group; refused while it has members.",
+            help="Start at this group's committed offsets, else as --offset says, and commit printed records. "
+            "Does not join the group; refused while the group has members.",
             autocompletion=complete_groups,
         ),
     ] = None,
@@ -197,11 +199,11 @@ def consume(
         str,
         typer.Option(
             metavar="read_uncommitted|read_committed",
-            help="Whether to hold back open transactions.",
+            help="Whether to omit records of open and aborted transactions.",
             callback=_isolation,
         ),
     ] = "read_uncommitted",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
@@ -226,7 +228,7 @@ def consume(
 
 
 def _write(data: bytes) -> None:
-    """All of it, now: what is counted as printed must have left. Unbuffered outputs may take a part at a time."""
+    """Write and flush all of it: records that count as printed must have left. Unbuffered outputs may take parts."""
     rest = memoryview(data)
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
@@ -253,7 +255,7 @@ def _positions(
     if group is not None:
         state = cluster.describe_groups([group])[group].state
         if state not in IDLE_STATES:
-            fail(f"group {group} is {state}: only its members may commit; try without --group")
+            fail(f"group {group} is {state}: only its members may commit; leave out --group")
         positions = {partition: found.offset for partition, found in cluster.committed(group, partitions).items()}
     rest = [partition for partition in partitions if partition not in positions]
     if start == "earliest":

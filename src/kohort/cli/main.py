@@ -10,7 +10,7 @@ from kohort.cli.plain import plain_start, version_line
 
 
 def main(words: list[str] | None = None) -> None:
-    """`words` are the arguments; those of the process when there are none."""
+    """`words` are the arguments; None for those of the process."""
     given = sys.argv[1:] if words is None else words
     try:
         if given == ["--version"]:

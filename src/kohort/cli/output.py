@@ -1,10 +1,9 @@
-"""What commands print: tables for people, JSON for programs.
+"""Output of commands: tables for people, JSON for programs.
 
-A table is plain columns, two spaces apart: it can be cut, sorted and grepped. Into a pipe or file it is always
-whole. On a terminal that is too narrow, columns that repeat what stands elsewhere are left out, headings are broken at
-a hyphen, and long names are shortened in their middle; if that is still too wide, each row becomes a block of lines,
-one a column.
-JSON keeps its field names and types over releases; fields may be added.
+A table has plain columns, two spaces apart, for cut, sort and grep. In a pipe or file it is always whole. On a terminal
+that is too narrow it leaves out columns that repeat other output, breaks headings at a hyphen and shortens long names
+in the middle; if that is still too wide, it prints a block of lines for each row.
+JSON keeps its field names and types over releases; releases may add fields.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ Cell = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened, `repeats` for what may be
-    left out where there is little room."""
+    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened, `repeats` for columns that a
+    narrow terminal may omit."""
 
     name: str
     right: bool = False

@@ -1,8 +1,8 @@
-"""The command lines that are read without typer, whose imports take as long as half a start.
+"""Command lines that are parsed without typer, whose imports take half of a start's time.
 
-`plain_start` reads what scripts and people mostly write: flags in full, each with its value. Help, mistakes, values
-that look like flags: whatever else there may be is typer's to answer (`kohort.cli.serve`), which has the same flags.
-Every command imports this module first, so it imports next to nothing.
+`plain_start` parses the usual form of `kohort serve`: flags in full, each with its value. All else (help, mistakes,
+values that look like flags) goes to typer (`kohort.cli.serve`), which has the same flags. Every command imports this
+module first, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def version_line() -> str:
 
 
 def plain_start(words: Sequence[str]) -> dict[str, Any] | None:
-    """What `kohort.cli.start.start` is called with; None when typer has to read the words."""
+    """Arguments for `kohort.cli.start.start`; None if typer has to parse the words."""
     if words[:1] != ["serve"] or os.name == "nt":  # where typer expands wildcards, as shells do elsewhere
         return None
     found: dict[str, Any] = {}

@@ -1,10 +1,10 @@
 """`kohort produce`: lines of a file or of standard input become records.
 
-Input is read as it comes: what one read returns is sent before the next read, so that `tail -f log | kohort produce`
-delivers at once and a large file travels in large batches, without a timer. Keyed records go to the partition of
-Kafka's Java producer (murmur2), others to the partitions in turn. Several batches are in flight only to different
-partitions, so the order within a partition is the order of the lines. After a lost answer a batch is sent again, so
-a failing network can duplicate lines; it cannot lose or reorder them, unless acks is 0.
+The command sends the lines of one read before the next read: `tail -f log | kohort produce` delivers at once, and a
+large file travels in large batches, without a timer. Keyed records go to the same partition as with Kafka's Java
+producer (murmur2), others to the partitions in turn. Batches in flight go to different partitions, so a partition has
+the lines in order. After a lost answer it sends the batch again: a failing network can duplicate lines, but cannot lose
+or reorder them, unless acks is 0.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Compression(StrEnum):
 
 @dataclass(slots=True)
 class Sending:
-    """Records on their way to one topic. `partitions` are those to choose from."""
+    """Records on their way to one topic, to one of `partitions` each."""
 
     cluster: Cluster
     topic: str
@@ -87,7 +87,7 @@ class Sending:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits and wait until it is stored."""
+        """Send the waiting records, and wait for the acknowledgement."""
         if not self.waiting:
             return
         batches = {
@@ -122,11 +122,11 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Send everything to this partition.")
     ] = None,
-    acks: Annotated[Acks, typer.Option(help="Who must have stored a record before it counts as sent.")] = Acks.ALL,
+    acks: Annotated[Acks, typer.Option(help="Replicas that must have stored a record.")] = Acks.ALL,
     compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+        Compression, typer.Option("--compression", "-z", help="Compression of batches.")
     ] = Compression.NONE,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
@@ -175,7 +175,7 @@ def _send_lines(sending: Sending, lines: Iterator[list[bytes]], separator: bytes
 
 
 def _partitions(cluster: Cluster, topic: str, partition: int | None) -> list[int]:
-    """The partitions to produce to. A missing topic is created where the broker is set up to do that."""
+    """The partitions to produce to. The broker creates a missing topic if it is set up to do so."""
     described = cluster.topics([topic], create=True)[topic]
     if described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         fail(f"topic {topic} does not exist; create it with: kohort topics create {topic}")

@@ -1,4 +1,4 @@
-"""`kohort simulate`: the real broker and coordinator in a world of faults that a seed makes."""
+"""`kohort simulate`: the real broker and coordinator in a simulated world whose faults a seed decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.simulator.shrink import shrink
 from kohort.simulator.simulate import Result, run, run_plan
 
 LAST_LINES = 40
-"""How much of a failing run's story is shown."""
+"""Lines of a failing run's story that are printed."""
 
 app = typer.Typer(
     name="simulate",
@@ -26,21 +26,22 @@ app = typer.Typer(
 
 @app.command()
 def simulate(
-    seed: Annotated[int | None, typer.Option(min=0, help="The first seed; a random one when left out.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many; 1, or as many as there is time for.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The first seed [default: a random one].")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds [default: 1, or until --minutes].")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Stop after this time.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     duration: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Simulated time with faults; the seed's own choice.")
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Simulated time with faults."),
     ] = None,
     story: Annotated[bool, typer.Option("--story", help="Print everything that happens in one run.")] = False,
-    no_shrink: Annotated[bool, typer.Option("--no-shrink", help="Show a failing run as it is.")] = False,
+    no_shrink: Annotated[bool, typer.Option("--no-shrink", help="Do not shrink a failing run.")] = False,
 ) -> None:
     """Run the coordinator, broker and storage in a simulated world with faults, and check every promise.
 
-    A seed decides everything: which faults there are (cut connections, crashes, disk errors, lost leases, …), who takes
-    part, what happens when. The same seed gives the same run and the same digest anywhere. A failing run is made
-    smaller before it is shown.
+    A seed decides everything: the faults (cut connections, crashes, disk errors, lost leases, …), the members, and the
+    time of each event. The same seed gives the same run and the same digest on every machine. The command shrinks a
+    failing run before it prints it.
     """
     first = seed if seed is not None else random.randrange(1 << 40)
     duration_ms = None if duration is None else int(duration * 1000)
@@ -78,7 +79,7 @@ def _many(first: int, seeds: int | None, minutes: float | None, jobs: int, durat
 
 
 def _explain(seed: int, duration_ms: int | None, no_shrink: bool) -> None:
-    """The violation, how to repeat it, and the end of the story, smaller if it can be."""
+    """Print the violation, how to repeat it, and the end of the story, shrunk if possible."""
     whole = run(seed, duration_ms=duration_ms, telling=True)
     assert whole.violation is not None
     option = "" if duration_ms is None else f" --duration {duration_ms / 1000:g}"

@@ -48,16 +48,14 @@ def _config_pairs(values: list[str] | None) -> list[str] | None:
 @app.command("create")
 def create(
     topic: Annotated[str, typer.Argument(metavar="NAME")],
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many partitions; the broker's default when left out.")
-    ] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Number of partitions [default: the broker's].")] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="How many brokers keep a copy; the broker's default when left out.")
+        int | None, typer.Option(min=1, help="Number of copies [default: the broker's].")
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting; repeatable.", callback=_config_pairs)
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic is there.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
@@ -81,7 +79,7 @@ def create(
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
@@ -112,13 +110,13 @@ def list_topics(
 def describe(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="All topics when left out.", autocompletion=complete_topics),
+        typer.Argument(metavar="[NAME]...", help="All topics by default.", autocompletion=complete_topics),
     ] = None,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
-    """Describe topics: partitions, leaders, replicas, offsets, and the settings that are not defaults."""
+    """Describe topics: partitions, leaders, replicas, offsets, settings other than defaults."""
     with connected(bootstrap_server, command_config) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]
@@ -144,7 +142,7 @@ def delete(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
-    """Delete topics and their records. Asks first when a person is at the keyboard."""
+    """Delete topics and their records. Asks first on a terminal."""
     if not yes and sys.stdin.isatty():
         what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
         if not typer.confirm(f"Delete {what} and all records?"):
@@ -188,7 +186,7 @@ def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:
 
 
 def _configs(cluster: Cluster, topics: list[Topic]) -> dict[str, tuple[ConfigEntry, ...]]:
-    """The settings, where the cluster tells them: not every broker and not every user can ask."""
+    """The settings, where the broker serves the request and the user may send it."""
     try:
         return cluster.describe_configs(topic.name for topic in topics)
     except (UnsupportedVersion, ServerError) as error:

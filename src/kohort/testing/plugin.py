@@ -1,4 +1,4 @@
-"""The pytest plugin: `kohort_server` is a fresh server for one test, `kohort_server_factory` makes servers to order.
+"""The pytest plugin: `kohort_server` is a new server for one test, `kohort_server_factory` starts any number.
 
     def test_orders(kohort_server):
         producer = Producer({"bootstrap.servers": kohort_server.bootstrap_servers})
@@ -6,8 +6,8 @@
     def test_moves(kohort_server_factory):
         server = kohort_server_factory(brokers=3, num_partitions=6)
 
-For a server that several tests share, make a fixture of your own: `with KohortServer() as server: yield server`.
-The server is imported when a test asks for one; pytest starts no slower for having this plugin.
+For a server that several tests share, write your own fixture: `with KohortServer() as server: yield server`.
+The plugin imports the server when a test uses it, so it does not slow down the start of pytest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kohort_server() -> Iterator[KohortServer]:
-    """A running server of one broker, in memory, gone after the test."""
+    """A running server of one broker, in memory; stopped after the test."""
     from kohort.testing.server import KohortServer
 
     with KohortServer() as server:
@@ -33,7 +33,7 @@ def kohort_server() -> Iterator[KohortServer]:
 
 @pytest.fixture
 def kohort_server_factory() -> Iterator[Callable[..., KohortServer]]:
-    """Makes running servers; takes KohortServer's arguments. They are stopped after the test."""
+    """A function that starts a server; it takes KohortServer's arguments. Servers stop after the test."""
     from kohort.testing.server import KohortServer
 
     with ExitStack() as running:

@@ -1,8 +1,8 @@
 """A server in a thread of the test's process, with an event loop of its own. Call its methods from any thread.
 
-It has Kafka's defaults, but for three: it keeps its data in memory, listens on free ports of 127.0.0.1, and a group's
-first rebalance does not wait three seconds for more members (group.initial.rebalance.delay.ms=0, as Kafka's own
-quickstart has it). Tests whose members die will want a shorter group_min_session_timeout_ms than Kafka's six seconds.
+It has Kafka's defaults with three exceptions: it keeps its data in memory, listens on free ports of 127.0.0.1, and no
+rebalance waits for more members (group.initial.rebalance.delay.ms=0, group.storm.rebalance.delay.ms=0). Tests whose
+members die need a shorter group_min_session_timeout_ms than Kafka's six seconds, or a `ManualClock`.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class KohortServer:
     # -- start and stop
 
     def start(self) -> Self:
-        """Returns when clients can connect. Raises what keeps the server from starting."""
+        """Start, and return when clients can connect. Raises the error that prevents the start."""
         if self._thread is not None:
-            raise RuntimeError("this server runs already")
+            raise RuntimeError("this server is already running")
         storage = None
         if not self._config.data_dir:
             storage = self._memory = self._memory or MemoryStorage()
@@ -71,7 +71,7 @@ class KohortServer:
             self._thread = None
             raise
         self._server = server
-        # The ports that were free this time are this server's for good.
+        # The server keeps these ports over restarts.
         self._config = with_values(self._config, listeners=",".join(map(str, server.addresses)))
         return self
 
@@ -89,9 +89,9 @@ class KohortServer:
             loop.close()
 
     def stop(self) -> None:
-        """Graceful, as SIGTERM: parked requests are answered, then connections are closed.
+        """Stop as on SIGTERM: answer parked requests, then close connections.
 
-        Raises RuntimeError, with its cause, if the server had failed before.
+        Raises RuntimeError, with its cause, if the server has failed before.
         """
         server = self._server
         self._end(lambda server: server.stop())
@@ -99,7 +99,7 @@ class KohortServer:
             raise RuntimeError(f"the server had failed: {server.failure}") from server.failure
 
     def kill(self) -> None:
-        """Abrupt, as kill -9: connections break, nothing is answered any more. `start` brings it back."""
+        """Stop as on kill -9: break connections, answer nothing. `start` starts it again."""
 
         async def kill(server: Server) -> None:
             server.kill()
@@ -107,7 +107,7 @@ class KohortServer:
         self._end(kill)
 
     def restart(self) -> None:
-        """Stop and start on the same ports, with the data. Clients lose their connections and come back."""
+        """Stop and start on the same ports, with the data. Clients lose their connections and reconnect."""
         self.stop()
         self.start()
 
@@ -130,20 +130,20 @@ class KohortServer:
     ) -> None:
         self.stop()
 
-    # -- what tests want to know
+    # -- addresses
 
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of all brokers, comma separated. The same over restarts."""
         if self._server is None:
-            raise RuntimeError("this server does not run")
+            raise RuntimeError("this server is not running")
         return ",".join(map(str, self._server.advertised))
 
     @property
     def listeners(self) -> str:
-        """HOST:PORT where the brokers listen, comma separated; with `advertised_listeners` clients are told another."""
+        """HOST:PORT where the brokers listen, comma separated; not what clients get with `advertised_listeners`."""
         if self._server is None:
-            raise RuntimeError("this server does not run")
+            raise RuntimeError("this server is not running")
         return ",".join(map(str, self._server.addresses))
 
     @property
@@ -154,28 +154,28 @@ class KohortServer:
     def data_dir(self) -> Path | None:
         return Path(self._config.data_dir) if self._config.data_dir else None
 
-    # -- what tests want to happen
+    # -- failovers
 
     def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
-        """Make another broker the leader; clients meet NOT_LEADER_OR_FOLLOWER. ValueError if there is no such thing."""
+        """Make another broker the leader; clients get NOT_LEADER_OR_FOLLOWER. ValueError if one is unknown."""
         self._call(self._running.move_partition(topic, partition, to_broker))
 
     def move_group(self, group: str, to_broker: int) -> None:
-        """Make another broker the coordinator of a group (and of those in the same shard): NOT_COORDINATOR."""
+        """Make another broker the coordinator of a group and its whole shard; clients get NOT_COORDINATOR."""
         self._call(self._running.move_group(group, to_broker))
 
     def stop_broker(self, broker_id: int) -> None:
-        """Take one broker's listener down and break its connections. It goes on leading what it led."""
+        """Close one broker's listener and break its connections. The broker stays leader and coordinator."""
         self._call(self._running.listener_down(broker_id))
 
     def start_broker(self, broker_id: int) -> None:
-        """Bring its listener back, on the same port."""
+        """Open its listener again, on the same port."""
         self._call(self._running.listener_up(broker_id))
 
     @property
     def _running(self) -> Server:
         if self._server is None:
-            raise RuntimeError("this server does not run")
+            raise RuntimeError("this server is not running")
         return self._server
 
     def _call(self, work: Coroutine[Any, Any, _T]) -> _T:

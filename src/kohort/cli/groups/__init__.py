@@ -1,0 +1,11 @@
+"""`kohort groups`.
+
+app          list and describe; registers the other commands
+explain      the timeline of a group's rebalances
+timeline     one story, and the running rebalance, as lines
+standings    over all stories: the worst offenders, who owns what since when
+wording      durations, partitions, names of members
+settings     configs, hold, release
+assign       a dry run of an assignor
+group_specs  a running group as an assignor sees it
+"""

@@ -1,8 +1,8 @@
-"""`kohort groups`: list, describe, explain and hold groups, their settings, assignors tried; over the public protocol.
+"""`kohort groups`: list, describe, explain and configure groups over the public protocol.
 
-`describe` shows one of three views: offsets and lag (the default), members, or state. The columns are those of
-Kafka's own tool. A partition shows where the group has committed an offset in it or a member owns it. Where no member
-does, whoever committed last may have said who it is: the query of kohort's Spark source, in the offset's metadata.
+`describe` shows one of three views: offsets and lag (the default), members, or state, with the columns of Kafka's own
+tool. It lists each partition with a committed offset or an owner. For a partition without an owner, the offset's
+metadata may name a Spark query that reads it (`kohort.client.admin.commit_metadata`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ app.command("release")(release)
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One line of the offsets view. None: not known, because nothing was committed or the partition is gone."""
+    """One line of the offsets view. None is unknown: no committed offset, or the partition is gone."""
 
     topic: str
     partition: int
@@ -158,9 +158,9 @@ def describe(
 
 
 def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
-    """Who is awaited in a running rebalance, and for how long still, where the coordinator can tell.
+    """For whom a running rebalance waits and how long, where the coordinator keeps a journal.
 
-    None for a group at rest. A consumer group can be stable while the rest of a hand-over waits.
+    None for a group at rest. A consumer group can be Stable while a gradual hand-over is under way.
     """
     if group.state not in REBALANCING and group.type != "consumer":
         return None
@@ -174,9 +174,9 @@ def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, An
 def _found(
     cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]
 ) -> GroupDescription | None:
-    """The group, or None where there is none.
+    """The group, or None if it does not exist.
 
-    A group of another type than classic (KIP-848) is no group to DescribeGroups; the list knows it.
+    DescribeGroups does not find groups of other types than classic; ListGroups does.
     """
     if group.state != DEAD:
         return group
@@ -202,7 +202,7 @@ def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartit
 
 
 def _led(cluster: Cluster, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Those partitions that exist and have a leader: an offset may outlive its topic."""
+    """The partitions that exist and have a leader: an offset may outlive its topic."""
     topics = cluster.topics({topic for topic, _ in partitions})
     led = {
         (topic.name, partition.index)
@@ -248,7 +248,7 @@ def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
 
 
 def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
-    """Consumer id, host and client id of whoever has the partition: a member, else who has said so."""
+    """Consumer id, host and client id of the partition's owner: a member, else the one in the offset's metadata."""
     if row.member is not None:
         return row.member.member_id, row.member.host, row.member.client_id
     if row.holder is not None:

@@ -1,8 +1,8 @@
-"""`kohort groups assign --dry-run`: what an assignor would move in a group that runs. Nothing is changed.
+"""`kohort groups assign --dry-run`: which partitions an assignor would move in a running group. It changes nothing.
 
-The assignor runs here, in the command's process: the built-in ones are the server's own, and those of other packages
-are found by entry point as the server finds them, so what is installed here is what can be tried. The group may be of
-either protocol, as long as its members are consumers.
+The assignor runs in the command's process. Built-in assignors are the server's own code; assignors of other packages
+are found by entry point, as the server finds them, so they must be installed here. The group may use either protocol;
+its members must be consumers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kohort.server import assignor_plugins
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 CONFIG = "consumer.assignor"
-"""What chooses a group's assignor, among the group's configs."""
+"""The group config that selects the assignor."""
 
 
 def complete_assignors(incomplete: str) -> list[str]:
-    """Names for the shell. Plug-ins are not imported for it."""
+    """Names for the shell, without importing plug-ins."""
     return [name for name in (*BUILT_IN, *assignor_plugins.names()) if name.startswith(incomplete)]
 
 
@@ -48,18 +48,20 @@ def assign(
     assignor: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="One that kohort brings, or one installed.", autocompletion=complete_assignors
+            metavar="NAME",
+            help="Built in, or of an installed package.",
+            autocompletion=complete_assignors,
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Needed: there is only the dry run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Required: the command does nothing else.")] = False,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
-    """Tell what an assignor would move in a group, and change nothing."""
+    """Show which partitions an assignor would move in a group; change nothing."""
     if not dry_run:
         raise typer.BadParameter(
-            "there is only the dry run: add --dry-run. "
+            "add --dry-run: the command does nothing else. "
             f"To let {assignor} assign the group from now on: kohort groups configs {group} --set {CONFIG}={assignor}"
         )
     chosen = _assignor(assignor)
@@ -78,7 +80,7 @@ def assign(
 
 
 def _assignor(wanted: str) -> Assignor:
-    """A built-in one; packages are imported only for another."""
+    """The assignor of this name; packages are imported only for a name that is not built in."""
     if wanted in BUILT_IN:
         return BUILT_IN[wanted]
     plugins, failures = assignor_plugins.load()
@@ -86,21 +88,21 @@ def _assignor(wanted: str) -> Assignor:
     for why in (*failures, *refusals):
         complain(why)
     if wanted not in assignors:
-        fail(f"there is no assignor {wanted} here; there are {', '.join(assignors)}")
+        fail(f"no assignor {wanted} is installed here; there are {', '.join(assignors)}")
     return assignors[wanted]
 
 
 def _described(cluster: Cluster, group_id: str) -> GroupDescription:
-    """A group whose members are consumers and have what they shall have; fails for another."""
+    """The group, if its members are consumers and have their partitions; else the command fails."""
     group = cluster.describe_groups([group_id])[group_id]
     if group.state == DEAD:
         fail(f"group {group_id} does not exist")
     if not group.members:
-        fail(f"group {group_id} has no members: there is nobody to assign to")
+        fail(f"group {group_id} has no members to assign partitions to")
     if group.protocol_type != CONSUMER_PROTOCOL:
-        fail(f"the members of group {group_id} are no consumers, but of protocol type {group.protocol_type}")
+        fail(f"the members of group {group_id} are not consumers: its protocol type is {group.protocol_type}")
     if group.members[0].target is None and group.state != "Stable":
-        fail(f"group {group_id} is {group.state}: what its members have is known once it is stable")
+        fail(f"group {group_id} is {group.state}: its members' partitions are known once it is Stable")
     return group
 
 
@@ -142,7 +144,7 @@ def _summary(group: GroupDescription, assignor: str, result: DryRun, took_ms: in
             f"{_span([c.lag_after for c in result.changes])} then"
         )
     if result.unassigned:
-        lines.append(f"{plural(result.unassigned, 'partition')} would be with nobody")
+        lines.append(f"{plural(result.unassigned, 'partition')} would be unassigned")
     return [*lines, f"nothing was changed; computed here in {took_ms} ms"]
 
 

@@ -1,8 +1,8 @@
-"""A running group as an assignor sees it, put together from what a client may ask: its description, topics, offsets.
+"""A running group as an assignor sees it, built from a client's requests: its description, topics and offsets.
 
-The server makes the same for itself (`coordinator/consumer/target.py`); here it is of a group of either protocol and
-of any cluster. Owned is what the group aims at, and what a member has that nobody else shall get; of a classic
-group what its members have.
+The server builds its own (`coordinator/consumer/target.py`); this one works for either protocol and any cluster. The
+owned partitions of a member are its target, plus its current partitions that are in no member's target. In a classic
+group they are its current partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kohort.coordinator.patterns.regex import matching
 
 
 def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
-    """The group with its topics, their racks and the group's lag in them. Raises KafkaError."""
+    """The group with its topics, their racks and the group's lag. Raises KafkaError."""
     subscribed = _subscriptions(cluster, group.members)
     names = {name for topics_of_member in subscribed.values() for name in topics_of_member}
     topics = {name: topic for name, topic in cluster.topics(names).items() if not topic.error}
@@ -41,7 +41,7 @@ def spec_of(cluster: Cluster, group: GroupDescription) -> GroupSpec:
 
 
 def _subscriptions(cluster: Cluster, members: Sequence[GroupMember]) -> dict[str, set[str]]:
-    """Topics by member. A pattern matches all but internal ones."""
+    """Topics by member. A pattern matches no internal topics."""
     patterns = {member.pattern for member in members if member.pattern}
     present = cluster.topics() if patterns else {}
     matched = {pattern: matching(pattern, present) or () for pattern in sorted(patterns)}
@@ -49,7 +49,7 @@ def _subscriptions(cluster: Cluster, members: Sequence[GroupMember]) -> dict[str
 
 
 def _owned(members: Sequence[GroupMember]) -> dict[str, Mapping[str, tuple[int, ...]]]:
-    """By member: its target, and what it still has that is nobody's target."""
+    """By member: its target, and its current partitions that are in no target."""
     targeted = {place for member in members for place in _places(member.target or {})}
     owned: dict[str, Mapping[str, tuple[int, ...]]] = {}
     for member in members:
@@ -68,7 +68,7 @@ def _places(assignment: Mapping[str, tuple[int, ...]]) -> set[TopicPartition]:
 
 
 def _lags(cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """How many records the group is behind; all of them where it has committed nothing, as the server counts them."""
+    """The group's lag in records; all records of a partition without a committed offset, as the server counts."""
     committed = cluster.committed(group_id)
     starts, ends = cluster.offsets(partitions, "earliest"), cluster.offsets(partitions, "latest")
     lags = {}
@@ -85,7 +85,7 @@ def _topic(topic: Topic, nodes: Mapping[int, Node], lags: Mapping[TopicPartition
 
     has_racks = any(node.rack for node in nodes.values())
     return TopicSpec(
-        # Clusters without topic ids have only names; an assignor does not care.
+        # Clusters without topic ids have only names; assignors treat ids as opaque.
         topic.topic_id or topic.name.encode(),
         topic.name,
         len(topic.partitions),

@@ -1,8 +1,9 @@
 """`kohort groups configs`, `hold` and `release`: the settings of a single group.
 
-They are the configs of its GROUP resource, so any admin client can read and change them too. A rollout hold is nothing
-else: until a time, or until enough members are there, members come and go without a rebalance. `hold` sets the configs
-that say so, `release` takes them back. Only kohort knows holds; Apache Kafka (since 4.0) has some of the other configs.
+They are the configs of the group's GROUP resource, so any admin client can read and change them. A rollout freeze
+consists of three of these configs: until a time, or until the group has enough members, members come and go without a
+rebalance. `hold` sets the configs, `release` removes them. Only kohort has rollout freezes; Apache Kafka (since 4.0)
+has some of the other configs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HOLD = (UNTIL, MEMBERS, DEAD_MEMBERS)
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
-"""What brokers say to a resource type that they do not know."""
+"""Errors with which a broker answers for a resource type that it does not know."""
 
 Group = Annotated[str, typer.Argument(autocompletion=complete_groups)]
 
@@ -51,19 +52,19 @@ def _milliseconds(text: str) -> int:
 def hold(
     group: Group,
     length: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long at most, as 30s, 5m or 1h.", show_default=False)
+        str, typer.Option("--for", metavar="TIME", help="Longest time, as 30s, 5m or 1h.", show_default=False)
     ],
     until_members: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="End with the join that makes it N members.", show_default=False),
+        typer.Option(min=1, metavar="N", help="End when a join makes it N members.", show_default=False),
     ] = None,
     dead_members: Annotated[
-        bool, typer.Option("--dead-members/--no-dead-members", help="Hold partitions back too whose member died.")
+        bool, typer.Option("--dead-members/--no-dead-members", help="Keep a dead member's partitions unassigned, too.")
     ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
-    """Hold a group's rebalances during a rollout: members come and go, and one rebalance follows."""
+    """Hold a group's rebalances during a rollout: members come and go; one rebalance follows at the end."""
     length_ms = _milliseconds(length)
     with connected(bootstrap_server, command_config) as cluster:
         _must_be_holdable(cluster.describe_groups([group])[group])
@@ -83,7 +84,7 @@ def hold(
 def release(
     group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None
 ) -> None:
-    """End the hold of a group's rebalances. What was held back follows at once."""
+    """End the hold of a group's rebalances; the pending rebalance starts at once."""
     with connected(bootstrap_server, command_config) as cluster:
         entries = _settings(cluster, group)
         present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
@@ -96,14 +97,14 @@ def configs(
     group: Group,
     assign: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Give the group a value of its own; repeatable."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Set a config of the group; repeatable."),
     ] = None,
-    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take a value back; repeatable.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Remove a config; repeatable.")] = None,
     output: Output = Format.TABLE,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show or change the settings of one group. It need not exist yet."""
+    """Show or change the settings of one group. The group need not exist yet."""
     changes = _changes(assign or (), unset or ())
     with connected(bootstrap_server, command_config) as cluster:
         if changes:
@@ -120,7 +121,7 @@ def _changes(assign: Sequence[str], unset: Sequence[str]) -> dict[str, str | Non
     for text in (*assign, *unset):
         key, equals, value = text.partition("=")
         if bool(equals) != (text in assign) or not key:
-            raise typer.BadParameter(f"{text!r}: it is --set NAME=VALUE and --unset NAME")
+            raise typer.BadParameter(f"{text!r}: write --set NAME=VALUE or --unset NAME")
         if key in changes:
             raise typer.BadParameter(f"{key} is given twice")
         changes[key] = value if equals else None
@@ -137,13 +138,13 @@ def _must_be_holdable(group: GroupDescription) -> None:
         )
 
 
-# -- what `groups describe` tells
+# -- for `groups describe`
 
 
 def own_settings(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What is set on groups themselves, by group; empty where the cluster does not tell.
+    """The configs that are set on the groups themselves, by group; empty where the cluster does not report them.
 
-    Brokers without KIP-848 have no settings of groups, and are not even asked: not all of them survive the question.
+    A broker without KIP-848 gets no such request: some versions crash on it.
     """
     asked = cluster.connection(min(cluster.nodes()))
     if not asked.serves(ConsumerGroupDescribeRequest):
@@ -159,7 +160,7 @@ def own_settings(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, dict[s
 
 
 def settings_lines(own: dict[str, str]) -> list[str]:
-    """For people: the settings, and a hold in words."""
+    """The settings as lines for people, a freeze in words."""
     lines = []
     if others := [f"{key}={value}" for key, value in own.items() if key not in HOLD]:
         lines.append(f"settings of its own: {', '.join(others)}")
@@ -172,7 +173,7 @@ def settings_lines(own: dict[str, str]) -> list[str]:
 
 
 def hold_document(own: dict[str, str]) -> dict[str, Any] | None:
-    """The hold for programs; None when there is none."""
+    """The freeze for programs; None without one."""
     if not _is_held(own):
         return None
     return {
@@ -191,7 +192,7 @@ def _members(own: dict[str, str]) -> int:
 
 
 def _end(until_ms: int, members: int | None) -> str:
-    return f"{instant(until_ms)}" + (f" or a join makes it {members} members" if members else "")
+    return instant(until_ms) + (f" or a join makes it {members} members" if members else "")
 
 
 # -- reading

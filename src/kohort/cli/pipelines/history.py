@@ -29,11 +29,13 @@ from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
 TOLD = 10
-"""Findings on the terminal; the page has all."""
+"""Findings on the terminal; the page has all of them."""
 
 
 def history_command(
-    output: Annotated[str, typer.Option("--to", metavar="DIR", help="Where tables and page go: a path or an address.")],
+    output: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="Directory of tables and page: a path or an address.")
+    ],
     files: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,7 +44,7 @@ def history_command(
     ] = None,
     ends: Annotated[
         str | None,
-        typer.Option("--ends", metavar="FILE", help="With --files: where the topics' logs ended when (Parquet, CSV)."),
+        typer.Option("--ends", metavar="FILE", help="With --files: the topics' log ends over time (Parquet, CSV)."),
     ] = None,
     interval: Annotated[
         int | None, typer.Option(min=1, metavar="SECONDS", help="Width of the intervals of rates and lag.")
@@ -52,33 +54,33 @@ def history_command(
         typer.Option("--offsets-retention-minutes", min=1, metavar="N", help="The brokers' offsets.retention.minutes."),
     ] = 7 * 24 * 60,
     uncommitted: Annotated[
-        bool, typer.Option("--read-uncommitted", help="Take in commits of aborted and open transactions too.")
+        bool, typer.Option("--read-uncommitted", help="Include commits of aborted and open transactions.")
     ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """Make the history of every consumer group, out of the log __consumer_offsets.
+    """Make the history of every consumer group from the log __consumer_offsets.
 
-    Reads the log of a running cluster (any Kafka cluster; the principal needs READ and DESCRIBE on __consumer_offsets,
-    and DESCRIBE on the topics, for their ends) up to where it ended at the start, or dumps in files: Parquet with the
-    columns of Spark's Kafka source, or directories of a broker's segments (__consumer_offsets-N/*.log).
+    Reads the log of a running cluster, up to its end at the start of the command, or dumps in files: Parquet with the
+    columns of Spark's Kafka source, or directories of a broker's segments (__consumer_offsets-N/*.log). Any Kafka
+    cluster will do; the principal needs READ and DESCRIBE on __consumer_offsets, and DESCRIBE on the topics.
 
     Writes Parquet tables (offset commits, generations, members, ownership, lag, rates, rebalances, storms, rewinds,
-    sawteeth, zombies, offsets about to expire, findings) under DIR/tables, and DIR/report.html, a page to be read in
-    a minute. docs/history.md describes every column. A second run into the same directory goes on where the last one
-    ended, and makes the tables anew.
+    sawteeth, zombies, offsets about to expire, findings) under DIR/tables, and a summary page, DIR/report.html.
+    docs/history.md describes every column. A second run into the same directory continues at the end of the last one
+    and writes the tables again.
     """
     properties = connection_properties(command_config)
     if not files:
-        # What is wrong here is told before Spark starts.
+        # Report errors before Spark starts.
         with connected(bootstrap_server, command_config) as cluster:
             try:
                 check_topic(cluster)
             except NoOffsetsTopic as error:
                 fail(str(error), FAILED)
     if ends is not None and not files:
-        raise typer.BadParameter("--ends goes with --files; a running cluster is asked for its ends")
+        raise typer.BadParameter("--ends needs --files; a running cluster reports its ends itself")
 
     def progress(text: str) -> None:
         if form is Format.TABLE:

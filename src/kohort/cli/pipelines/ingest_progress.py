@@ -1,5 +1,7 @@
-"""How far an ingest is: a live line on a terminal, or a line or a JSON object a batch. All on stderr, so that stdout
-holds the result alone."""
+"""Progress of an ingest on stderr: a live line on a terminal, or a line or a JSON object for each batch.
+
+Stdout has the result alone.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Progress(StrEnum):
 
 
 class Display:
-    """A context manager; `now` says what is going on, `batch` what a batch came to."""
+    """A context manager; `now` shows the current step, `batch` the figures of a batch."""
 
     def __init__(self, form: Progress, *, quiet: bool, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
@@ -89,7 +91,7 @@ class Display:
 
 
 class _Line:
-    """Parts beside each other; on a narrow terminal on as many lines as they need, no part broken."""
+    """Parts side by side; on a narrow terminal over several lines, with no part broken."""
 
     def __init__(self, parts: list[str]) -> None:
         self._parts = parts
@@ -112,7 +114,7 @@ def wrapped(parts: list[str], width: int) -> list[str]:
 
 
 def _parts(progress: IngestProgress, *, aligned: bool = False) -> list[str]:
-    """What a batch came to; in columns for lines that stand below each other."""
+    """The figures of a batch, `aligned` in columns for lines below each other."""
     pad: Callable[[str, int], str] = (lambda text, width: text.rjust(width)) if aligned else (lambda text, _: text)
     parts = [
         f"batch {pad(str(progress.batch), 4)}",

@@ -29,14 +29,14 @@ from kohort.spark.runtime.session import spark_session
 
 @with_option_objects
 def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: Output = Format.TABLE) -> None:
-    """Simulate groups, and tell what deployments and failures cost.
+    """Simulate groups, and show what deployments and failures cost.
 
-    The real coordinator runs in virtual time, with members that behave as Java's or librdkafka's do. Each point of the
-    grid is one task of Spark for each seed. Figures depend on the grid and the seeds alone, but for the processor time.
+    The real coordinator runs in virtual time, with members that behave like Java's or librdkafka's. Each point of the
+    grid is one Spark task for each seed. Figures depend on the grid and the seeds alone, except the processor time.
 
-    PAUSED are partition-seconds in which nobody worked on a partition; STABLE is the time from a disturbance until
-    nothing changes any more. With --size it simulates a day of one group and says how to run it; with --fleet single
-    shards, from which it extrapolates the load of many groups.
+    PAUSED are partition-seconds without a member that works on the partition; STABLE is the time from a disturbance
+    until nothing changes any more. With --size it simulates a day of one group and recommends settings; with --fleet it
+    simulates single shards and extrapolates the load of many groups.
     """
     ask, points = question(grid, day)
     to, report = run.to, run.report
@@ -96,7 +96,7 @@ def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: 
 
 
 def _made(option: str, directory: Path) -> None:
-    """Make a directory now: what cannot be written is said before anything is simulated."""
+    """Make the directory now, so that an error shows before the simulation starts."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,7 +107,7 @@ def _made(option: str, directory: Path) -> None:
 
 
 class _Display:
-    """How far it is, on stderr: a bar on a terminal, else a line at every tenth."""
+    """Progress on stderr: a bar on a terminal, else a line at every tenth."""
 
     def __init__(self, form: Format) -> None:
         self._bar = Bar(
