@@ -89,7 +89,7 @@ def write(
     """`programs`: their title and what they show, with a version and the outcomes of their tests, which are none where
     they were not run; `missing`: the tools that this machine lacks, and what was not run for it."""
     notes = Notes()
-    lines = ["# Clients", "", *_wrapped(_introduction(missing)), ""]
+    lines = ["# Clients", "", *_wrapped(_introduction(missing)), "", _last_run(), ""]
     for section, features in FEATURES.items():
         lines += [f"## {section}", ""]
         lines += _table(
@@ -117,16 +117,21 @@ def write(
 def _introduction(missing: Mapping[str, Iterable[str]]) -> str:
     text = (
         "Which clients get through which features with kohort, unmodified and as their users run them. This page is "
-        f"written by the run itself, `make peers-clients`; the last one was on {date.today():%-d %B %Y}, with kohort "
-        f"{kohort.__version__} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}. {PASSED} is a test that ran and passed, {FAILED} one that failed; {ABSENT} is "
-        "what the client has not got, and “not run” what this machine lacks the tools for. A cell is repeated by its "
-        'name, for instance `pytest -m matrix tests/matrix -k "sarama and static"`. Each test looks at what came of it '
+        f"written by the run itself, `make peers-clients`. {PASSED} is a test that ran and passed, {FAILED} one that "
+        f"failed; {ABSENT} is what the client has not got, and “not run” what this machine lacks the tools for. A cell "
+        'is repeated by its name, for instance `pytest -m matrix tests/matrix -k "sarama and static"`. Each test looks '
+        "at what came of it "
         "with a client of its own: at the records in the log, the offsets in the group, what each member holds."
     )
     for tool, what in missing.items():
         text += f" Without {tool}: {', '.join(what)}."
     return text
+
+
+def _last_run() -> str:
+    """The only line that is another one with each run: .ci/run compares the others."""
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return f"Last run: {date.today():%-d %B %Y}, kohort {kohort.__version__}, {machine}."
 
 
 def _all(found: list[Outcome], notes: Notes) -> str:
