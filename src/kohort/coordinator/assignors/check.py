@@ -1,8 +1,8 @@
-"""Whether an assignor's answer is an assignment of that group: nothing else of a plug-in is believed.
+"""Checks an assignor's answer; nothing else of a plug-in is trusted.
 
-What may be wrong is wrong as a whole: an answer with one unknown partition is refused, and the group keeps the
-assignment that it has. What is merely untidy is tidied: partitions are sorted, topics without partitions dropped,
-members that are not mentioned get nothing. Partitions that nobody gets are no error; an assignor may hold some back.
+An answer with any error, such as one unknown partition, is refused as a whole, and the group keeps its assignment. The
+rest is normalized: partitions are sorted, topics without partitions dropped, members that are not mentioned get
+nothing. Unassigned partitions are no error.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Result: TypeAlias = "Mapping[str, Assignment] | str"
 MAX_QUOTED = 80
 """Characters of a plug-in's value that an error quotes."""
 MAX_RAISED = 500
-"""Characters of what a plug-in raises that are told."""
+"""Characters that are kept of a plug-in's exception."""
 
 
 def assigned(assignor: Assignor, group: GroupSpec) -> Result:
-    """What an assignor makes of a group, whatever it answers or raises."""
+    """The checked answer of an assignor. An exception is a refusal."""
     try:
         return checked(group, assignor.assign(group))
-    except Exception as error:  # of a plug-in's own code
+    except Exception as error:  # of a plug-in
         return f"{type(error).__name__}: {error}"[:MAX_RAISED]
 
 
@@ -80,5 +80,5 @@ def _quoted(value: object) -> str:
     if isinstance(value, str | int | bytes):
         text = repr(value)
         return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
-    # The repr of anything else is the plug-in's own code, or as long as the answer.
+    # The repr of anything else runs the plug-in's code or is as long as the answer.
     return f"a {type(value).__name__}"[:MAX_QUOTED]

@@ -1,4 +1,4 @@
-"""What an assignor would move: its answer for a group as it is, checked, and compared with what the members have."""
+"""What an assignor would move: its checked answer for a group, compared with the present assignment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Partition = tuple[TopicId, int]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One member, before and after. Partitions that do not exist any more count for nothing."""
+    """One member, before and after. Partitions that no longer exist do not count."""
 
     member: MemberSpec
     before: int
@@ -21,7 +21,7 @@ class Change:
     gets: Assignment
     gives_up: Assignment
     lag_before: int
-    """The sum over its partitions, as far as it is known."""
+    """The sum over its partitions with a known lag."""
     lag_after: int
 
 
@@ -32,17 +32,17 @@ class DryRun:
     partitions: int
     """Of all topics of the group."""
     moved: int
-    """From one member to another."""
+    """Partitions that would go from one member to another."""
     taken: int
-    """That nobody has now."""
+    """Partitions without an owner now that would get one."""
     released: int
-    """That somebody has now, and nobody would."""
+    """Partitions with an owner now that would have none."""
     unassigned: int
-    """That nobody would have, whoever has them now."""
+    """Partitions that would have no owner."""
 
 
 def what_would_move(group: GroupSpec, assignor: Assignor) -> DryRun | str:
-    """What would move, or why the assignor's answer would be refused. What the assignor raises is such a reason."""
+    """What would move, or why the assignor's answer would be refused."""
     answer = assigned(assignor, group)
     if isinstance(answer, str):
         return answer
@@ -65,7 +65,7 @@ def what_would_move(group: GroupSpec, assignor: Assignor) -> DryRun | str:
 
 
 def _owners(group: GroupSpec, assignments: Mapping[str, Assignment]) -> dict[Partition, str]:
-    """Of two members that claim a partition the first one has it."""
+    """If two members claim a partition, the first one owns it."""
     owners: dict[Partition, str] = {}
     for member_id, assignment in assignments.items():
         for topic_id, indexes in assignment.items():

@@ -1,20 +1,19 @@
-"""The `lag` assignor: every member the same amount of work that waits, instead of the same number of partitions.
+"""The `lag` assignor: each member gets the same amount of waiting work, instead of the same number of partitions.
 
-The lag of a partition is how many records the group has still to read of it. What a group has to catch up with is often
-in a few partitions; whoever owns three of them is done last. This assignor evens out the sums.
+The lag of a partition is the number of records that the group has not read yet. Often most of it is in a few
+partitions, and the member that owns several of them finishes last. This assignor evens out the sums of lag.
 
-Lag is a moment's figure, and a move has a price. So small differences count as none:
+Lag changes all the time, and a move has a price. So small differences do not count:
 
-- *Noticeable* is a tenth of what a member has to do on average, and at least a thousand records.
+- *Noticeable* is a tenth of a member's average lag, and at least a thousand records.
 - The smallest lags whose sum is not noticeable are *light*, the others *heavy*. Heavy partitions are divided by lag,
-  light ones by number. A group that keeps up, or whose lag is not known, has light partitions only: then this is the
-  `uniform` assignor.
-- A heavy partition with an owner moves only from a member that has noticeably more than the receiver will have with it.
+  light ones by number. A group that keeps up, or whose lag is unknown, has only light partitions: it gets the
+  assignment of `uniform`.
+- A heavy partition with an owner moves only if the owner has noticeably more than the receiver will have with it.
 
-Heavy partitions that nobody owns go, the largest first, to the subscriber with the smallest sum (Graham's LPT: where
-nothing was owned and all subscribe to the same, the largest sum is at most a third above the best possible one). Then
-single moves even out what members owned before. Last the numbers are evened out with light partitions, which changes no
-sum that counts.
+Free heavy partitions go, the largest first, to the subscriber with the smallest sum (Graham's LPT: if nothing was owned
+and all members subscribe to the same topics, the largest sum is at most a third above the optimum). Then single moves
+even out what members owned before. Last, light partitions even out the numbers, which changes no sum that counts.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from kohort.coordinator.assignors.allot import allotted
+from kohort.coordinator.assignors.group_index import NOBODY, GroupIndex, alike, assignments, index_of
+from kohort.coordinator.assignors.placement import place_partitions
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
-from kohort.coordinator.assignors.units import NOBODY, Units, alike, assignments, units_of
 
 MAX_MOVES = 100_000
-"""Single moves in one assignment. What is reached by then is kept."""
+"""Limit of single moves in one assignment."""
 
 
 class LagAssignor(msgspec.Struct, frozen=True):
     name: str = "lag"
     noticeable_share: float = 0.1
-    """Of the average lag of a member."""
+    """Share of a member's average lag."""
     noticeable_records: int = 1000
 
     def assign(self, group: GroupSpec) -> Mapping[str, Assignment]:
-        units = units_of(group)
-        lags = [lag for topic in units.topics for lag in _lags(topic.lag, max(0, topic.partitions))]
-        if not units.members:
+        indexed = index_of(group)
+        lags = [lag for topic in indexed.topics for lag in _lags(topic.lag, max(0, topic.partitions))]
+        if not indexed.members:
             return {}
-        noticeable = max(self.noticeable_records, int(sum(lags) / len(units.members) * self.noticeable_share))
+        noticeable = max(self.noticeable_records, int(sum(lags) / len(indexed.members) * self.noticeable_share))
         light = _light(lags, noticeable)
         if all(light):
-            return allotted(group, racks=False)
-        _divide(units, [0 if is_light else lag for is_light, lag in zip(light, lags, strict=True)], noticeable)
-        return assignments(units, units.owners)
+            return place_partitions(group, racks=False)
+        _divide(indexed, [0 if is_light else lag for is_light, lag in zip(light, lags, strict=True)], noticeable)
+        return assignments(indexed, indexed.owners)
 
 
 def _lags(lag: tuple[int, ...] | None, partitions: int) -> list[int]:
-    """One for each partition; what is unknown or negative counts as none."""
+    """One lag for each partition; an unknown or negative one counts as zero."""
     known = [max(0, records) for records in (lag or ())[:partitions]]
     return known + [0] * (partitions - len(known))
 
@@ -70,15 +69,15 @@ def _light(lags: list[int], noticeable: int) -> list[bool]:
 
 
 class _Scales(msgspec.Struct):
-    """Who has how much, with the lightest member of each kind of topic at hand."""
+    """The weight of each member, and a heap for the lightest member of each kind of topics."""
 
     accepts: list[list[int]]
-    """For each kind its members. A kind are the topics with the same subscribers."""
+    """For each kind, its members. A kind is all topics with the same subscribers."""
     kinds_of: list[list[int]]
-    """For each member the kinds that it may own."""
+    """For each member, the kinds that it may own."""
     weights: list[int]
     others: list[int]
-    """Decides between equal weights."""
+    """Breaks ties between equal weights."""
     heaps: list[list[tuple[int, int, int]]] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,7 +89,7 @@ class _Scales(msgspec.Struct):
         return (self.weights[member], self.others[member], member)
 
     def lightest(self, kind: int) -> int:
-        """Entries that a change has made stale are thrown away when they come to the top."""
+        """The lightest member. Stale entries are dropped when they come to the top."""
         heap = self.heaps[kind]
         while heap[0] != self._entry(heap[0][2]):
             heappop(heap)
@@ -103,36 +102,34 @@ class _Scales(msgspec.Struct):
             heappush(self.heaps[kind], self._entry(member))
 
 
-def _divide(units: Units, lags: list[int], noticeable: int) -> None:
-    """Fill in and change the owners. A unit with a lag is heavy."""
-    kind_of = [
-        first for place, first in enumerate(alike(units)) for _ in range(units.starts[place], units.starts[place + 1])
-    ]
-    accepts = [[member for number in classes for member in units.classes[number]] for classes in units.topic_classes]
-    kinds_of: list[list[int]] = [[] for _ in units.members]
+def _divide(indexed: GroupIndex, lags: list[int], noticeable: int) -> None:
+    """Assign free units and move owned ones. A unit with a lag is heavy."""
+    kind_of = [first for place, first in enumerate(alike(indexed)) for _ in indexed.units(place)]
+    accepts = [indexed.subscribers(place) for place in range(len(indexed.topics))]
+    kinds_of: list[list[int]] = [[] for _ in indexed.members]
     for kind in sorted(set(kind_of)):
         for member in accepts[kind]:
             kinds_of[member].append(kind)
-    sums, numbers = [0] * len(units.members), [0] * len(units.members)
-    for unit, owner in enumerate(units.owners):
+    sums, numbers = [0] * len(indexed.members), [0] * len(indexed.members)
+    for unit, owner in enumerate(indexed.owners):
         if owner != NOBODY:
             sums[owner] += lags[unit]
             numbers[owner] += 1
     reachable = [unit for unit in range(len(lags)) if accepts[kind_of[unit]]]
-    _place_heavy(units, reachable, lags, kind_of, _Scales(accepts, kinds_of, sums, numbers), noticeable)
-    _place_light(units, reachable, lags, kind_of, _Scales(accepts, kinds_of, numbers, sums))
+    _place_heavy(indexed, reachable, lags, kind_of, _Scales(accepts, kinds_of, sums, numbers), noticeable)
+    _place_light(indexed, reachable, lags, kind_of, _Scales(accepts, kinds_of, numbers, sums))
 
 
 def _place_heavy(
-    units: Units, reachable: list[int], lags: list[int], kind_of: list[int], scales: _Scales, noticeable: int
+    indexed: GroupIndex, reachable: list[int], lags: list[int], kind_of: list[int], scales: _Scales, noticeable: int
 ) -> None:
-    owners = units.owners
+    owners = indexed.owners
     heavy = [unit for unit in sorted(reachable, key=lambda unit: (-lags[unit], unit)) if lags[unit]]
     for unit in heavy:
         if owners[unit] == NOBODY:
             owners[unit] = scales.lightest(kind_of[unit])
             scales.add(owners[unit], lags[unit], 1)
-    owned: list[dict[int, list[tuple[int, int]]]] = [{} for _ in units.members]
+    owned: list[dict[int, list[tuple[int, int]]]] = [{} for _ in indexed.members]
     for unit in reversed(heavy):
         owned[owners[unit]].setdefault(kind_of[unit], []).append((lags[unit], unit))
 
@@ -154,7 +151,7 @@ def _place_heavy(
 def _best_move(
     owned: dict[int, list[tuple[int, int]]], scales: _Scales, giver: int, noticeable: int
 ) -> tuple[int, int, int, int] | None:
-    """The move after which the heavier of giver and receiver is lightest: its weight, the lag, the unit, to whom."""
+    """The move after which the heavier of giver and receiver is lightest: its weight, lag, unit and receiver."""
     best: tuple[int, int, int, int] | None = None
     here = scales.weights[giver]
     for kind in sorted(owned):
@@ -172,10 +169,12 @@ def _best_move(
     return best
 
 
-def _place_light(units: Units, reachable: list[int], lags: list[int], kind_of: list[int], scales: _Scales) -> None:
-    """By number: what nobody owns to whom has least, then from whom has most, as long as that is two more."""
-    owners = units.owners
-    owned: list[dict[int, list[int]]] = [{} for _ in units.members]
+def _place_light(
+    indexed: GroupIndex, reachable: list[int], lags: list[int], kind_of: list[int], scales: _Scales
+) -> None:
+    """By number: free units go to the member with fewest; then units move while members differ by two or more."""
+    owners = indexed.owners
+    owned: list[dict[int, list[int]]] = [{} for _ in indexed.members]
     for unit in reachable:
         if not lags[unit]:
             if owners[unit] == NOBODY:
@@ -199,10 +198,10 @@ def _place_light(units: Units, reachable: list[int], lags: list[int], kind_of: l
 
 
 def _even_out(scales: _Scales, relieve: Callable[[int], int | None]) -> None:
-    """Move single units, from the heaviest member first, until no move is worth it.
+    """Move single indexed, from the heaviest member first, until no move is worth it.
 
-    Each move lowers the sum of the squares, so there is an end. A move can make room for another member that had none
-    before; therefore whoever found none is asked again, until nobody moves anything.
+    Each move lowers the sum of the squares, so the loop ends. A move can make another one possible, so all members are
+    tried again until none moves anything.
     """
     left = MAX_MOVES
     moved = True

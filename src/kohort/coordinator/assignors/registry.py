@@ -1,7 +1,7 @@
-"""The assignors by name. A plain mapping, handed to whoever needs it; there is none for the whole process.
+"""The assignors by name: a plain mapping that is passed to its users; there is no global one.
 
-Plug-ins are found and imported at the edge (`server/assignor_plugins.py`). Here is decided which of them serve: an
-assignor is there under the name of its entry point, must call itself so, and cannot take the name of a built-in one.
+Plug-ins are found and imported at the edge (`server/assignor_plugins.py`). This module decides which of them are valid:
+a plug-in's `name` must be that of its entry point and not that of a built-in assignor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kohort.coordinator.assignors.uniform import UniformAssignor
 BUILT_IN: Mapping[str, Assignor] = {
     assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor(), RackAssignor(), LagAssignor())
 }
-"""In the order of preference: the first one serves groups that choose none."""
+"""In order of preference: the first one serves groups that choose none."""
 
 
 def with_plugins(plugins: Mapping[str, object]) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
-    """The built-in assignors and those of the plug-ins that are fit for it; and why the others are not."""
+    """The built-in assignors with the valid plug-ins; and why the other plug-ins are refused."""
     assignors = dict(BUILT_IN)
     refusals = []
     for name, plugin in sorted(plugins.items()):
@@ -39,7 +39,7 @@ def _unfit(name: str, plugin: object) -> str | None:
         return "this is the name of a built-in assignor"
     try:
         own_name, assign = getattr(plugin, "name", None), getattr(plugin, "assign", None)
-    except Exception as error:  # what looks like an attribute may be the plug-in's code
+    except Exception as error:  # an attribute may be a property with code of the plug-in
         return f"it cannot be asked for its name: {type(error).__name__}: {error}"
     if own_name != name:
         return "its name is not that of its entry point"

@@ -1,18 +1,18 @@
-"""How many partitions of which kind go to which members: the part of an assignment in which balance is decided.
+"""How many partitions of which kind each group of members gets: this decides the balance of an assignment.
 
-Members that may own the same partitions and stand in the same rack are one *cell*; partitions that the same cells may
-own, and that are near the same cells, are one *kind*. Cells and kinds are few where members and partitions are many, so
-that what is hard is done on small numbers. Inside a cell members differ by at most one partition: its fullest members
-have `top` partitions, its emptiest `bottom`.
+Members in the same rack that may own the same partitions are one *cell*. Partitions that the same cells may own and
+that are near the same cells are one *kind*. There are few cells and kinds even if members and partitions are many, so
+the search runs on small numbers. Inside a cell, members differ by at most one partition: the fullest have `top`
+partitions, the emptiest `bottom`.
 
-Balance: as long as the top of one cell is at least two above the bottom of another one that partitions can be passed on
-to, over any number of cells in between, they are. If from the fullest cell nothing emptier can be reached, it and all
-that it reaches are done: what they could pass on to, they reach as well. What remains is the most even assignment that
-the subscriptions allow, not only within one topic (semi-matching: Harvey and others, 2006).
+Balance: while the top of one cell is at least two above the bottom of another one that its partitions can reach,
+directly or through other cells, partitions are passed on along that path. If the fullest cell reaches no emptier one,
+it and all cells that it reaches are finished. The result is the most even assignment that the subscriptions allow, over
+all topics together (semi-matching: Harvey and others, 2006).
 
-Nearness: a partition that is far from its owner is given to a near cell, which passes one of its own on, and so on,
-until a cell can keep one more without harm to balance, or the round closes where it began. No step takes a near
-partition far away, so each round brings at least one partition home, and balance stays as it is.
+Nearness: a partition that is far from its owner goes to a near cell, which passes on one of its own, and so on, until a
+cell can keep one more without harm to balance, or the path closes at its start. No step moves a near partition away, so
+each round brings at least one partition near its owner and keeps the balance.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import TypeAlias
 import msgspec
 
 MAX_ROUNDS = 20_000
-"""Steps in search of balance or nearness. What is reached by then is kept; real groups need a few hundred."""
+"""Limit of steps in the search for balance or nearness, which then ends; real groups need a few hundred."""
 
 Path: TypeAlias = list[tuple[int, int]]
-"""Cells that pass on, each with the kind that it passes on."""
+"""Cells, each with the kind of which it passes partitions on."""
 
 Reached: TypeAlias = dict[int, tuple[int, int] | None]
-"""Cells that were reached: from which cell, by which kind."""
+"""For each reached cell, the cell and the kind by which it was reached."""
 
 
 class Kind(msgspec.Struct, frozen=True):
     cells: tuple[int, ...]
-    """Who may own partitions of this kind."""
+    """The cells that may own partitions of this kind."""
     near: Mapping[int, None] = msgspec.field(default_factory=dict)
-    """Which of them stand in a rack that has these partitions; a set that keeps its order."""
+    """Those of them in a rack that has these partitions; an ordered set."""
 
 
 class Counts(msgspec.Struct):
@@ -45,7 +45,7 @@ class Counts(msgspec.Struct):
     sizes: Sequence[int]
     """Members in each cell; at least one."""
     held: list[dict[int, int]]
-    """For each cell how many partitions of each kind it has; no zeros."""
+    """For each cell, the number of its partitions of each kind; no zeros."""
     totals: list[int]
 
     def top(self, cell: int) -> int:
@@ -62,14 +62,14 @@ class Counts(msgspec.Struct):
         self.totals[cell] += amount
 
     def push(self, path: Path, end: int, amount: int) -> None:
-        """Along a path every cell passes on its kind to the next one, the last one to `end`."""
+        """Each cell of the path passes `amount` partitions on to the next one, the last one to `end`."""
         for (cell, kind), receiver in zip(path, [cell for cell, _ in path[1:]] + [end], strict=True):
             self.give(cell, kind, -amount)
             self.give(receiver, kind, amount)
 
 
 def fill(counts: Counts, free: Sequence[int]) -> None:
-    """Give out what nobody has, `free` of each kind: to the emptiest cell, among equals to a near one."""
+    """Give the free partitions of each kind to the emptiest cell; among equals, to a near one."""
     choosy = sorted(range(len(free)), key=lambda kind: (sum(counts.sizes[c] for c in counts.kinds[kind].cells), kind))
     for kind in choosy:
         near, left = counts.kinds[kind].near, free[kind]
@@ -108,7 +108,7 @@ def balance(counts: Counts) -> None:
 
 def bring_near(counts: Counts) -> None:
     rounds = MAX_ROUNDS
-    # What one cell passes on can be what an earlier one lacked.
+    # A partition that one cell passes on can be what an earlier one lacked.
     found = True
     while found:
         found = False
@@ -119,7 +119,7 @@ def bring_near(counts: Counts) -> None:
 
 
 def _reach(counts: Counts, start: int) -> Reached:
-    """Every cell that partitions of `start` can be passed on to, by the shortest way."""
+    """All cells that partitions of `start` can reach, each by the shortest path."""
     came_from: Reached = {start: None}
     spread: set[int] = set()
     queue = [start]
@@ -146,7 +146,7 @@ def _path(came_from: Reached, end: int) -> Path:
 
 
 def _bring_one_near(counts: Counts, start: int) -> bool:
-    """Find a round, or a way to a cell with room, that begins with a partition of `start` going home; walk it."""
+    """Move a far partition of `start` to a near cell along a path that ends at a cell with room or at `start`."""
     came_from: Reached = {}
     queue: list[int] = []
     for kind in counts.held[start]:
@@ -181,7 +181,7 @@ def _walk(counts: Counts, path: Path, end: int) -> None:
     start = path[0][0]
     amount = min(counts.held[cell][kind] for cell, kind in path)
     if end != start:
-        # Only as many as leave the balance as it is: a fullest member loses one, an emptiest member gets one.
+        # At most as many as keep the balance: a fullest member loses one, an emptiest member gets one.
         fullest = counts.totals[start] - counts.sizes[start] * (counts.top(start) - 1)
         emptiest = counts.sizes[end] * (counts.bottom(end) + 1) - counts.totals[end]
         amount = min(amount, fullest, emptiest)

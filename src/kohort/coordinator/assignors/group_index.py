@@ -1,8 +1,8 @@
-"""A group as small numbers, which is what makes the assignors fast.
+"""A group with indexes instead of names, which makes the assignors fast.
 
-All partitions of all topics stand in one row; a place in it is a *unit*. Topics are in the order of their names,
-members in the order of their ids, so that an answer depends on what the group is and not on how its mappings are
-ordered. Members with the same subscription form a *class*: what one of them may own, all of them may.
+The partitions of all topics are numbered in one row; such a number is a *unit*. Topics are in the order of their names
+and members in the order of their ids, so an assignment does not depend on the order of the group's mappings. Members
+with the same subscription form a *class*: a partition that one of them may own, all of them may own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from kohort.coordinator.assignors.spec import Assignment, GroupSpec, MemberSpec,
 NOBODY = -1
 
 
-class Units(msgspec.Struct, frozen=True):
-    """Indexes into `members` and `topics` stand for them everywhere."""
+class GroupIndex(msgspec.Struct, frozen=True):
+    """Members and topics are referred to by their index in `members` and `topics`."""
 
     members: tuple[MemberSpec, ...]
     topics: tuple[TopicSpec, ...]
     starts: tuple[int, ...]
-    """A topic's first unit; one more entry than topics, the last is the number of units."""
+    """A topic's first unit; one more entry than topics, the last is the number of indexed."""
     classes: tuple[tuple[int, ...], ...]
     """The members of each class, ascending."""
     topic_classes: tuple[tuple[int, ...], ...]
-    """For each topic the classes that are subscribed to it, ascending."""
+    """For each topic, the classes that subscribe to it, ascending."""
     owners: list[int]
-    """For each unit the member that owned it and still may, or NOBODY."""
+    """For each unit, the member that owned it and still may, or NOBODY."""
+
+    def units(self, topic: int) -> range:
+        return range(self.starts[topic], self.starts[topic + 1])
+
+    def subscribers(self, topic: int) -> list[int]:
+        return [member for number in self.topic_classes[topic] for member in self.classes[number]]
 
 
-def units_of(group: GroupSpec) -> Units:
+def index_of(group: GroupSpec) -> GroupIndex:
     members = tuple(group.members[member_id] for member_id in sorted(group.members))
     topics = tuple(sorted(group.topics.values(), key=lambda topic: (topic.name, topic.topic_id)))
     starts = [0]
@@ -47,7 +53,7 @@ def units_of(group: GroupSpec) -> Units:
     for number, subscription in enumerate(subscriptions):
         for topic_id in subscription:
             topic_classes[places[topic_id]].append(number)
-    return Units(
+    return GroupIndex(
         members=members,
         topics=topics,
         starts=tuple(starts),
@@ -63,7 +69,7 @@ def _owners(
     places: dict[TopicId, int],
     starts: list[int],
 ) -> list[int]:
-    """Of two members that claim a partition the first one has it."""
+    """If two members claim a partition, the first one owns it."""
     owners = [NOBODY] * starts[-1]
     for subscription, indexes in subscriptions.items():
         for index in indexes:
@@ -79,11 +85,11 @@ def _owners(
     return owners
 
 
-def assignments(units: Units, owners: list[int]) -> dict[str, Assignment]:
-    """The owners of all units as every member's assignment."""
-    result: list[dict[TopicId, tuple[int, ...]]] = [{} for _ in units.members]
-    for place, topic in enumerate(units.topics):
-        start, end = units.starts[place], units.starts[place + 1]
+def assignments(indexed: GroupIndex, owners: list[int]) -> dict[str, Assignment]:
+    """Each member's assignment, from the owners of the units."""
+    result: list[dict[TopicId, tuple[int, ...]]] = [{} for _ in indexed.members]
+    for place, topic in enumerate(indexed.topics):
+        start, end = indexed.starts[place], indexed.starts[place + 1]
         partitions: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners[start:end]):
             if owner in partitions:
@@ -93,10 +99,10 @@ def assignments(units: Units, owners: list[int]) -> dict[str, Assignment]:
         partitions.pop(NOBODY, None)
         for owner, numbers in partitions.items():
             result[owner][topic.topic_id] = tuple(numbers)
-    return {member.member_id: result[index] for index, member in enumerate(units.members)}
+    return {member.member_id: result[index] for index, member in enumerate(indexed.members)}
 
 
-def alike(units: Units) -> list[int]:
-    """For each topic the first one that has the same subscribers. Such topics are one to an assignor's arithmetic."""
+def alike(indexed: GroupIndex) -> list[int]:
+    """For each topic, the first topic with the same subscribers. Assignors treat these topics alike."""
     firsts: dict[tuple[int, ...], int] = {}
-    return [firsts.setdefault(classes, place) for place, classes in enumerate(units.topic_classes)]
+    return [firsts.setdefault(classes, place) for place, classes in enumerate(indexed.topic_classes)]
