@@ -27,7 +27,7 @@ from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.consumer.assignment_records import by_topic
 from kohort.coordinator.consumer.group import ConsumerGroup
-from kohort.coordinator.consumer.heartbeat import ConsumerGroups
+from kohort.coordinator.consumer.heartbeat import Heartbeats
 from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.events import (
     AnswerHeld,
@@ -557,9 +557,9 @@ def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any,
 def test_a_heartbeat_that_changes_nothing_has_the_effects_of_any_other() -> None:
     """It takes a shorter way through the coordinator. Without that way every effect is the same."""
     short_ways = 0
-    is_short = ConsumerGroups._changes_nothing
+    is_short = Heartbeats._changes_nothing
 
-    def counted(groups: ConsumerGroups, group: ConsumerGroup, event: GroupRequested) -> bool:
+    def counted(groups: Heartbeats, group: ConsumerGroup, event: GroupRequested) -> bool:
         nonlocal short_ways
         found = is_short(groups, group, event)
         short_ways += found
@@ -567,7 +567,7 @@ def test_a_heartbeat_that_changes_nothing_has_the_effects_of_any_other() -> None
 
     def effects_of(actions: list[tuple[Any, ...]], way: Any) -> list[Effects]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ConsumerGroups, "_changes_nothing", way)
+            patch.setattr(Heartbeats, "_changes_nothing", way)
             world = World()
             play(world, actions)
             return world.effects

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from planting import Bug
 
-GROUP, TARGETS = "coordinator/consumer/heartbeat.py", "coordinator/consumer/target.py"
+HEARTBEAT, TARGETS = "coordinator/consumer/heartbeat.py", "coordinator/consumer/target.py"
+MEMBERS, LEAVE, LIFECYCLE = (
+    "coordinator/consumer/members.py",
+    "coordinator/consumer/leave.py",
+    "coordinator/consumer/lifecycle.py",
+)
 HOLDS, RUNNING = "coordinator/consumer/held_heartbeats.py", "coordinator/consumer/soft_state.py"
 STEP, CHECKS, FENCING = (
     "coordinator/consumer/reconciliation.py",
@@ -62,7 +67,7 @@ CONSUMER_BUGS = (
     ),
     Bug(
         "another subscription asks for no new target",
-        ((GROUP, 'self.targets.bump(group, now, "a member\'s subscription changed", member_id)', "pass"),),
+        ((MEMBERS, 'self.targets.bump(group, now, "a member\'s subscription changed", member_id)', "pass"),),
         (
             "consumer_subscription.txt",
             SIMULATOR,
@@ -86,7 +91,7 @@ CONSUMER_BUGS = (
         "epochs begin anew after the group was deleted",
         (
             (
-                GROUP,
+                LIFECYCLE,
                 "self._emit(generation_record(group.group_id, self._consumers.highest_epoch(group.group_id)))",
                 "pass",
             ),
@@ -95,17 +100,23 @@ CONSUMER_BUGS = (
     ),
     Bug(
         "a first heartbeat is held as long as any",
-        ((GROUP, "hold_ms = self.holds.time_for_join(group, state, event.hold_ms)", "hold_ms = event.hold_ms"),),
+        ((HEARTBEAT, "hold_ms = self._holds.time_for_join(group, state, event.hold_ms)", "hold_ms = event.hold_ms"),),
         (SIMULATOR,),
     ),
     Bug(
         "an acknowledgement that is older than what its member was told is held",
-        ((GROUP, "elif not tell and not goes_on:", "elif not tell:"),),
+        ((HEARTBEAT, "elif not tell and not goes_on:", "elif not tell:"),),
         ("consumer_behind.txt",),
     ),
     Bug(
         "a group's members subscribe to any number of names",
-        ((GROUP, "if refused := check_names(group, request, self._config.group_max_bytes):", "if refused := None:"),),
+        (
+            (
+                HEARTBEAT,
+                "if refused := check_names(group, request, self._config.group_max_bytes):",
+                "if refused := None:",
+            ),
+        ),
         ("consumer_names.txt",),
     ),
     Bug(
@@ -159,11 +170,11 @@ CONSUMER_BUGS = (
         "only a join begins the session anew",
         (
             (
-                GROUP,
-                "        self.arm_session(group, member_id, now)\n        self._answer",
+                HEARTBEAT,
+                "        self._members.arm_session(group, member_id, now)\n        self._answer",
                 (
                     "        if request.member_epoch == 0:\n"
-                    "            self.arm_session(group, member_id, now)\n"
+                    "            self._members.arm_session(group, member_id, now)\n"
                     "        self._answer"
                 ),
             ),
@@ -177,12 +188,12 @@ CONSUMER_BUGS = (
         "who does not give up is not removed",
         (
             (
-                GROUP,
+                LIFECYCLE,
                 (
-                    '                    self._expire(group, member_id, now, "member removed", why, waited)\n'
+                    'self._departures.expire(group, member_id, now, "member removed", why, waited)\n'
                     '            case "consumer join"'
                 ),
-                '                    pass\n            case "consumer join"',
+                'pass\n            case "consumer join"',
             ),
         ),
         (
@@ -194,7 +205,7 @@ CONSUMER_BUGS = (
         "who must give up has no time limit after a restart",
         (
             (
-                GROUP,
+                LIFECYCLE,
                 (
                     "                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:\n"
                     "                    self._running.deadlines.set("
@@ -212,7 +223,7 @@ CONSUMER_BUGS = (
         "a static member that is back has no target",
         (
             (
-                GROUP,
+                MEMBERS,
                 "                self._emit(target_record(group.group_id, member_id, target_value(target)))\n",
                 "                pass\n",
             ),
@@ -224,7 +235,7 @@ CONSUMER_BUGS = (
     ),
     Bug(
         "a static member that goes for a while is removed",
-        ((GROUP, "        if request.member_epoch == LEFT_FOR_A_WHILE:\n", "        if False:\n"),),
+        ((LEAVE, "        if request.member_epoch == LEFT_FOR_A_WHILE:\n", "        if False:\n"),),
         (
             "consumer_static.txt",
             SIMULATOR,
@@ -234,7 +245,7 @@ CONSUMER_BUGS = (
         "an instance id in use is taken over",
         (
             (
-                GROUP,
+                HEARTBEAT,
                 "if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE or is_classic(group.members[holder]):",
                 "if holder != member_id:",
             ),
@@ -248,7 +259,7 @@ CONSUMER_BUGS = (
         "who missed two answers is fenced",
         (
             (
-                GROUP,
+                MEMBERS,
                 "            after = replace(after, previous_member_epoch=previous)\n",
                 "",
             ),
@@ -293,9 +304,9 @@ CONSUMER_BUGS = (
         "what a member has is told and not written",
         (
             (
-                GROUP,
+                MEMBERS,
                 "self._emit(current_record(group.group_id, member_id, current_value(after)))",
-                "self._hard.apply(current_record(group.group_id, member_id, current_value(after)))",
+                "self.consumers.hard.apply(current_record(group.group_id, member_id, current_value(after)))",
             ),
         ),
         (
@@ -332,7 +343,7 @@ CONSUMER_BUGS = (
         "topics that grow are not noticed",
         (
             (
-                GROUP,
+                LIFECYCLE,
                 "if group.members and self.targets.hash(group) != group.metadata_hash:",
                 "if group.members and not group.metadata_hash:",
             ),

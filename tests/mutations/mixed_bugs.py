@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from planting import Bug
 
-CONVERSION, MEMBER, MIXED = (
+UPGRADE, DOWNGRADE, CONVERSION, MEMBER, MIXED = (
     "coordinator/migration/upgrade.py",
+    "coordinator/migration/downgrade.py",
+    "coordinator/migration/conversion.py",
     "coordinator/migration/classic_side.py",
     "coordinator/migration/classic_requests.py",
 )
-GROUP = "coordinator/consumer/heartbeat.py"
+MEMBERS = "coordinator/consumer/members.py"
 
 MIXED_BUGS = (
     Bug(
         "an upgrade forgets what cooperative members go on using",
-        ((CONVERSION, "            if partition not in owners:\n", "            if False:\n"),),
+        ((UPGRADE, "            if partition not in owners:\n", "            if False:\n"),),
         ("consumer_mixed_rebalancing.txt",),
     ),
     Bug(
         "a group that is upgraded in the middle of a rebalance stays as it is",
-        ((CONVERSION, "is_settled=group.phase is Phase.STABLE)", "is_settled=True)"),),
+        ((UPGRADE, "is_settled = group.phase is Phase.STABLE\n", "is_settled = True\n"),),
         ("consumer_mixed_rebalancing.txt",),
     ),
     Bug(
         "an upgrade loses what a custom assignor sends",
-        ((CONVERSION, "    if assignment.user_data and group", "    if False and group"),),
+        ((UPGRADE, "    if assignment.user_data and group", "    if False and group"),),
         ("consumer_mixed_refused.txt",),
     ),
     Bug(
         "a crash after a downgrade loses the rebalance",
-        ((CONVERSION, "classic.generation_id + (1 if rebalance else 0)))", "classic.generation_id))"),),
+        ((DOWNGRADE, "self.classic.generation_id + (1 if self.rebalance else 0))", "self.classic.generation_id)"),),
         ("consumer_mixed_downgrade.txt",),
     ),
     Bug(
         "two members lead the same generation, one before and one after two conversions",
         (
             (
-                CONVERSION,
-                "            and self._generations.get(group.group_id, 0) < group.epoch\n",
+                DOWNGRADE,
+                "        and last_generation < group.epoch\n",
                 "",
             ),
         ),
@@ -55,7 +57,7 @@ MIXED_BUGS = (
     ),
     Bug(
         "a classic member in a consumer group has the session of the server",
-        ((GROUP, "        return session_timeout_of(member) if is_classic(member) else", "        return"),),
+        ((MEMBERS, "        return session_timeout_of(member) if is_classic(member) else", "        return"),),
         ("consumer_mixed_timeouts.txt",),
     ),
     Bug(

@@ -428,7 +428,7 @@ BUGS = (
         "a member that changes its pattern loses what it has before the new one is known",
         (
             (
-                "coordinator/consumer/heartbeat.py",
+                "coordinator/consumer/members.py",
                 "subscribed=None if group.is_pending(member_id) else _Subscribed(",
                 "subscribed=_Subscribed(",
             ),

@@ -21,7 +21,7 @@ from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.requests import ClassicGroups
 from kohort.coordinator.classic.responses import refusal
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
-from kohort.coordinator.consumer.heartbeat import ConsumerGroups
+from kohort.coordinator.consumer.lifecycle import ConsumerGroups
 from kohort.coordinator.consumer.responses import described, state_name
 from kohort.coordinator.events import (
     AnswerHeld,
@@ -44,7 +44,6 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.invariants import check
-from kohort.coordinator.migration.classic_requests import MixedGroups
 from kohort.coordinator.offsets.offsets import Offsets
 from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
@@ -112,7 +111,6 @@ class Shard:
         self._groups = ClassicGroups(config, self.hard, self.running)
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
-        self._mixed = MixedGroups(config, self.consumers)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
         """What requests are refused with; NONE while the shard serves them."""
@@ -179,7 +177,7 @@ class Shard:
 
     def take_consumer_heartbeat(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
         """The same for a ConsumerGroupHeartbeat, whatever its request id; its answer is an interval."""
-        return None if self.unavailable else self._stamped(self.consumers.heard(event, now))
+        return None if self.unavailable else self._stamped(self.consumers.heartbeats.take(event, now))
 
     def take_commit(self, commit: RepeatedCommit, now: Millis) -> SteadyAnswer | None:
         """`step` for a repeated commit that is accepted whole; `commit_records` is to follow. None for any other:
@@ -211,28 +209,28 @@ class Shard:
             error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
             self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
-        mixed = self._mixed.group(event.body)
+        mixed = self.consumers.mixed.group(event.body)
         match event.body:
             case HeartbeatRequest() if mixed is not None:
-                self._mixed.heartbeat(mixed, event, now)
+                self.consumers.mixed.heartbeat(mixed, event, now)
             case HeartbeatRequest():
                 self._groups.heartbeat(event, now)
             case OffsetCommitRequest():
                 self.consumers.holds.committed(event.body.group_id, event.body.member_id, now)
                 self._offsets.commit(event, now)
             case ConsumerGroupHeartbeatRequest():
-                self.consumers.heartbeat(event, now)
+                self.consumers.heartbeats.heartbeat(event, now)
             case JoinGroupRequest() if mixed is not None:
-                self._mixed.join(mixed, event, now)
+                self.consumers.mixed.join(mixed, event, now)
             case JoinGroupRequest():
                 self._make_way(event.body)
                 self._groups.joins.join(event, now)
             case SyncGroupRequest() if mixed is not None:
-                self._mixed.sync(mixed, event, now)
+                self.consumers.mixed.sync(mixed, event, now)
             case SyncGroupRequest():
                 self._groups.sync(event, now)
             case LeaveGroupRequest() if mixed is not None:
-                self._mixed.leave(mixed, event, now)
+                self.consumers.mixed.leave(mixed, event, now)
             case LeaveGroupRequest():
                 self._groups.leave(event, now)
             case OffsetDeleteRequest():

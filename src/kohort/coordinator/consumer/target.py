@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kohort.config import Config
 from kohort.coordinator.assignors.check import Result, assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec
@@ -45,8 +44,7 @@ NEED_LAG = frozenset(("lag",))
 
 
 class Targets:
-    def __init__(self, config: Config, consumers: RunningConsumers, assignors: Mapping[str, Assignor]) -> None:
-        self._config = config
+    def __init__(self, consumers: RunningConsumers, assignors: Mapping[str, Assignor]) -> None:
         self._consumers = consumers
         self._running = consumers.running
         self._assignors = assignors

@@ -1,20 +1,20 @@
-"""Members of the classic protocol in a consumer group: what they ask and are told (mixed groups, KIP-848).
+"""Requests of members that speak the classic protocol in a consumer group (mixed groups, KIP-848).
 
     JoinGroup   the member as it is now ──► group epoch ──► target ──► reconciliation ──► its generation, at once
-    SyncGroup   what it may use
-    Heartbeat   27 when it has to join again to come further (H13), else 0; may be held until then
+    SyncGroup   the partitions that it may use
+    Heartbeat   27 if it must join again to get further (H13), else 0; may be held until then
 
-There is no join phase, no leader, and nobody waits for anybody: each member is led to the target by itself, as those of
-the consumer protocol are (consumer_group.py). Its generation is its member epoch. A JoinGroup says what the member
-still uses, and so acknowledges what it has given up: an eager member uses nothing then, a cooperative one gives up what
-SyncGroup does not give it any more and joins again.
+There is no join phase and no leader, and no member waits for another: each is led to the target by itself, like the
+members of the consumer protocol (consumer/heartbeat.py). Its generation is its member epoch. A JoinGroup says which
+partitions the member still uses, and so acknowledges the ones it gave up: an eager member uses none then, a cooperative
+one gives up what SyncGroup no longer gives it and joins again.
 
-A member that is told 27 has to join within its rebalance timeout, one that has joined has to sync within it, and one
-that has partitions to give up has to say within it that it did; otherwise it is removed, because others may wait for
-its partitions. (Kafka lets a member join again and again that gives up nothing.) Its session is its own, as it asked.
+A member has its rebalance timeout to join after a 27, to sync after a join, and to give partitions up. A member that
+takes longer is removed, because others may wait for its partitions. (In Kafka a member may join again and again without
+giving anything up.) Its session timeout is the one in its JoinGroup.
 
-A static member takes over from its former self whichever protocol that spoke, as in a classic group. If that was the
-group's last member of the consumer protocol, the group becomes a classic one (conversion.py).
+A static member takes over its former place, whichever protocol it spoke before. If it was the group's last member of
+the consumer protocol, the group becomes a classic one (conversion.py).
 
 Source: GroupMetadataManager.classicGroupJoinToConsumerGroup and its neighbours; rows J35, H13, N18, O13.
 """
@@ -27,7 +27,8 @@ from kohort.coordinator.classic.protocols import Protocols
 from kohort.coordinator.classic.responses import join_error, sync_error
 from kohort.coordinator.consumer.classic_fields import classic_value, is_classic, protocols_of
 from kohort.coordinator.consumer.group import ConsumerGroup
-from kohort.coordinator.consumer.heartbeat import ConsumerGroups
+from kohort.coordinator.consumer.leave import Departures
+from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import Reconciliation
 from kohort.coordinator.consumer.soft_state import JOIN, SYNC
 from kohort.coordinator.events import GroupRequested, Millis, Reply
@@ -38,6 +39,7 @@ from kohort.coordinator.migration.classic_side import (
     must_rejoin,
     owned_in,
 )
+from kohort.coordinator.migration.conversion import Conversions
 from kohort.wire.embedded import CONSUMER_PROTOCOL, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
@@ -49,17 +51,20 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class MixedGroups:
-    """Takes the requests of classic groups that are for consumer groups."""
+    """Takes the requests of the classic protocol for consumer groups with members."""
 
-    def __init__(self, config: Config, groups: ConsumerGroups) -> None:
+    def __init__(self, config: Config, members: Members, departures: Departures, conversions: Conversions) -> None:
         self._config = config
-        self._groups = groups
-        self._consumers = groups.shared
-        self._running = groups.shared.running
+        self._members = members
+        self._departures = departures
+        self._conversions = conversions
+        self._consumers = members.consumers
+        self._holds = members.holds
+        self._running = members.consumers.running
 
     def group(self, request: object) -> ConsumerGroup | None:
         """The consumer group with members that the request is for."""
-        group = self._groups.groups.get(getattr(request, "group_id", ""))
+        group = self._consumers.groups.get(getattr(request, "group_id", ""))
         return group if group is not None and group.members else None
 
     # -- JoinGroup
@@ -80,18 +85,18 @@ class MixedGroups:
         if error or subscription is None:
             return self._refuse_join(event, error, "")
         if not request.member_id and request.group_instance_id is None and event.version >= 4:
-            # It is not kept in mind: who comes with an id that nobody has is a new member here.
+            # The id is not remembered: a request with an unknown id is from a new member.
             return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         error = _check_static(group, request, former_id)
         if former_id is None and request.member_id and subscription.owned_partitions:
-            # It was removed, and does not know. What it uses is others', and it may not commit that as a new member.
+            # The member was removed and does not know. Others own its partitions, so it may not commit as a new member.
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error:
             return self._refuse_join(event, error, "")
         former = group.members.get(former_id or "")
         value = _value(event, subscription, protocols, former)
         was_consumer = former is not None and not is_classic(former)
-        if was_consumer and self._groups.downgrade_for(group, former_id or "", member_id, value, event, now):
+        if was_consumer and self._conversions.downgrade_for(group, former_id or "", member_id, value, event, now):
             return None
         return self._admit(group, former_id, member_id, value, event, subscription, now)
 
@@ -106,15 +111,15 @@ class MixedGroups:
         now: Millis,
     ) -> None:
         if former_id == member_id:
-            self._groups.holds.release(group, self._consumers.of(group).member(member_id), now)
+            self._holds.release(group, self._consumers.of(group).member(member_id), now)
         if former_id is not None and (former_id != member_id or not is_classic(group.members[former_id])):
-            self._groups.take_over(group, former_id, member_id)
-        self._groups.update(group, member_id, value, now)
+            self._members.take_over(group, former_id, member_id)
+        self._members.update(group, member_id, value, now)
         owned = owned_in(subscription, self._consumers.topics)
-        state = self._groups.reconcile(group, member_id, now, owned, changed=True)
+        state = self._members.reconcile(group, member_id, now, owned, changed=True)
         self._running.deadlines.clear((JOIN, group.group_id, member_id))
         self._running.deadlines.set((SYNC, group.group_id, member_id), now + value.rebalance_timeout_ms)
-        self._groups.arm_session(group, member_id, now)
+        self._members.arm_session(group, member_id, now)
         response = JoinGroupResponse(
             error_code=0,
             generation_id=state.member_epoch,
@@ -125,7 +130,7 @@ class MixedGroups:
             members=(),
         )
         self._running.out.replies.append(Reply(event.request_id, response))
-        self._groups.wake(group, now)
+        self._members.wake(group, now)
 
     def _check_join(
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: Protocols, former_id: str | None
@@ -138,7 +143,7 @@ class MixedGroups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if request.protocol_type != CONSUMER_PROTOCOL:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        # What a member supported up to now counts too: assignors are changed in two steps, as in a classic group (J10).
+        # The member's former protocols count too: assignors are changed in two steps, as in a classic group (J10).
         if not protocols or not joint_protocols(group, None, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if joint_bytes(group, former, protocols) > self._config.group_max_bytes:
@@ -154,13 +159,13 @@ class MixedGroups:
         request: SyncGroupRequest = event.body
         error = _check_sync(group, request, event.version)
         if error == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._groups.arm_session(group, request.member_id, now)
-            self._groups.expect_join(group, request.member_id, now)
+            self._members.arm_session(group, request.member_id, now)
+            self._members.expect_join(group, request.member_id, now)
         if error:
             self._running.out.replies.append(Reply(event.request_id, sync_error(error)))
             return
         self._running.deadlines.clear((SYNC, group.group_id, request.member_id))
-        self._groups.arm_session(group, request.member_id, now)
+        self._members.arm_session(group, request.member_id, now)
         _, metadata = protocols_of(group.members[request.member_id])[0]
         assigned = group.state_of(request.member_id).assigned
         response = SyncGroupResponse(
@@ -180,45 +185,45 @@ class MixedGroups:
         if not error and request.generation_id != group.state_of(member_id).member_epoch:
             error = ErrorCode.ILLEGAL_GENERATION
         if not error:
-            self._groups.arm_session(group, member_id, now)
+            self._members.arm_session(group, member_id, now)
             if must_rejoin(group, member_id):
-                self._groups.expect_join(group, member_id, now)
+                self._members.expect_join(group, member_id, now)
                 error = ErrorCode.REBALANCE_IN_PROGRESS
             elif (SYNC, group.group_id, member_id) not in self._running.deadlines:
                 member = self._consumers.of(group).member(member_id)
-                self._groups.holds.release(group, member, now)
-                hold_ms = self._groups.holds.time_for_classic(group, member, now, event.hold_ms)
+                self._holds.release(group, member, now)
+                hold_ms = self._holds.time_for_classic(group, member, now, event.hold_ms)
                 if hold_ms > 0:
-                    return self._groups.holds.hold(group, member, event.request_id, now + hold_ms)
+                    return self._holds.hold(group, member, event.request_id, now + hold_ms)
         self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
         return None
 
     # -- LeaveGroup
 
     def leave(self, group: ConsumerGroup, event: GroupRequested, now: Millis) -> None:
-        """Of members of either protocol: an operator's tool removes those of the consumer protocol so, too."""
+        """Members of either protocol: an operator's tool removes members of the consumer protocol by it, too."""
         request: LeaveGroupRequest = event.body
         identities = request.members if event.version >= 3 else (MemberIdentity(member_id=request.member_id),)
         leaving: dict[str, MemberIdentity] = {}
         members = tuple(_leaver(group, identity, leaving) for identity in identities)
         for member_id, identity in leaving.items():
-            self._groups.holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, None)
+            self._holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, None)
             by_operator = not identity.member_id
             why = identity.reason or ("by an operator" if by_operator else "")
             self._consumers.note(group, "member removed" if by_operator else "member left", why, member_id)
-            self._groups.targets.departs(group, member_id, now, is_dead=False)
+            self._members.targets.departs(group, member_id, now, is_dead=False)
         if leaving:
-            self._groups.go_on_without(group, tuple(leaving), now, f"{len(leaving)} left")
+            self._departures.remove(group, tuple(leaving), now, f"{len(leaving)} left")
         if event.version >= 3:
             response = LeaveGroupResponse(error_code=0, members=members)
         else:
             response = LeaveGroupResponse(error_code=members[0].error_code)
         self._running.out.replies.append(Reply(event.request_id, response))
-        self._groups.wake(group, now)
+        self._members.wake(group, now)
 
 
 def _leaver(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, MemberIdentity]) -> MemberResponse:
-    """What one of those that leave is told; who does leave is added, under its member id."""
+    """The response for one member; a member that does leave is added to `leaving`."""
     instance = identity.group_instance_id
     member_id = identity.member_id
     if not member_id and instance is not None:
@@ -230,14 +235,14 @@ def _leaver(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, M
 
 
 def _former(group: ConsumerGroup, request: JoinGroupRequest) -> str | None:
-    """Who the joining member was up to now."""
+    """The member id that the joining member had so far."""
     if request.group_instance_id is not None:
         return group.instances.get(request.group_instance_id)
     return request.member_id if request.member_id in group.members else None
 
 
 def _check_static(group: ConsumerGroup, request: JoinGroupRequest, former_id: str | None) -> int:
-    """A static member without an id is new, or takes over; one with an id says who it is (J7)."""
+    """A static member without a member id is new, or takes over; with one it must be the present member (J7)."""
     if request.group_instance_id is None or not request.member_id:
         return ErrorCode.NONE
     if former_id is None:
@@ -246,7 +251,7 @@ def _check_static(group: ConsumerGroup, request: JoinGroupRequest, former_id: st
 
 
 def _check_identity(group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
-    """25 for somebody unknown, 82 for one whose instance id is another's."""
+    """25 for an unknown member, 82 if another member has the instance id."""
     if instance_id is not None:
         holder = group.instances.get(instance_id)
         if holder is not None and holder != member_id:
@@ -257,7 +262,7 @@ def _check_identity(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
-    """As that, and 25 for a member of the consumer protocol."""
+    """The same, and 25 for a member of the consumer protocol."""
     error = _check_identity(group, member_id, instance_id)
     return error or (ErrorCode.NONE if is_classic(group.members[member_id]) else ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -274,7 +279,7 @@ def _check_sync(group: ConsumerGroup, request: SyncGroupRequest, version: int) -
     name, _ = protocols_of(group.members[request.member_id])[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    # Who has to give up partitions is behind the target, and learns here which.
+    # A member that has to give up partitions is behind the target, and learns here which.
     behind = state.member_epoch < group.assignment_epoch and state.state is not Reconciliation.UNREVOKED_PARTITIONS
     return ErrorCode.REBALANCE_IN_PROGRESS if behind else ErrorCode.NONE
 
@@ -288,7 +293,7 @@ def _value(
     request: JoinGroupRequest = event.body
     instance_id = request.group_instance_id
     if instance_id is None and former is not None:
-        instance_id = former.instance_id  # below version 5 a JoinGroup does not tell
+        instance_id = former.instance_id  # JoinGroup has no instance id below version 5
     timeout = request.rebalance_timeout_ms
     if event.version == 0 or timeout < 0:
         timeout = request.session_timeout_ms
