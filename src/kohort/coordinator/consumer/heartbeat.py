@@ -157,16 +157,16 @@ class Heartbeats:
         self._answer(event, group, member, state, state, now)
 
     def take(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
-        """`_keep_alive`, if that is all, and nothing is held. None otherwise, and nothing is done.
+        """`heartbeat` when nothing changes and nothing is held. None otherwise: then nothing was done.
 
-        Where heartbeats may be held, the next one may be, and what it tells depends on the others and on the time."""
+        The answer does not last where heartbeats may be held: it depends on the other members and on the time."""
         group = self._groups.get(event.body.group_id)
         if group is None or not self._changes_nothing(group, event):
             return None
         member_id: str = event.body.member_id
         member = self._consumers.of(group).member(member_id)
         state = group.current[member_id]
-        self._holds.notice_client(member, event)  # the step does it again, if there is one
+        self._holds.notice_client(member, event)  # `heartbeat` may do it again
         if member.held is not None or self._holds.time_for(group, member, state, event) > 0:
             return None
         settings = self._consumers.settings(group)
