@@ -1,17 +1,17 @@
 """The journal: what happened to the groups, folded into stories that explain their rebalances.
 
-The shards' effects hold entries, one for each thing that happened. Entries of a rebalance become one story: it begins
-with "rebalance started" (its cause is what was told right before in the same step), goes on with the generation, and
-ends when the group is stable or empty, when the next rebalance takes its place, or when the coordinator stops. A
-consumer group has one story from the first raise of its epoch until everybody has the newest target, however often the
-epoch is raised on the way; what its members did meanwhile is told of each (member_steps.py). What happens outside of a
-rebalance and starts none is a story by itself; the same thing again is added to it.
+The shards' effects hold entries, one for each thing that happened. The entries of a rebalance become one story. It
+begins with "rebalance started" (its cause is the entry right before in the same step), continues with the generation,
+and ends when the group is stable or empty, when the next rebalance replaces it, or when the coordinator stops. A
+consumer group has one story from the first raise of its epoch until all members have the newest target, however often
+the epoch is raised meanwhile; it includes the steps of each member (reconciliation_steps.py). An entry outside of a
+rebalance that starts none is a story by itself; the same thing again is added to it.
 
-Nothing here decides anything: the journal may be missing, cut or damaged, and every sequence of entries is taken.
+The journal decides nothing: it may be missing, cut or damaged, and it accepts any sequence of entries.
 
-Bounded on all sides: stories of a group, groups, and bytes of all finished stories, which are kept as the JSON that is
-written and served. Who falls out first is the group to which nothing has happened for longest. A story's record has the
-group and a slot as its key, its number modulo the stories of a group, so compaction bounds the topic in the same way.
+Limits: stories of a group, groups, and bytes of all finished stories, which are kept as the JSON that is written and
+served. The group whose last entry is oldest is dropped first. The key of a story's record is the group and a slot, its
+number modulo the stories of a group, so compaction limits the topic in the same way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kohort.coordinator.journal.reconciliation_steps import Ways, hold_back, row
 from kohort.coordinator.journal.story import HeldUp, PhaseLength, Story, cut, happening, held_up
 
 MAX_HAPPENINGS = 50
-"""Of a story; further ones are counted."""
+"""Happenings that a story keeps; further ones are counted."""
 COUNTED_ONLY = frozenset(("subscription changed",))
-"""Members of a cooperative group tell what they own, and so change their subscription, each time that they rejoin."""
+"""Members of a cooperative group send what they own, so each rejoin changes their subscription."""
 
 WITHIN = STEPS | {"target made", "held back"}
-"""Of consumer groups, in a rebalance: what these entries tell is part of its story."""
+"""Entries of a consumer group that belong to the story of its rebalance."""
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
-"""Phases of a consumer group's rebalance: until it has a target; until everybody has come to it."""
+"""Phases of a consumer group's rebalance: until it has a target; until all members have reached it."""
 
 GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Story]:
-    """Making it takes a start longer than many a restart has stories to read."""
+    """Made when first needed: that takes longer than reading the few stories of most restarts."""
     return msgspec.json.Decoder(Story)
 
 
@@ -57,48 +57,48 @@ class Refused(NamedTuple):
     group: str
     why: str
     story: Story | None
-    """The rebalance that it was for."""
+    """The rebalance of the refused assignment."""
 
 
 class _Group:
-    """What the journal has of one group."""
+    """The journal of one group."""
 
     __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "ways")
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
         self.stories: deque[bytes] = deque()
-        """Finished ones, the newest last."""
+        """Finished stories, the newest last."""
         self.open: Story | None = None
         """The running rebalance."""
         self.since: Millis = 0
-        """When its present phase began."""
+        """When the present phase of the running rebalance began."""
         self.single: Story | None = None
-        """The newest story, if it was no rebalance: the same thing again is added to it."""
+        """The newest story, if it is not a rebalance: the same thing again is added to it."""
         self.owners = owners
-        """Who has what; None: not known, since the journal has forgotten it."""
+        """The owners of the partitions; None if unknown, because the journal dropped the group."""
         self.gave_up: frozenset[str] = frozenset()
-        """Members that gave up partitions in the last rebalance, which nobody has yet: the next one hands them on."""
+        """Members that gave up partitions in the last rebalance that have no owner yet: the next one assigns them."""
         self.loaded_ms: Millis | None = None
         self.ways: Ways = {}
-        """Of a consumer group's running rebalance: the steps of its members."""
+        """The steps of the members in the running rebalance of a consumer group."""
 
 
 class Journal:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._groups: dict[str, _Group] = {}
-        """The one to which something happened last stands last."""
+        """In the order of their last entries."""
         self._bytes = 0
         self._has_forgotten = False
         self._changed: dict[tuple[str, int], Story] = {}
         self._delays: list[tuple[str, HeldUp]] = []
         self._refused: list[Refused] = []
 
-    # -- told
+    # -- entries
 
     def tell(self, entries: Iterable[JournalEntry], now: Millis) -> None:
-        """Entries of one step."""
+        """Add the entries of one step."""
         by_group: dict[str, list[JournalEntry]] = {}
         for entry in entries:
             by_group.setdefault(entry.group, []).append(entry)
@@ -108,7 +108,7 @@ class Journal:
 
     def _tell(self, group: _Group, entries: Sequence[JournalEntry], now: Millis) -> None:
         waiting: list[JournalEntry] = []
-        """May turn out to be what starts the next rebalance."""
+        """Entries that may turn out to be the cause of the next rebalance."""
         for entry in entries:
             match entry.what:
                 case "rebalance started":
@@ -134,7 +134,7 @@ class Journal:
             self._add(group, happened, now)
 
     def _within(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
-        """What happens to a consumer group within a rebalance only."""
+        """An entry that a consumer group has only within a rebalance."""
         match entry.what:
             case "target made":
                 self._target(group, story, entry, now)
@@ -191,7 +191,7 @@ class Journal:
             story.phases.append(PhaseLength(RECONCILING))
 
     def _go_on(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
-        """The rebalance makes progress, or ends."""
+        """The rebalance progresses or ends."""
         story = group.open or self._open(group, entry, entry, now)
         phase = story.phases[-1]
         told_ms = -1 if story.group_type else entry.waited_ms
@@ -213,7 +213,7 @@ class Journal:
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
 
     def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
-        """Something that starts no rebalance."""
+        """An entry that starts no rebalance."""
         if group.open is not None:
             self._note(group.open, entry, now)
             self._note_delay(group, group.open, entry, now)
@@ -242,7 +242,7 @@ class Journal:
             story.more[entry.what] = story.more.get(entry.what, 0) + 1
 
     def _note_delay(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
-        """The others may have waited for somebody who is gone now."""
+        """Note that the others waited for a member that is gone now."""
         if entry.what == "member removed" and entry.waited_ms >= 0:
             delay = held_up(entry, entry.cause, entry.waited_ms)
         elif entry.what == "session expired" and (waited_ms := self._waited(group, story, entry, now)) > 0:
@@ -254,7 +254,7 @@ class Journal:
             story.held_up_by.append(delay)
 
     def _waited(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> Millis:
-        """How long the others waited for a member that was silent. Those of a consumer group wait only for one that has
+        """How long the others waited for a silent member. Members of a consumer group wait only for one that has
         partitions to give up."""
         if not story.group_type:
             return now - group.since
@@ -282,7 +282,7 @@ class Journal:
         self._keep(group, _encode(story))
         self._mark(story)
 
-    # -- kept
+    # -- stories
 
     def _group(self, group_id: str, first: JournalEntry) -> _Group:
         group = self._groups.pop(group_id, None)
@@ -318,17 +318,17 @@ class Journal:
         self._has_forgotten = True
 
     def take_delays(self) -> list[tuple[str, HeldUp]]:
-        """Groups, and who was removed while their others waited for it, since the last call."""
+        """Groups with the members that were removed since the last call while others waited for them."""
         delays, self._delays = self._delays, []
         return delays
 
     def take_refused(self) -> list[Refused]:
-        """Assignments that were refused since the last call."""
+        """The assignments that were refused since the last call."""
         refused, self._refused = self._refused, []
         return refused
 
     def take_changed(self) -> list[Record]:
-        """Records of the stories that made progress since the last call."""
+        """The records of the stories that changed since the last call."""
         slots = self._config.journal_max_stories_per_group
         records = {
             f"{group}#{number % slots}".encode(): _encode(story) for (group, number), story in self._changed.items()
@@ -337,9 +337,9 @@ class Journal:
         return [Record(key, value) for key, value in records.items()]
 
     def restore(self, value: bytes) -> None:
-        """A record of the topic, in the order of its offsets. Raises ValueError for one that is no story.
+        """Take a record of the topic, in the order of the offsets. Raises ValueError for one that is no story.
 
-        A story that was running when its coordinator stopped is interrupted, as the topic says from the next turn on.
+        A story that was running when its coordinator stopped is interrupted; the next turn writes it so.
         """
         try:
             story = _decoder().decode(value)
@@ -349,14 +349,14 @@ class Journal:
                 self._mark(story)
         except (msgspec.MsgspecError, OverflowError) as error:
             raise ValueError(str(error)) from None
-        # If it has members, "group loaded" will tell.
+        # If the group has members, "group loaded" will follow with the owners.
         group = self._groups.pop(story.group, None) or _Group({})
         self._groups[story.group] = group
         group.next_number = max(group.next_number, story.number + 1)
         self._keep(group, value)
         self._forget_some()
 
-    # -- asked
+    # -- queries
 
     def stories(self, group_id: str, last: int) -> list[bytes]:
         """The newest stories of a group as JSON, the newest last; the running one included."""
@@ -376,6 +376,6 @@ class Journal:
         return replace(group.open, members=rows_of(group.ways))
 
     def loaded_ms(self, group_id: str) -> Millis | None:
-        """When the group's coordinator started, if that was in the life of this process."""
+        """When the coordinator loaded the group, if this process did."""
         group = self._groups.get(group_id)
         return group.loaded_ms if group is not None else None

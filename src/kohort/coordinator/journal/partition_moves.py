@@ -1,8 +1,8 @@
-"""Who of a group has what, and what moved between two assignments.
+"""Who owns what in a group, and what moved between two assignments.
 
-An assignment is opaque bytes; a consumer's can be read. Members whose bytes stayed the same kept what they had, and
-are not looked into, so a rebalance of ten thousand members costs the reading of those that changed. A static member is
-known by its instance id: its member id changes when it returns.
+An assignment is opaque bytes; only a consumer's can be read. Members whose bytes did not change kept their partitions
+and are not decoded, so a rebalance of ten thousand members costs the decoding of those that changed. A static member is
+identified by its instance id, because its member id changes when it returns.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ UNREAD = -1
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A member and what it has. The bytes are the coordinator's own object, so keeping them costs nothing."""
+    """A member and what it owns. The bytes are the coordinator's own object, so they cost no memory."""
 
     member: MemberStory
     count: int
-    """Partitions; 0 where the bytes cannot be read, UNREAD where nobody has looked yet."""
+    """Partitions; 0 if the bytes cannot be read, UNREAD if they were not decoded yet."""
 
     @property
     def assignment(self) -> bytes:
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 class Comparison(NamedTuple):
     owners: Owners
     changes: dict[Identity, Change]
-    """Members that gained or lost something, those that are gone included."""
+    """Members that gained or lost partitions, including former ones."""
     moved: int
     taken: int
     released: int
@@ -56,7 +56,7 @@ def identity_of(member: MemberStory) -> Identity:
 
 
 def partitions_of(assignment: bytes) -> dict[str, set[int]] | None:
-    """None where the bytes are no consumer's assignment. No bytes at all are an assignment of nothing."""
+    """None if the bytes are no consumer's assignment. No bytes at all are an empty assignment."""
     if not assignment:
         return {}
     found = assignment_in(assignment)
@@ -64,7 +64,7 @@ def partitions_of(assignment: bytes) -> dict[str, set[int]] | None:
 
 
 def unread_owners(members: Iterable[MemberStory]) -> Owners:
-    """For a start, which need not read what may never change."""
+    """The owners at a start, not decoded: they may never change."""
     return {identity_of(member): Owner(member, UNREAD) for member in members}
 
 

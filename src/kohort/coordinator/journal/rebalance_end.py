@@ -1,9 +1,9 @@
-"""How a rebalance ended: who has what now, what moved, and whom the others waited for.
+"""How a rebalance ended: who owns what now, what moved, and which members the others waited for.
 
-PreparingRebalance lasts until all have joined or the time is up. If it ended the moment that the last one joined, the
-others waited for that one alone since the one before it had joined. CompletingRebalance lasts until the leader's
-SyncGroup, so it is the leader whom the others wait for. Members of a consumer group wait for those who have to give
-partitions up. Those who came too late are told of as they are removed.
+PreparingRebalance lasts until all have joined or the time is up. If it ended when the last member joined, the others
+waited for that member alone since the second to last joined. CompletingRebalance lasts until the leader's SyncGroup, so
+the others wait for the leader. Members of a consumer group wait for those that have to give partitions up. Members that
+came too late are noted when they are removed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kohort.coordinator.journal.story import MemberThen, Partitions, Story, held
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 MAX_PARTITIONS = 5_000
-"""Partitions that a story shows, over all its lists."""
+"""Partitions that a story shows in all its lists."""
 NOTABLE_MS = 10
-"""Shorter waits are nobody's fault."""
+"""Shorter waits are not noted."""
 
 
 def end_of_rebalance(
     story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, ways: Ways
 ) -> Owners:
-    """Fill in the end of a story. Returns who has what from now on. `ways`: of a consumer group's members."""
+    """Fill in the end of a story. Returns the owners from now on. `ways`: the steps of a consumer group's members."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
     compared = compare(before or {}, members) if consumers else None
     owners = compared.owners if compared is not None else unread_owners(members)
@@ -55,12 +55,12 @@ def end_of_rebalance(
         if late is not None and late.waited_ms >= NOTABLE_MS:
             story.held_up_by.append(late)
     else:
-        _blame(story, members, leader)
+        _note_awaited(story, members, leader)
     return owners
 
 
 class _Room:
-    """How many partitions may still be shown."""
+    """The room that is left for partitions in a story."""
 
     def __init__(self) -> None:
         self._left = MAX_PARTITIONS
@@ -109,7 +109,7 @@ def _show_change(then: MemberThen, identity: Identity, comparison: Comparison | 
         then.gained, then.lost = room.shown(change.gained), room.shown(change.lost)
 
 
-def _blame(story: Story, members: Sequence[MemberStory], leader: str) -> None:
+def _note_awaited(story: Story, members: Sequence[MemberStory], leader: str) -> None:
     preparing = story.phases[0].took_ms
     joined = sorted(members, key=lambda member: member.joined_after_ms)
     if len(joined) > 1 and joined[-1].joined_after_ms == preparing:

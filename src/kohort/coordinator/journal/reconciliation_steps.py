@@ -1,13 +1,14 @@
 """How the members of a consumer group came to their target: the steps of each, folded into the story of a rebalance.
 
-    told to revoke ─► revoked ─►            of a member that has to give partitions up
-    waits for partitions ─► got partitions  of one that shall have more
+    told to revoke ─► revoked ─►            a member that has to give partitions up
+    waits for partitions ─► got partitions  a member that gets more
 
-Each is told with a heartbeat's answer. A held one carries it at once, which is a push; who is not held learns it with
-its next heartbeat. Who is told does not choose when; how long it takes from there to having given up is its own doing.
-So of those for whose partitions somebody waited, the one that took longest has held the others up.
+A member learns each step from a heartbeat's answer: at once if a heartbeat is held (a push), otherwise from the answer
+to its next one. A member does not choose when it learns that it has to give partitions up; how long it takes from there
+to the acknowledgement is its own doing. So among the members whose partitions others waited for, the one that took
+longest has held the others up.
 
-Bounded: the steps of so many members as a story shows, and of each the names of a few that it waited for.
+Limits: the steps of as many members as a story shows, and for each the ids of a few members that it waited for.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ PUSH, HEARTBEAT = "push", "heartbeat"
 
 
 class Way(msgspec.Struct):
-    """A member on its way."""
+    """A member on its way to the target."""
 
     then: MemberThen
     steps: Steps
     """The same as in `then`."""
     told_ms: Millis | None = None
-    """Since when it has partitions to give up."""
+    """Since when it has had partitions to give up."""
     waits_ms: Millis | None = None
-    """Since when it waits."""
+    """Since when it has waited."""
 
 
 Ways = dict[str, Way]
@@ -103,7 +104,7 @@ def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
 
 
 def rows_of(ways: Ways) -> list[MemberThen]:
-    """While nobody knows yet who has what."""
+    """The rows of a story whose owners are not known yet."""
     return [way.then for way in ways.values()]
 
 
@@ -115,7 +116,7 @@ def put_steps(rows: Iterable[MemberThen], ways: Ways) -> None:
 
 
 def who_gave_up_late(ways: Ways) -> HeldUp | None:
-    """Of those for whom somebody waited, who took longest."""
+    """The member that took longest among those that others waited for."""
     awaited = {member_id for way in ways.values() for member_id in way.steps.waited_for}
     took = [
         (way.steps.gave_up_in_ms, member_id)

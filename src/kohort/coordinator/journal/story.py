@@ -1,9 +1,9 @@
-"""A story: what the journal keeps of one rebalance, or of a single happening without one. Its JSON is the format.
+"""A story: what the journal keeps of one rebalance, or of a single happening without one. Its JSON is a format.
 
-The JSON is the value of a record of `__kohort_journal`, the answer to `kohort groups explain`, and what Spark reads, so
-names and types stay as they are; fields may be added. What is not known or empty is left out. Instants are milliseconds
-since the epoch, `…_after_ms` and `took_ms` are milliseconds from the story's start or a phase's. Names that clients
-made up are cut to `LONGEST_TEXT` characters.
+The JSON is the value of a record of `__kohort_journal`, the answer to `kohort groups explain` and the input of Spark:
+names and types stay as they are; fields may be added. Unknown and empty values are left out. Instants are milliseconds
+since the epoch; `…_after_ms` and `took_ms` are milliseconds from the start of the story or of a phase. Names that
+clients chose are cut to `LONGEST_TEXT` characters.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 from kohort.coordinator.events import JournalEntry, MemberStory, Millis
 
 LONGEST_TEXT = 250
-"""Characters kept of a member id, client id, instance id or reason: a request can carry ones of a megabyte."""
+"""Characters that are kept of a member id, client id, instance id or reason: requests can carry a megabyte."""
 
 Partitions = dict[str, list[int]]
 """By topic, ascending."""
 
 
 class Happening(msgspec.Struct, omit_defaults=True):
-    """One thing that happened, and to whom."""
+    """One thing that happened, and the member that it happened to."""
 
     what: str
     """One of `events.What`."""
@@ -33,61 +33,61 @@ class Happening(msgspec.Struct, omit_defaults=True):
     client_id: str = ""
     host: str = ""
     waited_ms: Millis | None = None
-    """session expired: how long it was silent. member removed for being late: how long the others waited."""
+    """session expired: how long the member was silent. member removed for being late: how long the others waited."""
 
 
 class PhaseLength(msgspec.Struct, omit_defaults=True):
     phase: str
-    """PreparingRebalance or CompletingRebalance; of a consumer group Assigning or Reconciling."""
+    """PreparingRebalance or CompletingRebalance; for a consumer group Assigning or Reconciling."""
     took_ms: Millis | None = None
     """None while it lasts."""
     ended_by: str = ""
 
 
 class Steps(msgspec.Struct, omit_defaults=True):
-    """A member of a consumer group on its way to the target: what it had to give up, and what it got."""
+    """The steps of a consumer group's member to its target: what it had to give up, and what it got."""
 
     revoked: int = 0
-    """Partitions that it was told to give up."""
+    """Partitions that it had to give up."""
     times: int = 0
-    """How often it was told to give some up: in a gradual hand-over, or when the target changed on the way."""
+    """How many requests to give partitions up it got: several in a gradual hand-over or if the target changed."""
     told_after_ms: Millis | None = None
-    """The first time."""
+    """The first request."""
     told_by: str = ""
-    """"push", as the answer to a heartbeat that was held, or "heartbeat", its next one; the first time."""
+    """"push" (the answer to a held heartbeat) or "heartbeat" (the answer to its next one); for the first request."""
     revoked_after_ms: Millis | None = None
-    """It said that it had given up the last of them; None if it never did."""
+    """When it acknowledged the last of them; None if it never did."""
     gave_up_in_ms: Millis | None = None
-    """From being told to having said so; the longest of all times."""
+    """From a request to its acknowledgement; the longest."""
     waited_after_ms: Millis | None = None
-    """It began to wait for partitions that others still had."""
+    """When it began to wait for partitions that others still owned."""
     waited_ms: Millis | None = None
-    """How long it waited for such in all; None while it waits for the first ones."""
+    """How long it waited in all; None while it waits for the first ones."""
     waited_for: list[str] = []
     """The ids of some of those others."""
     got: int = 0
     """Partitions that it got."""
     got_after_ms: Millis | None = None
-    """The last of them."""
+    """When it got the last of them."""
     got_by: str = ""
     """As `told_by`."""
 
 
 class HeldBack(msgspec.Struct, omit_defaults=True):
-    """Why the target of a consumer group, or a part of it, had to wait."""
+    """Why the target of a consumer group, or a part of it, was delayed."""
 
     why: str
     """"assignment interval", "initial delay", "gradual hand-over", "rollout hold"."""
     after_ms: Millis = 0
     for_ms: Millis = 0
-    """At most, from the first time to the end of the last."""
+    """At most: from the first delay to the end of the last."""
     times: int = 1
     partitions: int = 0
-    """How many waited, when most of them did; 0 where that is not known."""
+    """The most partitions that were delayed at once; 0 if unknown."""
 
 
 class MemberThen(msgspec.Struct, omit_defaults=True):
-    """A member when the rebalance was over, or one that was gone by then."""
+    """A member at the end of the rebalance, or one that was gone by then."""
 
     member_id: str
     instance_id: str | None = None
@@ -99,7 +99,7 @@ class MemberThen(msgspec.Struct, omit_defaults=True):
     """After the generation began."""
     partitions: int = 0
     assignment: Partitions = {}
-    """What it has now. Long ones are cut; `partitions` counts all."""
+    """What it owns now. Long assignments are cut; `partitions` counts all."""
     gained: Partitions = {}
     lost: Partitions = {}
     assignment_bytes: int | None = None
@@ -109,11 +109,11 @@ class MemberThen(msgspec.Struct, omit_defaults=True):
 
 
 class HeldUp(msgspec.Struct, omit_defaults=True):
-    """Somebody whom the others waited for."""
+    """A member that the others waited for."""
 
     how: str
-    """"joined last", "led and synced late", "did not rejoin in time", "did not sync in time", "session expired"; of a
-    consumer group "gave up late", "session expired", and why it was removed."""
+    """"joined last", "led and synced late", "did not rejoin in time", "did not sync in time", "session expired"; in a
+    consumer group "gave up late", "session expired", or why it was removed."""
     waited_ms: Millis
     member_id: str = ""
     instance_id: str | None = None
@@ -128,45 +128,45 @@ class Story(msgspec.Struct, omit_defaults=True):
     started_ms: Millis
     cause: Happening
     why: str = ""
-    """The rebalance's own words for it, which sum up several causes of one moment."""
+    """The cause as the rebalance states it, which sums up several causes of one moment."""
     outcome: str = ""
-    """"" while it runs; Stable, Empty, superseded (by the next rebalance), interrupted (the server stopped, or the
-    group moved); noted: it was a single happening, and no rebalance."""
+    """"" while it runs; Stable, Empty, superseded (by the next rebalance), interrupted (the server stopped or the group
+    moved); noted: a single happening, not a rebalance."""
     took_ms: Millis | None = None
-    """None also when a crash interrupted it, since nobody knows when that was."""
+    """None also if a crash interrupted it, because the time of the crash is unknown."""
     group_type: str = ""
     """"consumer" for a consumer group (KIP-848); its generations are group epochs."""
     generation_before: int = -1
     generation_after: int = -1
     assignment_epoch: int = -1
-    """Of a consumer group: the epoch of its newest target."""
+    """For a consumer group: the epoch of its newest target."""
     protocol_type: str = ""
     protocol: str = ""
     phases: list[PhaseLength] = []
     happenings: list[Happening] = []
-    """What else happened while it ran: the first ones, in order."""
+    """What else happened while it ran, in order; the first ones."""
     more: dict[str, int] = {}
-    """How often what happened beyond those."""
+    """The number of further happenings by `what`."""
     held_up_by: list[HeldUp] = []
     held_back: list[HeldBack] = []
-    """Of a consumer group: one a reason."""
+    """For a consumer group: one entry a reason."""
     pushed: int = 0
-    """Of a consumer group: how often a member was told of partitions as the answer to a heartbeat that was held."""
+    """For a consumer group: how often a member learned of partitions from the answer to a held heartbeat."""
     polled: int = 0
-    """How often with its next heartbeat."""
+    """How often from its next heartbeat."""
     members: list[MemberThen] = []
-    """When it was over; those whose partitions changed come first. Before, those who have taken steps."""
+    """At the end; members whose partitions changed come first. Before the end, the members that have taken steps."""
     members_count: int | None = None
     gone: list[MemberThen] = []
-    """Had an assignment before and are no members any more."""
+    """Former members that had an assignment."""
     gone_count: int = 0
     partitions_count: int | None = None
     moved: int | None = None
-    """Partitions that went from one member to another; None where the assignments cannot be read."""
+    """Partitions that went from one member to another; None if the assignments cannot be read."""
     taken: int = 0
-    """Partitions that nobody had before."""
+    """Partitions that had no owner before."""
     released: int = 0
-    """Partitions that somebody had before and nobody has now."""
+    """Partitions that had an owner before and have none now."""
 
 
 def cut(text: str) -> str:

@@ -46,10 +46,10 @@ from kohort.wire.schemas.offset_fetch import (
 
 NO_RETENTION = -1
 TOPIC_IDS = 10
-"""The version of OffsetCommit and OffsetFetch from which on topics are named by their ids. What was committed by name
-is kept without one: it is of whatever topic has that name."""
+"""The first version of OffsetCommit and OffsetFetch with topic ids. An offset that was committed by name has no id: it
+belongs to any topic of that name."""
 MEMBER_EPOCHS = 9
-"""The version of OffsetCommit and OffsetFetch from which on consumer groups' members use them."""
+"""The first version of OffsetCommit and OffsetFetch that members of consumer groups use."""
 
 
 class Offsets:
@@ -150,13 +150,13 @@ class Offsets:
         if error:
             return error
         if generation != group.generation_id or group.members[request.member_id].is_new:
-            return ErrorCode.ILLEGAL_GENERATION  # who is new was never in the generation that is ending
+            return ErrorCode.ILLEGAL_GENERATION  # a new member was never in the generation that is ending
         return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE
 
     def _fence(self, request: OffsetCommitRequest) -> Fence:
         group = self._hard.consumers.groups.get(request.group_id)
         if group is None:
-            return every(ErrorCode.NONE)  # a generation is all that a classic group is fenced by
+            return every(ErrorCode.NONE)  # a classic group is fenced by its generation only
         epoch = request.generation_id_or_member_epoch
         by_ownership = self._settings.of(request.group_id).ownership_fencing_enable
         return commit_fence(group, request.member_id, epoch, by_ownership=by_ownership)
@@ -191,7 +191,7 @@ class Offsets:
         )
 
     def _check_fetch(self, request: OffsetFetchRequestGroup, version: int) -> int:
-        """Whether the member that asks may ask (O20). Nobody in particular may, as an operator does."""
+        """The error of a fetch by a member (O20). A fetch without a member, as operators send, is allowed."""
         group = self._hard.consumers.groups.get(request.group_id)
         if version < MEMBER_EPOCHS or group is None or (request.member_id is None and request.member_epoch < 0):
             return ErrorCode.NONE
@@ -252,7 +252,7 @@ class Offsets:
     # -- expiry
 
     def expire(self, now: Millis) -> None:
-        """Offsets past their retention go, and groups that are empty in every sense (X1-X6)."""
+        """Delete offsets past their retention, and groups without members and offsets (X1-X6)."""
         retention = self._config.offsets_retention_ms
         for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
             group = self._running.groups.get(group_id)
@@ -277,8 +277,8 @@ class Offsets:
         self._forget_former_groups()
 
     def _forget_former_groups(self) -> None:
-        """Of names that no group uses any more the oldest go; the highest of their generations stays for all of them,
-        and new groups count on from there (docs/decisions/0002)."""
+        """Forget the oldest names that no group uses any more. Their highest generation is kept for all of them: new
+        groups count from there (docs/decisions/0002)."""
         live = (self._running.groups, self._hard.consumers.groups)
         former = [name for name in self._hard.generations if not any(name in groups for groups in live)]
         gone = former[: max(len(former) - self._config.group_max_former_groups, 0)]
@@ -301,10 +301,10 @@ class Offsets:
 
 
 def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
-    """O13. Epochs that are over are looked at partition by partition."""
+    """O13. Older epochs are checked partition by partition."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
-        return ErrorCode.NONE  # nobody's, whatever it says of members
+        return ErrorCode.NONE  # no member's, whatever ids it names
     holder = group.instances.get(request.group_instance_id or "", request.member_id)
     if holder != request.member_id:
         return ErrorCode.FENCED_INSTANCE_ID
@@ -318,8 +318,8 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
-    """A topic may have been created again under its name: what was committed for the former one is not of this one.
-    Where one side does not say which it means (NO_UUID), the name counts."""
+    """A topic may have been deleted and created again: offsets of the former one do not count. Without an id on either
+    side (NO_UUID) the name counts."""
     if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
         return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=0)
     return OffsetFetchResponsePartitions(
@@ -349,7 +349,7 @@ def _expired(
 
 
 def _expiry(value: OffsetCommitValue, group: Group | None, retention: Millis) -> Millis:
-    """An empty group's offsets count from when it became empty (X1), all others from their commit (X2, X3)."""
+    """Offsets of an empty group expire from the time it became empty (X1), all others from their commit (X2, X3)."""
     if value.expire_timestamp >= 0:
         return value.expire_timestamp
     if group is not None and group.protocol_type is not None and group.phase is Phase.EMPTY and group.since >= 0:

@@ -1,4 +1,4 @@
-"""A commit that a member sends again and again, the same but for its offsets: what it writes, made in one go.
+"""A commit that a member sends repeatedly with only the offsets changed: its records, made in one go.
 
 The records are those that `Offsets.commit` would write, byte by byte (tests/broker/test_commits.py).
 """
@@ -17,8 +17,8 @@ from kohort.wire.skeleton import Skeleton
 
 
 class RepeatedCommit:
-    """`request`: one that was taken whole, without a retention of its own, with its topics' names; `topic_ids`: what is
-    written of their ids."""
+    """`request`: a commit that was accepted whole, without its own retention, with topic names. `topic_ids`: the ids to
+    write, one a topic."""
 
     __slots__ = ("_constants", "_encoding", "fenced", "group_id", "places", "request", "version")
 

@@ -1,7 +1,7 @@
-"""Configs that clients may set on a resource, a topic or a group: what is known of a name, and values from their text.
+"""Configs that clients may set on a topic or a group: what is known of each name, and typed values from their text.
 
-A resource keeps only what was set on it, as text. The value in force is its own, else the server's setting that the
-name is mapped to, else a constant. Names, types and bounds are Apache Kafka's where Kafka has the config.
+A resource keeps only what was set on it, as text. The value in force is its own, else that of the server's setting for
+the name, else a constant. Names, types and bounds are Apache Kafka's if Kafka has the config.
 """
 
 from __future__ import annotations
@@ -15,28 +15,26 @@ import msgspec
 from kohort.config import INT_MAX, LONG_MAX, Config, property_name
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
-"""DescribeConfigs' codes of types."""
-
+"""The codes of types in DescribeConfigs."""
 
 LONGEST_VALUE = 8_000
-"""Characters of a value: what a flexible request can carry, older versions of DescribeConfigs cannot answer."""
-
+"""Characters of a value. Flexible requests can carry more than older versions of DescribeConfigs can answer."""
 
 LONGEST_GUESSED = 100
-"""Characters of an unknown name that is compared with those there are; it takes long with long ones."""
+"""Characters up to which an unknown name is compared with the known ones; longer ones take too long."""
 MOST_MISSING = 3
-"""Characters that it may be longer or shorter than what was meant."""
+"""By how many characters an unknown name may differ in length from the one that is suggested."""
 
 
 class InvalidConfig(ValueError):
-    """An unknown name or a bad value of a config. The message names it."""
+    """An unknown config or a bad value. The message names the config."""
 
 
 class ConfigKey(msgspec.Struct, frozen=True):
     name: str
     type: int
     default: Any
-    """Used when no broker setting is mapped."""
+    """Used if there is no `setting`."""
     setting: str | None
     """The attribute of Config that gives the default."""
     parse: Callable[[str], Any]
@@ -51,7 +49,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
 
 def number(text: str) -> str:
-    """Without what only Python reads as a number: clients parse the text that they are told."""
+    """Refuse what only Python reads as a number: clients parse the text too."""
     if not text.isascii() or "_" in text:
         raise ValueError("it must be a number")
     return text
@@ -126,17 +124,17 @@ def parse(keys: Mapping[str, ConfigKey], kind: str, name: str, text: str) -> Any
 
 
 def _close_to(name: str, keys: Iterable[str]) -> list[str]:
-    """A request may have thousands of unknown names, so only few known ones are compared with each."""
+    """Similar names. Only few are compared, because a request may have thousands of unknown names."""
     if len(name) > LONGEST_GUESSED:
         return []
     likely = [key for key in keys if abs(len(key) - len(name)) <= MOST_MISSING and key[:2] == name[:2]]
-    from difflib import get_close_matches  # rarely needed, and not at the start
+    from difflib import get_close_matches  # rarely needed; the import costs time at the start
 
     return get_close_matches(name, likely, n=1) if likely else []
 
 
 def value_text(value: Any) -> str:
-    """A typed value as clients expect to read it."""
+    """A typed value as the text that clients expect."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

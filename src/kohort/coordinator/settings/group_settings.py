@@ -1,10 +1,10 @@
-"""What applies to one consumer group: the server's settings, and over them the group's own.
+"""The settings in force for one consumer group: the server's, and the group's own over them.
 
-A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); those that the server has too are named
-as its setting without "group.". Clients set them as text; `checked` refuses what cannot be, `SettingsOfGroups` has what
-is in force. A server that starts again with narrower bounds, or as an older version, finds texts that it would now
-refuse: a value beyond a bound counts as the bound, what cannot be read counts as not set, and an interval that is
-longer than the session is cut to a third of it.
+A group's own settings are the configs of its GROUP resource (`GROUP_CONFIGS`); a config that overrides a server's
+setting has the setting's name without "group.". Clients set them as text. `checked` refuses invalid values;
+`SettingsOfGroups` holds what is in force. A server that restarts with narrower bounds or as an older version can find
+texts that it would refuse now: a value beyond a bound counts as the bound, an unreadable one as not set, and an
+interval that is longer than the session is cut to a third of it.
 
 Source: GroupConfig.java for the names that Kafka has too; the others are kohort's.
 """
@@ -36,32 +36,32 @@ from kohort.coordinator.settings.config_keys import (
 )
 
 NEVER = 0
-"""An instant that is always over."""
+"""An instant that is always in the past."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """The values in force for a group. Each is named as its config, without "consumer."."""
+    """The values in force for a group. Each has the name of its config without "consumer."."""
 
     session_timeout_ms: Millis
     heartbeat_interval_ms: Millis
     assignment_interval_ms: Millis
     assignor: str
-    """What divides the partitions, whatever the members ask for; "": they choose."""
+    """The assignor, whatever the members ask for; "": the members choose."""
     initial_rebalance_delay_ms: Millis
     heartbeat_hold_enable: bool
     handover_max_partitions: int
-    """How many partitions may move at a time from members that are there to one that has just joined; 0: all."""
+    """How many partitions may move at a time from old members to a new one; 0: all."""
     handover_interval_ms: Millis
     ownership_fencing_enable: bool
     hold_until_timestamp_ms: Millis = NEVER
-    """A rollout hold: until then members come and go without a rebalance."""
+    """Rollout hold: until then members join and leave without a rebalance."""
     hold_until_members: int = 0
-    """The hold is over when a join makes the group this large; 0: only with time."""
+    """A join that makes the group this large ends the hold; 0: only time ends it."""
     hold_dead_members: bool = False
-    """Whether partitions of members whose session ended are held back too."""
+    """Also keep the partitions of members whose session ended."""
 
 
-# -- the configs there are
+# -- the known configs
 
 
 def _like_setting(attribute: str) -> tuple[str, ConfigKey]:
@@ -82,7 +82,7 @@ HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
 HOLD_MEMBERS = "consumer.hold.until.members"
 HOLD_DEAD = "consumer.hold.dead.members"
 HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
-"""The configs that are a rollout hold."""
+"""The configs of a rollout hold."""
 
 GROUP_CONFIGS: dict[str, ConfigKey] = dict(
     sorted(
@@ -120,16 +120,16 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
         )
     )
 )
-"""Name: what is known of it, in the order of names."""
+"""By name, in the order of the names."""
 
 
 def checked(
     configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
 ) -> dict[str, str]:
-    """A group's configs if they may become these, as they are to be kept; `now` in milliseconds since 1970.
+    """The new configs of a group as they are to be kept; `now` in milliseconds since 1970. Raises InvalidConfig.
 
-    Raises InvalidConfig. What stays as it was is not looked at again: it must not stand in the way of a change of
-    something else. What is new is kept as it is understood, without spaces and zeros before it.
+    Unchanged values are not checked again, so that they cannot prevent a change of another one. New values are kept in
+    their normal form, without leading spaces and zeros.
     """
     kept = dict(configs)
     changed = {name for name, text in configs.items() if former.get(name) != text}
@@ -149,7 +149,7 @@ def checked(
 
 
 def _problem(name: str, value: Any, config: Config, assignors: Container[str], now: Millis) -> str | None:
-    """Why a value may not be set, though it is one of the config's type."""
+    """Why a value of the right type may not be set."""
     short = name.removeprefix("consumer.")
     if short in BOUNDED:
         low, high = consumer_bounds(config, short)
@@ -190,10 +190,10 @@ class SettingsOfGroups:
         return self._own.get(group_id, self._default)
 
     def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:
-        """The group's own settings are these, and no others. Returns what was in force before."""
+        """Replace the group's own settings. Returns what was in force before."""
         former = self.of(group_id)
         settings = self.with_own(overrides)
-        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # by a setting of the server that changed
+        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # a setting of the server has changed
             settings = msgspec.structs.replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
         if settings == self._default:
             self._own.pop(group_id, None)
@@ -202,7 +202,7 @@ class SettingsOfGroups:
         return former
 
     def with_own(self, overrides: Mapping[str, str]) -> GroupSettings:
-        """The server's settings with these over them."""
+        """The server's settings, overridden by these."""
         values: dict[str, Any] = {}
         for name, text in overrides.items():
             field = name.removeprefix("consumer.").replace(".", "_")
