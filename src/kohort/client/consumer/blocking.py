@@ -7,32 +7,27 @@
         consumer.subscribe(["orders"])
         for fetched in consumer.fetch(positions): ...
 
-What runs where. Each consumer has a thread with an event loop, in which a `GroupConsumer` lives and heartbeats go on
-whatever your code does; calls may come from any thread. `on_assigned` and `on_revoked` run in a second thread of the
-consumer's, one at a time, and may block and call it. `on_lost` runs in the loop's thread, at once: it must only tell.
-Nothing watches whether your own code goes on: while no partition is to be given up, a member may take as long as it
-likes.
+What runs where. Each consumer has a thread with an event loop, in which a `GroupConsumer` lives and sends heartbeats
+whatever your code does. Calls may come from any thread. `on_assigned` and `on_revoked` run in a second thread of the
+consumer's, one at a time; they may block and call the consumer. `on_lost` runs in the loop's thread, at once, so it
+must return quickly. Nothing checks that your own code goes on: a member may take as long as it likes while no partition
+is to be given up.
 
-The threads are daemons. At the interpreter's exit, consumers that are open leave their groups without `on_revoked`:
-what it needs may be gone already. A child of fork has no such threads; it makes consumers of its own.
+The threads are daemons. At the interpreter's exit, open consumers leave their groups without `on_revoked`, since what
+it needs may be gone already. A child of fork does not have the threads; it needs consumers of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import concurrent.futures
 import inspect
-import os
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Isolation
+from kohort.client.concurrency.loop_thread import LoopThread
 from kohort.client.concurrency.worker_thread import WorkerThread, tamely
 from kohort.client.consumer.consumer import GroupConsumer
 from kohort.client.consumer.options import ConsumerOptions
@@ -41,12 +36,7 @@ from kohort.client.errors import Closed, Misuse
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
 
-EXIT_S = 2.0
-"""How long the interpreter's exit waits for consumers to leave, each."""
-
 T = TypeVar("T")
-
-_open: weakref.WeakSet[BlockingGroupConsumer] = weakref.WeakSet()
 
 
 class BlockingGroupConsumer:
@@ -57,11 +47,7 @@ class BlockingGroupConsumer:
     ) -> None:
         self._inner = _Inner(self, bootstrap_servers, group_id, **options)
         self._starting = threading.Lock()
-        self._gate = threading.Lock()
-        """Held while work is given to the loop, and to end it."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = 0
+        self._thread: LoopThread | None = None
         self._ended = False
 
     # -- to be overridden
@@ -158,7 +144,7 @@ class BlockingGroupConsumer:
         if self._inner.callbacks.is_current:
             raise Misuse("close was called inside a callback of the same consumer")
         with self._starting:
-            if self._ended or self._loop is None:
+            if self._ended or self._thread is None:
                 self._ended = True
                 return
             try:
@@ -201,52 +187,30 @@ class BlockingGroupConsumer:
     def _do(self, call: str, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Have it done in the loop's thread. An interrupt of the wait ends the work, too."""
         self._check(call)
-        self._start()
-        with self._gate:
-            if self._ended or self._loop is None:
-                raise Closed(f"{call}: the consumer of group {self.group_id} is closed")
-            future = asyncio.run_coroutine_threadsafe(work(*args), self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise Closed(f"{call}: the consumer of group {self.group_id} was closed") from None
-        finally:
-            future.cancel()
+        closed = f"{call}: the consumer of group {self.group_id} is closed"
+        return self._started(closed).run(work(*args), closed)
 
     def _check(self, call: str) -> None:
-        if self._pid not in (0, os.getpid()):
+        thread = self._thread
+        if thread is not None and thread.is_forked:
             raise Misuse(f"{call}: this consumer belongs to the process that forked this one")
-        if threading.current_thread() is self._thread:
+        if thread is not None and thread.is_current:
             raise Misuse(f"{call} was called in the consumer's own thread, where on_lost runs")
 
-    def _start(self) -> None:
-        if self._loop is not None or self._ended:
-            return
+    def _started(self, closed: str) -> LoopThread:
+        if self._thread is not None:
+            return self._thread
         with self._starting:
-            if self._loop is None:
-                self._pid = os.getpid()
-                loop, ready = asyncio.new_event_loop(), threading.Event()
-                name = f"kohort-consumer-{self.group_id}"
-                self._thread = threading.Thread(target=_run, args=(loop, ready), name=name, daemon=True)
-                self._thread.start()
-                ready.wait()
-                self._loop = loop
-                _open.add(self)
+            if self._ended:
+                raise Closed(closed)
+            if self._thread is None:
+                self._thread = LoopThread(f"kohort-consumer-{self.group_id}", self._inner.abandon)
+            return self._thread
 
     def _end(self) -> None:
-        _open.discard(self)
-        assert self._loop is not None
-        assert self._thread is not None
-        with self._gate:
-            self._ended = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _leave_at_exit(self) -> None:
-        if not self._ended and self._loop is not None and self._pid == os.getpid():
-            leaving = asyncio.run_coroutine_threadsafe(self._inner.abandon(), self._loop)
-            with suppress(Exception):
-                leaving.result(EXIT_S)
+        self._ended = True
+        if self._thread is not None:
+            self._thread.end()
 
 
 class _Inner(GroupConsumer):
@@ -282,22 +246,3 @@ def _plain(callback: Callable[[Partitions], Any], partitions: Partitions) -> Non
     if inspect.iscoroutine(result):
         result.close()
         raise Misuse(f"{callback.__name__} is a coroutine function: those are for GroupConsumer")
-
-
-def _run(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
-    asyncio.set_event_loop(loop)
-    loop.call_soon(ready.set)
-    try:
-        loop.run_forever()
-    finally:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
-
-
-@atexit.register
-def _at_exit() -> None:
-    for consumer in list(_open):
-        consumer._leave_at_exit()
