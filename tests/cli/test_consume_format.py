@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from kohort.cli.consume import json_line, text_of
-from kohort.client.records.records import FetchedRecord
+from kohort.client.records import FetchedRecord
 
 RECORD = FetchedRecord("orders", 3, 42, 1_700_000_000_000, 0, b"key", b"value", (("h", b"x"), ("n", None)))
 

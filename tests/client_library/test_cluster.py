@@ -11,7 +11,7 @@ from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.records import next_position, records
+from kohort.client.records import next_position, records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode

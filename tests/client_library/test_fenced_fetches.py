@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kohort.client.cluster import Cluster
+from kohort.client.records import records
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
-from kohort.client.records.records import records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.errors import KafkaError
+from kohort.client.records import next_position, records
 from kohort.client.records.partition_leaders import FetchedPartition
-from kohort.client.records.records import next_position, records
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 

@@ -8,7 +8,7 @@ from typing import Any
 from kohort.client import GroupConsumer, NotOwned
 from kohort.client.consumer.ownership import Partitions
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.records import records
+from kohort.client.records import records
 
 
 class Working(GroupConsumer):

@@ -21,7 +21,7 @@ from bench._kafka import free_ports
 from matrix_stage import recorded_server
 
 from kohort.client.cluster import Cluster
-from kohort.client.records.records import records
+from kohort.client.records import records
 from kohort.testing import KohortServer
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -17,7 +17,7 @@ from produce import create_topic, produce
 from run_java import QUIET, java
 
 from kohort.client.cluster import Cluster
-from kohort.client.records.records import records
+from kohort.client.records import records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 

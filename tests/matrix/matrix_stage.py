@@ -22,7 +22,7 @@ from group import Group, kill_all_of
 from relay import OWN, Relay
 
 from kohort.client.cluster import Cluster
-from kohort.client.records.records import data_batches, records
+from kohort.client.records import data_batches, records
 from kohort.testing import KohortServer
 from kohort.wire.batches import BatchHeader
 

@@ -10,8 +10,7 @@ import pytest
 from bench import _kafka
 
 from kohort.client.cluster import Cluster
-from kohort.client.records import partition_leaders
-from kohort.client.records.records import next_position
+from kohort.client.records import next_position, partition_leaders
 from kohort.spark.options.source import parse
 from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord

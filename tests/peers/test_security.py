@@ -17,7 +17,7 @@ from secured_kafka import BRIEF, BRIEF_S, CA, SECURED, TRUSTING, WAYS, SecuredKa
 
 from kohort.client import AuthenticationFailed, BlockingCoordinator, Coordinator, KafkaError, Security, lead
 from kohort.client.cluster import Cluster
-from kohort.client.records.records import records
+from kohort.client.records import records
 from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode
 

@@ -36,8 +36,8 @@ from kohort.cli.interrupt import interrupts
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster, Isolation
 from kohort.client.metadata import TopicPartition
+from kohort.client.records import FetchedRecord, next_position, records
 from kohort.client.records.partition_leaders import FetchedPartition
-from kohort.client.records.records import FetchedRecord, next_position, records
 from kohort.wire.errors import ErrorCode
 
 app = typer.Typer(name="consume", add_completion=False, rich_markup_mode=None)

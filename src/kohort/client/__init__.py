@@ -1,6 +1,21 @@
-"""A client for any Kafka cluster: groups of your own (`Coordinator`); the base of kohort's commands and Spark source.
+"""A client for any Kafka cluster: groups of your own (`Coordinator`), consumers in groups, administration.
 
-What is exported here is imported on first use, so that those who need a part of the library pay for that part.
+kohort's commands and its Spark source are built on it. The names exported here are imported on first use, so that a
+program loads only the parts that it uses.
+
+admin/          topics, groups and their settings, as an operator sees them
+assignors/      Kafka's standard assignors, for the member that leads
+concurrency/    threads and event loops side by side
+consumer/       GroupConsumer, BlockingGroupConsumer
+coordination/   Coordinator, leader election, work sharding
+membership/     one member of a group, without IO; its driver
+records/        records in and out
+security/       TLS and SASL in Kafka's property names
+wire/           connections, and the way to the right broker
+backoff         pauses between attempts
+cluster         Cluster: the blocking client that has a method for each call
+errors          what can go wrong between a client and a cluster
+metadata        what a client knows of a cluster: brokers, topics, partitions
 """
 
 from __future__ import annotations

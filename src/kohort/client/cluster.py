@@ -201,7 +201,7 @@ class Cluster:
         isolation: Isolation = "read_uncommitted",
         as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
-        """Fetch record batches from a position of each partition; `kohort.client.records.records` reads them.
+        """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
 
         Returns within `max_wait_ms` or so when there is nothing to read. `max_bytes` bounds the answer of one broker
         and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition

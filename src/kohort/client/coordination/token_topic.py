@@ -17,8 +17,8 @@ import time
 from kohort.client.admin.configs import ResourceType, describe_configs
 from kohort.client.admin.topics import create_topic, topics
 from kohort.client.errors import KafkaError, ServerError, TimedOut, check
+from kohort.client.records.fetched_records import next_position, records
 from kohort.client.records.partition_leaders import EARLIEST, LATEST, Fetching, FetchLimits, list_offsets
-from kohort.client.records.records import next_position, records
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import TRANSACTION, Router
 from kohort.wire.batches import NewRecord, encode_batch

@@ -1,0 +1,13 @@
+"""Records in and out: requests to the leaders of partitions, and records out of what they answer.
+
+fetched_records     records out of fetched batches; the next position
+partition_leaders   ListOffsets, Produce and Fetch at the leaders
+partitioner         the partition of a key, as Kafka's Java producer chooses it
+"""
+
+from __future__ import annotations
+
+from kohort.client.records.fetched_records import FetchedRecord, data_batches, next_position, records
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
+
+__all__ = ["FetchedPartition", "FetchedRecord", "GroupMember", "data_batches", "next_position", "records"]

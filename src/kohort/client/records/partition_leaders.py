@@ -79,7 +79,7 @@ class _LeftOut(KafkaError):
 class FetchedPartition:
     """What one Fetch answered for a partition.
 
-    `records` are whole and possibly one cut record batch, as `kohort.client.records.records` reads them. `error` is
+    `records` are whole and possibly one cut record batch, as `kohort.client.records` reads them. `error` is
     OFFSET_OUT_OF_RANGE where the position is outside of the log, or another error that asking again does not cure;
     then there are no records. `aborted` are (producer id, first offset) pairs of a read_committed fetch.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.records import next_position, records
+from kohort.client.records import next_position, records
 from kohort.wire.errors import ErrorCode
 
 PATIENCE_S = 5.0

@@ -34,8 +34,8 @@ import pyarrow as pa
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, ServerError
+from kohort.client.records import data_batches, next_position
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
-from kohort.client.records.records import data_batches, next_position
 from kohort.spark.arrow.columns import (
     HEADERS,
     MICROSECONDS,
