@@ -47,7 +47,7 @@ class Edge(Protocol):
 
 
 class TurnObserver(Protocol):
-    """Sees the moments of each turn, in this order. Checkers and metrics implement it."""
+    """Sees the moments of each turn, in this order. Onlooker and metrics implement it."""
 
     def turn_begins(self, arrived: Sequence[Arrived]) -> None: ...
 

@@ -14,7 +14,7 @@ from kohort.coordinator.shard import partition_for
 from kohort.simulator.actors.candidate import Candidate
 from kohort.simulator.actors.consumer import Consumer
 from kohort.simulator.actors.impostor import Impostor
-from kohort.simulator.actors.library_user import Partaker
+from kohort.simulator.actors.library_user import LibraryUser
 from kohort.simulator.actors.member import Member, Owners
 from kohort.simulator.actors.operator import Operator
 from kohort.simulator.actors.participant import Participant
@@ -22,7 +22,7 @@ from kohort.simulator.actors.reader import Reader
 from kohort.simulator.actors.sharer import ITEMS, Sharer
 from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.checks.holders import Holders
-from kohort.simulator.checks.onlooker import running
+from kohort.simulator.checks.onlooker import Onlooker, running
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, Violation, World
@@ -80,11 +80,13 @@ class Simulation:
         self.world = World(plan.seed, telling=telling)
         self.world.topics.update(TOPICS)
         self.process = Process(self.world, plan)
-        self.process.checkers.subscribed = frozenset(TOPICS)
+        self.checkers = Onlooker(self.world, self.process.config, self.process.disk.storage)
+        self.checkers.subscribed = frozenset(TOPICS)
+        self.process.observer = self.checkers
         self.owners = Owners()
         self.holders = Holders()
         self.holders.requests_come_twice = plan.faults.duplicate > 0
-        self.members: list[Member | Consumer | Partaker] = []
+        self.members: list[Member | Consumer | LibraryUser] = []
         self.others: list[Paced | Storm] = []
         self._storms: list[Storm] = []
         self._groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or [
@@ -93,11 +95,10 @@ class Simulation:
         for cast in plan.cast:
             self._enlist(cast)
         disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in DISTURBING}
-        checkers = self.process.checkers
         if any(cast.kind == "admin" for cast in plan.cast):
             disturbed.add(MIXED)  # a topic that is created again is the same one for those who commit by name
-        checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
-        beliefs = checkers.consumers.beliefs
+        self.checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
+        beliefs = self.checkers.consumers.beliefs
         beliefs.consumers = self._consumers
         beliefs.classic_members = lambda: [member for member in self._classic() if member.group == MIXED]
         beliefs.requests_come_twice = plan.faults.duplicate > 0
@@ -110,7 +111,7 @@ class Simulation:
         for other in self.others:
             if isinstance(other, Producer):
                 other.check()
-        self.process.checkers.check_replay()
+        self.checkers.check_replay()
 
     # -- who is there
 
@@ -155,7 +156,7 @@ class Simulation:
             case _:
                 raise ValueError(cast.kind)
 
-    def _everybody(self) -> list[Member | Consumer | Partaker]:
+    def _everybody(self) -> list[Member | Consumer | LibraryUser]:
         return [*self.members, *(member for storm in self._storms for member in storm.members)]
 
     def _classic(self) -> list[Member]:
@@ -270,11 +271,11 @@ class Simulation:
         for group in GROUPS:
             if why := self._unstable_classic(broker, group):
                 return why
-        if self.process.checkers.consumers.durable(MIXED).members:
+        if self.checkers.consumers.durable(MIXED).members:
             return self._unsettled(broker, MIXED)
         return self._unstable_classic(broker, MIXED)
 
-    def _present(self, group: str) -> list[Member | Consumer | Partaker]:
+    def _present(self, group: str) -> list[Member | Consumer | LibraryUser]:
         return [member for member in self.members if member.group == group and stays(member)]
 
     def _unsettled(self, broker: Broker, group: str) -> str:
@@ -283,7 +284,7 @@ class Simulation:
         classic = [member for member in present if isinstance(member, Member)]
         catalog = broker.state.catalog.topics.values()
         topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in catalog}
-        return self.process.checkers.consumers.beliefs.unsettled(group, consumers, classic, topics)
+        return self.checkers.consumers.beliefs.unsettled(group, consumers, classic, topics)
 
     def _unstable_classic(self, broker: Broker, group: str) -> str:
         present = self._present(group)
@@ -297,10 +298,10 @@ class Simulation:
         ids = sorted(m.membership.member_id for m in present if not isinstance(m, Consumer))
         if held is not None and sorted(held.members) != ids:
             return f"{group}: has {sorted(held.members)}, alive are {ids}"
-        return _unheld(group, [m for m in present if isinstance(m, Partaker)])
+        return _unheld(group, [m for m in present if isinstance(m, LibraryUser)])
 
 
-def _unheld(group: str, present: list[Partaker]) -> str:
+def _unheld(group: str, present: list[LibraryUser]) -> str:
     """Why a group of the client library is not as it should be when the faults are over; "" when it is."""
     leaders = [member.name for member in present if isinstance(member, Candidate) and member.leads]
     if len(leaders) != 1 and any(isinstance(member, Candidate) for member in present):

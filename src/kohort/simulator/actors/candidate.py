@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kohort.client.coordination.election import NO_CLAIM, PROTOCOL, elect
-from kohort.simulator.actors.library_user import Partaker
+from kohort.simulator.actors.library_user import LibraryUser
 from kohort.wire.schemas.join_group import JoinGroupResponseMember
 
 LEADERSHIP = "leadership"
 
 
-class Candidate(Partaker):
+class Candidate(LibraryUser):
     protocol_type = "kohort-election"
     token: int | None = None
 

@@ -124,7 +124,7 @@ class Consumer(Participant):
                     self.find()
                 case Added():
                     self.tell(f"may use {named(action.partitions)} at {action.epoch}")
-                    self.process.checkers.consumers.beliefs.check(self)
+                    self.process.observer.took(self)
                     self._uses |= action.partitions
                     self._read_positions(self.membership, action.partitions)
                 case Revoke():

@@ -34,7 +34,7 @@ from kohort.wire.schemas.join_group import JoinGroupResponseMember
 LOOK_AGAIN_MS = 200
 
 
-class Partaker(Participant):
+class LibraryUser(Participant):
     membership: Membership
     protocol_type = ""
 

@@ -13,7 +13,7 @@ from typing import Any
 from kohort.client.coordination.held_items import HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
 from kohort.client.coordination.sharding import PROTOCOL
-from kohort.simulator.actors.library_user import Partaker
+from kohort.simulator.actors.library_user import LibraryUser
 from kohort.wire.schemas.join_group import JoinGroupResponseMember
 
 ITEMS = [f"item{n}" for n in range(8)]
@@ -21,7 +21,7 @@ REFRESH_MS = 4_000
 GATHER_MS = 200
 
 
-class Sharer(Partaker):
+class Sharer(LibraryUser):
     protocol_type = "kohort-shards"
 
     def __init__(self, *arguments: Any) -> None:

@@ -13,24 +13,50 @@ are refused. The believers are looked at after each turn, and whenever one takes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 from kohort.broker.broker import Broker
+from kohort.client.membership.classic import Membership
+from kohort.client.membership.consumer import ConsumerMembership
 from kohort.simulator.checks.consumer_ledger import AWAY, Durable, Has, Partition
 from kohort.simulator.plan import TOPICS
 from kohort.simulator.world.world import Violation, World
 
-if TYPE_CHECKING:
-    from kohort.simulator.actors.consumer import Consumer
-    from kohort.simulator.actors.member import Member
+
+class Believer(Protocol):
+    """A simulated member."""
+
+    name: str
+    group: str
+    running: bool
+
+    @property
+    def content(self) -> bool: ...
+
+
+class BelievingConsumer(Believer, Protocol):
+    """A member of a consumer group."""
+
+    membership: ConsumerMembership
+
+    def wants(self, topic: str) -> bool: ...
+
+
+class ClassicBeliever(Believer, Protocol):
+    """A member of a mixed group that uses the classic protocol."""
+
+    membership: Membership
+
+    @property
+    def owned(self) -> Collection[tuple[str, int]]: ...
 
 
 class Beliefs:
     def __init__(self, world: World, durable: Callable[[str], Durable]) -> None:
         """`durable`: a group as it is durable now."""
-        self.consumers: Callable[[], list[Consumer]] = list
-        self.classic_members: Callable[[], list[Member]] = list
+        self.consumers: Callable[[], Sequence[BelievingConsumer]] = list
+        self.classic_members: Callable[[], Sequence[ClassicBeliever]] = list
         """Of the mixed group."""
         self.requests_come_twice = False
         """Then a copy may say what its sender would not say any more."""
@@ -51,7 +77,7 @@ class Beliefs:
         for member in self.classic_members():
             self._check_classic(member)
 
-    def check(self, consumer: Consumer) -> None:
+    def check(self, consumer: BelievingConsumer) -> None:
         membership = consumer.membership if consumer.running else None
         if membership is None or not membership.owned:
             return
@@ -67,7 +93,7 @@ class Beliefs:
         if has is None or has.epoch != AWAY:
             _check_uses(group, member_id, membership.owned, has)
 
-    def _check_classic(self, member: Member) -> None:
+    def _check_classic(self, member: ClassicBeliever) -> None:
         """One that speaks the classic protocol gives up everything before it joins again."""
         if not member.running or self.requests_come_twice:
             return
@@ -82,7 +108,11 @@ class Beliefs:
     # -- the end
 
     def unsettled(
-        self, name: str, present: list[Consumer], classic: list[Member], topics: dict[str, tuple[bytes, int]]
+        self,
+        name: str,
+        present: Sequence[BelievingConsumer],
+        classic: Sequence[ClassicBeliever],
+        topics: dict[str, tuple[bytes, int]],
     ) -> str:
         """Why the group is not as it should be when the faults are over; "" when it is. `topics`: ids and sizes."""
         group = self._durable(name)

@@ -11,23 +11,29 @@ A process that was killed holds nothing. One that stands still does: by the cloc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kohort.simulator.world.world import Violation
 
-if TYPE_CHECKING:
-    from kohort.simulator.actors.library_user import Partaker
+
+class Holder(Protocol):
+    """A simulated leader or worker."""
+
+    name: str
+    group: str
+
+    def holds(self, thing: str) -> bool: ...
 
 
 class Holders:
     def __init__(self) -> None:
         self.requests_come_twice = False
         """Then a copy may claim what its sender claimed earlier, and two may hold the same; their tokens differ."""
-        self._holding: dict[tuple[str, str], Partaker] = {}
+        self._holding: dict[tuple[str, str], Holder] = {}
         """Who held a thing of a group last."""
         self._tokens: dict[tuple[str, str], int] = {}
 
-    def begins(self, who: Partaker, thing: str, token: int) -> None:
+    def begins(self, who: Holder, thing: str, token: int) -> None:
         key = (who.group, thing)
         other = self._holding.get(key)
         if other is not None and other is not who and other.holds(thing) and not self.requests_come_twice:

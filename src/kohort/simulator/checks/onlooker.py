@@ -22,12 +22,13 @@ from kohort.coordinator.classic.group import Group
 from kohort.coordinator.events import JournalEntry
 from kohort.coordinator.shard import Shard
 from kohort.simulator.checks import promises
+from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.checks.consumer_checks import ConsumerChecks
 from kohort.simulator.checks.facts import GroupFacts
 from kohort.simulator.checks.ledger import Ledger, replayed
 from kohort.simulator.checks.reader_checks import promised_by_fetch
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED
-from kohort.simulator.world.network import Asked, Link
+from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Storage
 from kohort.wire.codec import decode
@@ -50,8 +51,6 @@ DELETING = {20, 42, 47}
 """APIs that delete offsets: DeleteTopics, DeleteGroups, OffsetDelete."""
 REPLAY_EVERY_MS = 10_000
 
-Answer = tuple[Link, Asked, Any]
-
 _responses: dict[type, type] = {}
 
 
@@ -63,7 +62,7 @@ def response_of(request: type) -> type:
     return found
 
 
-class Checkers:
+class Onlooker:
     def __init__(self, world: World, config: Config, storage: Storage) -> None:
         self.world = world
         self.config = config
@@ -152,6 +151,9 @@ class Checkers:
                 if not fold.equals(hard):
                     what = "the newest records" if newest_only else "the log"
                     raise Violation(f"a replay of {what} gives the same state", fold.difference(hard))
+
+    def took(self, consumer: BelievingConsumer) -> None:
+        self.consumers.beliefs.check(consumer)
 
     # -- a turn
 

@@ -16,6 +16,7 @@ from typing import Any
 from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Turn
+from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.checks.onlooker import response_of
 from kohort.simulator.world.network import Asked, Link
 from kohort.storage.protocol import Append
@@ -67,6 +68,9 @@ class Meter:
     def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
         self._broker = broker
         self._links = links
+
+    def took(self, consumer: BelievingConsumer) -> None:
+        pass
 
     def died(self) -> None:
         pass

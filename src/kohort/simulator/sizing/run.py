@@ -208,7 +208,8 @@ class _Run:
         self.world.latency_ms = point.latency_ms
         self.meter = Meter()
         plan = Plan(seed, 1, _config(point), Faults(), (), 0, task_delays_ms=(TASK_MS,))
-        self.process = Process(self.world, plan, self.meter)
+        self.process = Process(self.world, plan)
+        self.process.observer = self.meter
         self.topics = Topics(point.topics, point.partitions)
         self.admin = _Admin(self.world, self.process)
         self._random = self.world.random("run")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from kohort.broker.turn import Closed, Frame, Opened
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, Opened
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.world import Millis, World
 from kohort.wire.codec import encode_request
@@ -23,12 +23,23 @@ from kohort.wire.framing import FrameSplitter
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
-if TYPE_CHECKING:
-    from kohort.simulator.world.process import Process
+
+class Host(Protocol):
+    """The server's process, as connections see it."""
+
+    links: dict[ConnectionId, Link]
+    half_open: list[Link]
+
+    @property
+    def up(self) -> bool: ...
+
+    def next_connection(self) -> ConnectionId: ...
+
+    def arrive(self, event: Arrived, asked: Asked | None = None) -> None: ...
 
 
 class Owner(Protocol):
-    """Whoever opened a connection."""
+    """The client that opened a connection."""
 
     name: str
     kind: str
@@ -52,13 +63,16 @@ class Asked:
         """When the server took it."""
 
 
+Answer = tuple["Link", Asked, Any]
+"""A connection, a request that came by it, and the response."""
+
 MAX_FRAME = 1_048_576
 
 
 class Link:
     """One connection of a client to one broker."""
 
-    def __init__(self, world: World, process: Process, faults: Faults, owner: Owner, broker_id: int) -> None:
+    def __init__(self, world: World, process: Host, faults: Faults, owner: Owner, broker_id: int) -> None:
         self.world = world
         self.owner = owner
         self.broker_id = broker_id

@@ -15,17 +15,17 @@ from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
 from kohort.broker.turn_schedule import TurnObserver, TurnSchedule
 from kohort.config import Config
-from kohort.simulator.checks.onlooker import Answer, Checkers
+from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.plan import Plan
 from kohort.simulator.world.disk import Disk, Fate
-from kohort.simulator.world.network import Asked, Link
+from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.off_loop import ASSIGNORS, OffLoop
 from kohort.simulator.world.world import START_MS, Millis, Violation, World
 
 PORT = 9092
 
 
-class Onlooker(TurnObserver, Protocol):
+class ProcessObserver(TurnObserver, Protocol):
     """Sees all that the server is given and gives: the checkers, or a meter."""
 
     def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
@@ -39,15 +39,19 @@ class Onlooker(TurnObserver, Protocol):
     def answers(self, releases: Iterable[Release]) -> list[Answer]:
         """Which client gets which answer."""
 
+    def took(self, consumer: BelievingConsumer) -> None:
+        """A member of a consumer group takes partitions, between two turns."""
+
 
 class Process:
-    def __init__(self, world: World, plan: Plan, onlooker: Onlooker | None = None) -> None:
-        """`onlooker`: the checkers of everything, when left out."""
+    observer: ProcessObserver
+    """Set before the start."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
         listeners = ",".join(f"127.0.0.1:{PORT + index}" for index in range(plan.brokers))
         self.config = Config(brokers=plan.brokers, listeners=listeners, **plan.config)
         self.world = world
         self.disk = Disk(plan.faults, world.random("disk"))
-        self.onlooker: Onlooker = onlooker or Checkers(world, self.config, self.disk.storage)
         self.broker: Broker | None = None
         self.links: dict[ConnectionId, Link] = {}
         self.half_open: list[Link] = []
@@ -61,11 +65,6 @@ class Process:
         self._clock_offset: Millis = 0
         self._last_connection = 0
         self._stop_after_turn = False
-
-    @property
-    def checkers(self) -> Checkers:
-        assert isinstance(self.onlooker, Checkers), "this run is not checked"
-        return self.onlooker
 
     @property
     def up(self) -> bool:
@@ -99,8 +98,8 @@ class Process:
         self.world.tell("server", f"starts, life {self.lives}")
         self._stop_after_turn = False
         self._timer_at = None
-        self._schedule = TurnSchedule(self.broker, self, (self.onlooker,))
-        self.onlooker.started(self.broker, self.links)
+        self._schedule = TurnSchedule(self.broker, self, (self.observer,))
+        self.observer.started(self.broker, self.links)
         self._schedule.wake()
 
     def crash(self, why: str, down_ms: Millis | None = None) -> None:
@@ -115,7 +114,7 @@ class Process:
         for link in links:
             link.outstanding.clear()
             link.disconnect()
-        self.onlooker.died()
+        self.observer.died()
         if self.world.scribe is not None:
             self.world.scribe.happened(self.world.now, "restart")
         if down_ms is None:
@@ -141,7 +140,7 @@ class Process:
     def arrive(self, event: Arrived, asked: Asked | None = None) -> None:
         if self.broker is not None:
             if asked is not None:
-                self.onlooker.asked(asked)
+                self.observer.asked(asked)
             self._schedule.arrive(event)
 
     def begin_soon(self) -> None:
@@ -174,13 +173,13 @@ class Process:
         except Exception as error:
             raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
         if fate is Fate.UNHEARD:
-            self.onlooker.committed(turn)
+            self.observer.committed(turn)
             self.crash(fate.value)
             return
         self._schedule.committed()
 
     def release(self, turn: Turn) -> None:
-        for link, asked, response in self.onlooker.answers(turn.releases):
+        for link, asked, response in self.observer.answers(turn.releases):
             link.release(asked, response)
         for release in turn.releases:
             if isinstance(release, Send):
