@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from arrow_cases import damaged, filled, reference
 
-from kohort.spark.arrow import columns as arrow
-from kohort.spark.arrow import compiled as arrow_compiled
+from kohort.spark.arrow import columns, compiled
 from kohort.wire.batches import CorruptBatch
 
 PAGE = mmap.PAGESIZE
@@ -65,8 +64,8 @@ def main(words: list[str]) -> None:
         ctypes.string_at(short.ctypes.data, 4)
         return
     first, last = map(int, words)
-    arrow.ROWS, arrow.BYTES = 9, 700
-    arrow_compiled.np = SimpleNamespace(  # type: ignore[attr-defined]
+    columns.ROWS, columns.BYTES = 9, 700
+    compiled.np = SimpleNamespace(  # type: ignore[attr-defined]
         empty=empty,
         zeros=zeros,
         frombuffer=np.frombuffer,
@@ -85,8 +84,8 @@ def main(words: list[str]) -> None:
         with_headers = bool(seed % 2)
         wanted = reference(header, data, with_headers)
         try:
-            columns = arrow_compiled.CompiledFiller(with_headers)
-            rows = list(chain(*filled(columns, [(header, at)], -(2**63), 2**63 - 1)))
+            made = compiled.CompiledFiller(with_headers)
+            rows = list(chain(*filled(made, [(header, at)], -(2**63), 2**63 - 1)))
         except CorruptBatch:
             assert wanted is None, seed
             found += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from kohort.client.cluster import Cluster
 from kohort.client.records.partition_leaders import FetchedPartition
-from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow.decoder import WORTH_IT, filler
 from kohort.spark.options.source import parse
 from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord, encode_batch, patch, read_header
@@ -44,7 +44,7 @@ def read(name: str, batch: bytes, records: int) -> None:
 
 
 def main() -> None:
-    arrow.filler(arrow.WORTH_IT, False)  # numba is loaded
+    filler(WORTH_IT, False)  # numba is loaded
     read("small", encode_batch([NewRecord(b"k", b"v" * 1_000, 1)] * 60), 400_000)
     large = encode_batch([NewRecord(b"k", b"v" * (20 << 20), 1)])
     read("large", large, 12)

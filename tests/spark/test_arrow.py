@@ -14,9 +14,11 @@ from arrow_cases import damaged, expected, filled, opened, reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.spark.arrow import columns as arrow
-from kohort.spark.arrow.columns import DECODER_VARIABLE, Filler, decoder, filler, timestamps
+from kohort.spark.arrow import columns as columns_module
+from kohort.spark.arrow import decoder as decoder_module
+from kohort.spark.arrow.columns import Filler, timestamps
 from kohort.spark.arrow.compiled import CompiledFiller
+from kohort.spark.arrow.decoder import DECODER_VARIABLE, WORTH_IT, decoder, filler
 from kohort.spark.arrow.plain import PlainFiller
 from kohort.wire.batches import CorruptBatch, NewRecord, decode_records, encode_batch, read_header, set_log_append_time
 
@@ -54,8 +56,8 @@ def test_rows_are_those_of_the_reference(
     with_headers: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrow, "ROWS", limits[0])
-    monkeypatch.setattr(arrow, "BYTES", limits[1])
+    monkeypatch.setattr(columns_module, "ROWS", limits[0])
+    monkeypatch.setattr(columns_module, "BYTES", limits[1])
     first, last = read_header(log[0]).base_offset + cuts[0], read_header(log[-1]).last_offset + 1 - cuts[1]
     wanted = [
         expected(header, decode_records(batch), first, last, with_headers)
@@ -133,15 +135,15 @@ def test_corrupt_says_what_and_where(filler_class: FillerClass) -> None:
 def test_pandas_is_not_imported_for_it() -> None:
     program = (
         "import sys\n"
-        "from kohort.spark.arrow.columns import filler\n"
+        "from kohort.spark.arrow.decoder import filler\n"
         "from kohort.spark.options.source import parse\n"
-        "from kohort.spark.source.read import Range, _Shape\n"
+        "from kohort.spark.source.read import Range, _RowBuilder\n"
         "from kohort.wire.batches import HEADER_SIZE, NewRecord, encode_batch, read_header\n"
         "batch = encode_batch([NewRecord(b'k', None, 1)] * 3)\n"
         "for size in (1, 10**6):\n"
         "    columns = filler(size, False)\n"
         "    list(columns.take(read_header(batch), batch[HEADER_SIZE:], 0, 9))\n"
-        "    assert _Shape(Range('t', 0, 0, 9), None)(columns.flush()).num_rows == 3\n"
+        "    assert _RowBuilder(Range('t', 0, 0, 9), None)(columns.flush()).num_rows == 3\n"
         "assert 'numba' in sys.modules and 'pandas' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, timeout=280)
@@ -155,9 +157,9 @@ def test_times_that_spark_cannot_hold_are_null() -> None:
 
 def test_the_decoder_is_chosen_once_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DECODER_VARIABLE, raising=False)
-    monkeypatch.setattr(arrow, "_asked", 0)
+    monkeypatch.setattr(decoder_module, "_expected", 0)
     assert decoder().startswith("numba ")
-    chosen = [type(filler(arrow.WORTH_IT // 2 - 1, False)) for _ in range(3)]
+    chosen = [type(filler(WORTH_IT // 2 - 1, False)) for _ in range(3)]
     assert chosen == [PlainFiller, PlainFiller, CompiledFiller]
     monkeypatch.setenv(DECODER_VARIABLE, "python")
     assert isinstance(filler(10**9, False), PlainFiller)
@@ -188,9 +190,9 @@ def test_without_numba_it_goes_on_and_says_so_once(
     monkeypatch.delitem(sys.modules, "kohort.spark.arrow.compiled")
     monkeypatch.delattr("kohort.spark.arrow.compiled", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
-    monkeypatch.setattr(arrow, "_said", False)
+    monkeypatch.setattr(decoder_module, "_warned", False)
     assert decoder() == f"python ({why})"
-    assert [type(filler(arrow.WORTH_IT, False)) for _ in range(2)] == [PlainFiller] * 2
+    assert [type(filler(WORTH_IT, False)) for _ in range(2)] == [PlainFiller] * 2
     assert (
         capsys.readouterr().err == f"kohort: {why}, so records are decoded by a loop in Python, some ten times slower\n"
     )
@@ -202,7 +204,7 @@ def test_without_numba_it_goes_on_and_says_so_once(
 @pytest.mark.timeout(300)
 def test_many_may_compile_at_once(tmp_path: Path) -> None:
     """The first tasks of all executors, with one cache that has nothing in it; and one that is damaged."""
-    command = [sys.executable, "-c", "from kohort.spark import arrow_kernel as k; print(k.decode.signatures != [])"]
+    command = [sys.executable, "-c", "from kohort.spark.arrow import kernel as k; print(k.decode.signatures != [])"]
     place = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
     run = {"env": place, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     running = [subprocess.Popen(command, **run) for _ in range(3)]  # type: ignore[call-overload]

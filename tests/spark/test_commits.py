@@ -18,7 +18,7 @@ from kohort.spark.options.source import parse
 from kohort.spark.source import commits as commits_module
 from kohort.spark.source.checkpoint import finished, is_finished, last_finished, query_id
 from kohort.spark.source.commits import Commits
-from kohort.spark.source.identity import Tidings, tell
+from kohort.spark.source.identity import IdentityReceiver, send_identity
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -135,10 +135,10 @@ def test_somebody_else_in_the_group_is_told(
     commits.commit({("t", 0): 2})
     assert cluster.committed("g")["t", 0].offset == 2
     told = capsys.readouterr().err
-    assert "somebody else commits to the group g: t-0 was set to 3 by Spark query thief (aa), this query had" in told
+    assert "another program commits to the group g: t-0 was set to 3 by Spark query thief (aa), this query had" in told
     cluster.commit("g", {("t", 0): 0})
     commits.commit({("t", 0): 3})
-    assert "was set to 0 by a program that does not say who it is" in capsys.readouterr().err
+    assert "was set to 0 by a program without a name" in capsys.readouterr().err
 
 
 def test_a_group_that_does_not_answer_is_asked_less_and_less_often(
@@ -180,28 +180,28 @@ PROPERTIES = {
 
 
 def test_a_task_tells_which_query_it_belongs_to() -> None:
-    tidings = Tidings("127.0.0.1:9")
+    receiver = IdentityReceiver("127.0.0.1:9")
     try:
-        address = tidings.reply_to
+        address = receiver.reply_to
         assert address is not None
         assert address.host == "127.0.0.1"
-        assert tidings.hear() is None
-        tell(address._replace(token="guessed"), PROPERTIES.get)
-        assert tidings.hear() is None
-        tell(address, PROPERTIES.get)
+        assert receiver.receive() is None
+        send_identity(address._replace(token="guessed"), PROPERTIES.get)
+        assert receiver.receive() is None
+        send_identity(address, PROPERTIES.get)
         heard = GroupReader("0f00", "two\nlines", "1f00", 7, "app")
-        assert tidings.hear() == heard
-        assert tidings.hear() == heard
-        tell(address, {**PROPERTIES, "spark.job.description": "id = 0f00\nrunId = 1f00\nbatch = init"}.get)
-        tell(address, {"streaming.sql.batchId": "8"}.get)
-        last = tidings.hear()
+        assert receiver.receive() == heard
+        assert receiver.receive() == heard
+        send_identity(address, {**PROPERTIES, "spark.job.description": "id = 0f00\nrunId = 1f00\nbatch = init"}.get)
+        send_identity(address, {"streaming.sql.batchId": "8"}.get)
+        last = receiver.receive()
         assert last is not None
         assert (last.batch, last.name) == (8, None)
     finally:
-        tidings.close()
-    tell(address, PROPERTIES.get)  # nobody listens any more
+        receiver.close()
+    send_identity(address, PROPERTIES.get)  # nobody listens any more
 
 
 def test_where_nothing_can_be_heard_nothing_is_said() -> None:
-    tidings = Tidings("no.such.host.invalid:9")
-    assert (tidings.reply_to, tidings.hear()) == (None, None)
+    receiver = IdentityReceiver("no.such.host.invalid:9")
+    assert (receiver.reply_to, receiver.receive()) == (None, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kohort.coordinator import records as schema
 from kohort.coordinator.events import Record
-from kohort.spark.arrow.columns import DECODER_VARIABLE
+from kohort.spark.arrow.decoder import DECODER_VARIABLE
 from kohort.spark.history.decoding import columns, decode, kernels, ways
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, encode_subscription, rack_in, subscription_of

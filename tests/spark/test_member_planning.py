@@ -19,11 +19,14 @@ from kohort.client.errors import KafkaError, NotOwned
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
 from kohort.spark.options.source import OptionError, Options, parse
-from kohort.spark.source import plan
-from kohort.spark.source.member import reader as member_reader
-from kohort.spark.source.member.reader import KohortMemberReader, SparkMember, anywhere
-from kohort.spark.source.member.sharing import Member, Sharing
-from kohort.spark.source.plan import BATCH, DataLoss, Planner
+from kohort.spark.source import pacing, planner
+from kohort.spark.source.member import membership, reader, refusals
+from kohort.spark.source.member.consumer import unanchored
+from kohort.spark.source.member.membership import Membership
+from kohort.spark.source.member.reader import KohortMemberReader
+from kohort.spark.source.member.sharing import BatchReader, Sharing
+from kohort.spark.source.planner import DataLoss, Planner
+from kohort.spark.source.positions import BATCH
 from kohort.wire.errors import ErrorCode
 
 P, Q = ("t", 0), ("t", 1)
@@ -32,8 +35,8 @@ OURS = GroupReader(query="q").metadata()
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MISSING_S", 0.0)
-    monkeypatch.setattr(member_reader, "IDLE_S", 0.0)
+    monkeypatch.setattr(planner, "MISSING_S", 0.0)
+    monkeypatch.setattr(pacing, "IDLE_S", 0.0)
 
 
 def options(**more: str) -> Options:
@@ -42,7 +45,7 @@ def options(**more: str) -> Options:
     return parse(given)
 
 
-def reader(logs: Logs, **more: str) -> KohortMemberReader:
+def reader_of(logs: Logs, **more: str) -> KohortMemberReader:
     made = KohortMemberReader(options(**more))
     made._planner = Planner(made._options)
     made._planner._cluster = logs  # type: ignore[assignment]
@@ -72,11 +75,12 @@ class Fences:
     def close(self) -> None: ...
 
 
-class Made(SparkMember):
-    """A member whose group is made by hand."""
+class Group:
+    """The calls of a consumer that a membership makes; the group is made by hand."""
 
-    def __init__(self, options: Options, last: Any = None) -> None:
-        super().__init__(options, last or {})
+    failure = None
+
+    def __init__(self) -> None:
         self.mine: dict[TopicPartition, int] = {}
         self.there: dict[TopicPartition, Committed] = {}
         self.commits_made: list[dict[TopicPartition, Committed]] = []
@@ -99,14 +103,24 @@ class Made(SparkMember):
         self.asked_for.append((at, isolation))
         return dict.fromkeys(partitions, 90)
 
+    def close(self) -> None: ...
+
+
+class Made(Membership):
+    """A member of a group that is made by hand."""
+
+    def __init__(self, options: Options, last: Any = None) -> None:
+        self.group = Group()
+        super().__init__(options, last or {}, self.group)  # type: ignore[arg-type]
+
 
 def with_a_batch(member: Made, **fence: Any) -> Any:
     """A batch in progress over both partitions, which its member believes to be its own. Returns its end."""
-    member._other = Fences(**fence)  # type: ignore[assignment]
-    member.mine = {P: 3, Q: 3}
+    member._refusals_cluster = Fences(**fence)  # type: ignore[assignment]
+    member.group.mine = {P: 3, Q: 3}
     for place in (P, Q):
         member._sharing.begin(place, 3, 10, 10)
-    return member._sharing.plan({P: 10, Q: 10}, {P: 15, Q: 25}, {}, Member("m-1", 3, "consumer"))
+    return member._sharing.plan({P: 10, Q: 10}, {P: 15, Q: 25}, {}, BatchReader("m-1", 3, "consumer"))
 
 
 # -- logs
@@ -117,11 +131,11 @@ def test_a_shorter_log_is_gone_on_with_at_its_end(capsys: pytest.CaptureFixture[
     sharing.begin(P, 1, 100, 100)
     logs = Logs({P: 95})
     with pytest.raises(DataLoss, match="t-0 ends at offset 95, below 100, where the group is"):
-        reader(logs)._ends(sharing, {P: 100})
-    careless = reader(logs, failOnDataLoss="false")
+        reader_of(logs)._ends(sharing, {P: 100})
+    careless = reader_of(logs, failOnDataLoss="false")
     assert careless._ends(sharing, {P: 100}) == ({P: 95}, {P: 95})
-    assert sharing.held({P: 1}) == {P: 95}
-    assert careless._ends(sharing, sharing.held({P: 1})) == ({P: 95}, {P: 95})
+    assert sharing.readable({P: 1}) == {P: 95}
+    assert careless._ends(sharing, sharing.readable({P: 1})) == ({P: 95}, {P: 95})
     assert capsys.readouterr().err.count("data loss") == 1
 
 
@@ -129,7 +143,7 @@ def test_behind_the_last_stable_offset_a_partition_stands_still() -> None:
     sharing = Sharing()
     sharing.begin(P, 1, 95, 95)
     logs = Logs({P: 100}, stable={P: 90})
-    stands = reader(logs, kafka_isolation_level="read_committed")
+    stands = reader_of(logs, kafka_isolation_level="read_committed")
     assert stands._ends(sharing, {P: 95}) == ({P: 95}, {P: 95})
 
 
@@ -137,7 +151,7 @@ def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
     sharing = Sharing()
     sharing.begin(P, 1, 90, 90)
     logs = Logs({P: 100, Q: 100}, ids={"t": b"1"})
-    strict, careless = reader(logs), reader(logs, failOnDataLoss="false")
+    strict, careless = reader_of(logs), reader_of(logs, failOnDataLoss="false")
     for each in (strict, careless):
         assert each._ends(sharing, {P: 90}) == ({P: 90}, {P: 100})
     logs.ids["t"] = b"2"
@@ -145,7 +159,7 @@ def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
     with pytest.raises(DataLoss, match="t was deleted and created again; the group had reached offset 90 of partition"):
         strict._ends(sharing, {P: 90, Q: 7})
     assert careless._ends(sharing, {P: 90, Q: 7}) == ({P: 0, Q: 7}, {P: 100, Q: 100})
-    assert sharing.held({P: 1, Q: 2}) == {P: 0, Q: 7}
+    assert sharing.readable({P: 1, Q: 2}) == {P: 0, Q: 7}
     assert careless._ends(sharing, {P: 0, Q: 7}) == ({P: 0, Q: 7}, {P: 100, Q: 100})
 
 
@@ -154,25 +168,23 @@ def test_what_is_deleted_is_left_to_the_group() -> None:
     logs = Logs({P: 100})
     for place in (P, ("gone", 0)):
         sharing.begin(place, 1, 5, 5)
-    assert reader(logs, subscribe="t,gone")._ends(sharing, {P: 5, ("gone", 0): 5}) == ({P: 5}, {P: 100})
+    assert reader_of(logs, subscribe="t,gone")._ends(sharing, {P: 5, ("gone", 0): 5}) == ({P: 5}, {P: 100})
 
 
 def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Quiet:
-        settle_s = 0.0
-
         def __init__(self, *_: Any) -> None: ...
 
         def join(self) -> None: ...
 
-    monkeypatch.setattr(member_reader, "SparkMember", Quiet)
+    monkeypatch.setattr(reader, "Membership", Quiet)
     logs = Logs({P: 100})
     done: Any = {"t": {"0": 3}, BATCH: {"number": 1}}
     for loss, start, ends in (("false", done, True), ("true", done, False), ("false", {}, False)):
-        run = reader(logs, subscribe="t,gone", failOnDataLoss=loss)
+        run = reader_of(logs, subscribe="t,gone", failOnDataLoss=loss)
         run.prepareForTriggerAvailableNow()
         if ends:
-            assert run._joined(start) is run._member
+            assert run._joined(start) is run._membership
         else:
             with pytest.raises(OptionError, match="no such topic: gone"):
                 run._joined(start)
@@ -184,18 +196,18 @@ def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(monkeypatch: pytest
 def test_the_latest_offset_is_the_last_stable_one_to_who_reads_committed() -> None:
     for isolation in ("read_committed", "read_uncommitted"):
         member = Made(options(startingOffsets="latest", kafka_isolation_level=isolation))
-        member.mine = {P: 1}
+        member.group.mine = {P: 1}
         member.on_assigned(frozenset({P}))
-        assert member.asked_for == [("latest", isolation)]
+        assert member.group.asked_for == [("latest", isolation)]
 
 
 def test_where_it_begins_is_marked_as_its_own() -> None:
     """So that an operator's offset is known from it, even if it is the same."""
     member = Made(options())
-    member.mine = {P: 1, Q: 1}
-    member.there = {P: Committed(10, -1, ""), Q: Committed(20, -1, OURS)}
+    member.group.mine = {P: 1, Q: 1}
+    member.group.there = {P: Committed(10, -1, ""), Q: Committed(20, -1, OURS)}
     member.on_assigned(frozenset({P, Q}))
-    [made] = member.commits_made
+    [made] = member.group.commits_made
     assert (set(made), made[P].offset) == ({P}, 10)
     assert '"by":"kohort-spark"' in made[P].metadata
 
@@ -204,10 +216,10 @@ def test_where_it_begins_is_marked_as_its_own() -> None:
 def test_a_rewind_by_one_batch_counts(metadata: str, begins: int) -> None:
     last = {"t": {"0": 15}, "@start": {"t": {"0": 10}}, BATCH: {"number": 1}}
     member = Made(options(), last)
-    member.mine = {P: 1}
-    member.there = {P: Committed(10, -1, metadata)}
+    member.group.mine = {P: 1}
+    member.group.there = {P: Committed(10, -1, metadata)}
     member.on_assigned(frozenset({P}))
-    assert member._sharing.held({P: 1}) == {P: begins}
+    assert member._sharing.readable({P: 1}) == {P: begins}
 
 
 # -- what tasks have left
@@ -218,26 +230,26 @@ def test_what_was_refused_to_tasks_is_not_committed(error: ErrorCode, capsys: py
     """They cannot tell, and their member may not have heard yet that the partition is somebody else's."""
     member = Made(options())
     end = with_a_batch(member, errors={P: error})
-    member.finished(end)
-    assert [{place: entry.offset for place, entry in made.items()} for made in member.commits_made] == [{Q: 25}]
-    assert set(member._other.readers) == {GroupMember("g", "m-1", 3)}  # type: ignore[union-attr]
+    member.batch_finished(end)
+    assert [{place: entry.offset for place, entry in made.items()} for made in member.group.commits_made] == [{Q: 25}]
+    assert set(member._refusals_cluster.readers) == {GroupMember("g", "m-1", 3)}  # type: ignore[union-attr]
     assert "has taken away t-0; its part of the batch is not committed" in capsys.readouterr().err
-    held = member._sharing.held(member.owned)
+    held = member._sharing.readable(member.owned)
     assert held == {P: 10, Q: 25}  # if it should be this member's all the same, it reads it again
-    assert member.not_refused(held) == {Q: 25}
-    member._refused[P] -= member_reader.REFUSED_S
-    assert member.not_refused(held) == held
+    assert member._refusals.without(held) == {Q: 25}
+    member._refusals._refused_at[P] -= refusals.REFUSED_S
+    assert member._refusals.without(held) == held
 
 
 def test_a_cluster_that_refuses_nothing_is_asked_once() -> None:
     member = Made(options())
     end = with_a_batch(member, errors={}, fenced=False)
-    member.finished(end)
-    assert {place: entry.offset for place, entry in member.there.items()} == {P: 15, Q: 25}
-    again = member._sharing.plan({P: 15, Q: 25}, {P: 16, Q: 25}, end, Member("m-1", 3, "consumer"))
-    member.finished(again)
-    assert member.there[P].offset == 16
-    assert len(member._other.readers) == 1  # type: ignore[union-attr]
+    member.batch_finished(end)
+    assert {place: entry.offset for place, entry in member.group.there.items()} == {P: 15, Q: 25}
+    again = member._sharing.plan({P: 15, Q: 25}, {P: 16, Q: 25}, end, BatchReader("m-1", 3, "consumer"))
+    member.batch_finished(again)
+    assert member.group.there[P].offset == 16
+    assert len(member._refusals_cluster.readers) == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("error", "begins"), [(ErrorCode.FENCED_MEMBER_EPOCH, 10), (ErrorCode.UNKNOWN_MEMBER_ID, 15)])
@@ -260,17 +272,17 @@ def test_nor_is_it_in_the_name_of_a_process_that_has_ended(
 
         def leave_as(self, *_: Any, classic: bool) -> None: ...
 
-    monkeypatch.setattr(member_reader, "open_cluster", lambda options: Cluster({P: error}))
-    former = Member("m-1", 3, "consumer")
+    monkeypatch.setattr(membership, "open_cluster", lambda options: Cluster({P: error}))
+    former = BatchReader("m-1", 3, "consumer")
     batch = {"number": 1, **former._asdict()}
     member = Made(options(), {"t": {"0": 15, "1": 25}, "@start": {"t": {"0": 10, "1": 10}}, BATCH: batch})
-    member._bury(former)
+    member._end_former_membership(former)
     [made] = committed
     expected = {Q: 25} if begins == 10 else {P: 15, Q: 25}
     assert {place: entry.offset for place, entry in made.items()} == expected
-    member.mine, member.there = {P: 5}, {P: Committed(10, -1, OURS)}
+    member.group.mine, member.group.there = {P: 5}, {P: Committed(10, -1, OURS)}
     member.on_assigned(frozenset({P}))
-    assert member._sharing.held({P: 5}) == {P: begins}
+    assert member._sharing.readable({P: 5}) == {P: begins}
 
 
 # -- the hand-over
@@ -280,22 +292,22 @@ def test_nor_is_it_in_the_name_of_a_process_that_has_ended(
 def test_a_commit_before_a_hand_over_is_tried_again_with_pauses(
     monkeypatch: pytest.MonkeyPatch, error: KafkaError | None
 ) -> None:
-    monkeypatch.setattr(member_reader, "COMMIT_RETRY_S", 0.05)
+    monkeypatch.setattr(membership, "COMMIT_RETRY_S", 0.05)
     member = Made(options())
     end = with_a_batch(member, errors={})
     member._sharing.finish()
-    assert not member.planned(end)
+    assert not member.has_planned(end)
     attempts: list[float] = []
 
     def refuse() -> None:
         attempts.append(time.monotonic())
-        member._stirred.set() if len(attempts) == 1 else None  # by Spark's call of latestOffset meanwhile
+        member._changed.set() if len(attempts) == 1 else None  # by Spark's call of latestOffset meanwhile
         if len(attempts) < 6:
             raise error or NotOwned(None, "on its way") if len(attempts) > 1 else KafkaError(None, "broken")
 
-    member.refuse = refuse
+    member.group.refuse = refuse
     member.on_revoked(frozenset({P}))
-    assert member.there[P].offset == 15
+    assert member.group.there[P].offset == 15
     assert len(attempts) == 6
     if error is not None:
         assert attempts[-1] - attempts[0] > 3 * 0.05
@@ -314,32 +326,32 @@ def test_a_pattern_keeps_its_flags() -> None:
         "(?i:ORD)ers": ["orders"],
     }
     for pattern, matched in cases.items():
-        joined = anywhere(pattern)
+        joined = unanchored(pattern)
         assert wanted((), joined).pattern == joined
         assert all(re.fullmatch(joined, name) for name in matched), joined
         assert all(re.search(pattern, name, re.ASCII) for name in matched)
         assert not re.fullmatch(joined, "payments")
-    assert anywhere("orders") == ".*(?:orders).*"
-    assert anywhere("(?i)orders") == ".*(?i:orders).*"
+    assert unanchored("orders") == ".*(?:orders).*"
+    assert unanchored("(?i)orders") == ".*(?i:orders).*"
 
 
 def test_a_place_that_has_no_checkpoint_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A path of the cluster's file system, say, without its scheme: here it is one of this machine."""
     member = Made(options(checkpointLocation=str(tmp_path / "ckpt")))
     end = with_a_batch(member, errors={})
-    member.finished(end)
+    member.batch_finished(end)
     member.end()
     told = capsys.readouterr().err
     assert told.count(f"checkpointLocation {tmp_path}/ckpt: on ") == 1
     assert "neither metadata nor offsets" in told
     (tmp_path / "ckpt" / "offsets").mkdir(parents=True)
     member = Made(options(checkpointLocation=str(tmp_path / "ckpt")))
-    member.finished(with_a_batch(member, errors={}))
+    member.batch_finished(with_a_batch(member, errors={}))
     assert capsys.readouterr().err == ""
 
 
 def test_nothing_is_asked_without_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
     member = Made(options(checkpointLocation="nowhere"))
-    member.finished({})
+    member.batch_finished({})
     member.end()
-    assert (member.commits_made, capsys.readouterr().err) == ([], "")
+    assert (member.group.commits_made, capsys.readouterr().err) == ([], "")

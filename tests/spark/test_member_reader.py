@@ -19,8 +19,8 @@ from micro_batches import Query, rows, unfinished
 
 from kohort.client.cluster import Cluster
 from kohort.spark.options.source import OptionError, for_stream
-from kohort.spark.source.data_source import KohortStreamReader
-from kohort.spark.source.plan import BATCH, START
+from kohort.spark.source.positions import BATCH, START
+from kohort.spark.source.stream_reader import KohortStreamReader
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 from kohort.wire.schemas.consumer_group_heartbeat import (
@@ -69,8 +69,8 @@ class Running:
 
     @property
     def mine(self) -> set[Any]:
-        member = self.query.reader._member
-        return set(member._sharing.places) & set(member.owned) if member is not None else set()
+        membership = self.query.reader._membership
+        return set(membership._sharing.places) & set(membership.owned) if membership is not None else set()
 
     def _run(self) -> None:
         try:
@@ -152,7 +152,7 @@ def test_a_batch_in_progress_is_finished_before_its_partitions_are_given_up(
     until(lambda: a.query.batch == 0)
     b = run("b", kafka_group_protocol=protocol)
     until(lambda: len(cluster.describe_groups(["g"])["g"].members) == 2)
-    until(lambda: a.query.reader._member._sharing.leaving)
+    until(lambda: a.query.reader._membership._sharing.leaving)
     assert (b.mine, committed(cluster)) == (set(), 0)
     go_on.set()
     until(lambda: len(b.mine) == 4)
@@ -218,7 +218,7 @@ def test_what_tasks_were_refused_is_not_committed_though_its_member_has_not_hear
     given = {"kafka_group_protocol": "consumer"}
     a = run("a", a_goes_on.wait, **given)
     until(lambda: a.query.batch == 0)
-    member = a.query.reader._member
+    member = a.query.reader._membership
     b = run("b", b_goes_on.wait, **given)
     until(lambda: len(member._sharing.leaving) == 4)
     leaving = set(member._sharing.leaving)
@@ -244,8 +244,9 @@ def acknowledge(cluster: Cluster, member: Any, kept: tuple[int, ...]) -> None:
     topic = cluster.topics(["t"])["t"]
     assert topic.topic_id is not None
     owned = HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=kept)
+    reader = member.reader
     request = ConsumerGroupHeartbeatRequest(
-        group_id="g", member_id=member.member_id, member_epoch=member.epoch, topic_partitions=(owned,)
+        group_id="g", member_id=reader.member, member_epoch=reader.epoch, topic_partitions=(owned,)
     )
     answer: ConsumerGroupHeartbeatResponse = cluster._router.at_coordinator(
         "g", lambda connection: connection.request(request, ConsumerGroupHeartbeatResponse)
@@ -401,9 +402,9 @@ def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
     first = Query(tmp_path / "a", given, kill)
     with pytest.raises(Killed):
         until(first.step)
-    member = first.reader._member
-    assert member is not None
-    member._end()  # it falls silent
+    membership = first.reader._membership
+    assert membership is not None
+    membership._consumer._end()  # it falls silent
     assert first.end[START] == {"t": {"0": 0, "1": 0}}
     assert (first.end["t"], first.end[BATCH]["number"]) == ({"0": 10, "1": 10}, 1)
     fill(cluster, 20, 2)
@@ -522,7 +523,7 @@ def test_a_refused_membership_fails_the_query(server: KohortServer, cluster: Clu
     cluster.create_topic("t", 1)
     classic = {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "group.instance.id": "driver"}
     query = Query(tmp_path / "a", options(server, kafka_group_instance_id="driver", kafka_group_protocol="classic"))
-    until(lambda: query.step() or query.reader._member.owned)  # type: ignore[union-attr]
+    until(lambda: query.step() or query.reader._membership.owned)  # type: ignore[union-attr]
     twin = confluent_kafka.Consumer(classic)
     twin.subscribe(["t"])
     try:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.spark.source.plan import admit, cut, from_json, to_json
+from kohort.spark.source.positions import admit, cut, from_json, to_json
 
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
 STARTS = st.dictionaries(PLACES, st.integers(0, 1_000), min_size=1)

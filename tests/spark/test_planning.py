@@ -11,18 +11,19 @@ from made_logs import Logs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 from kohort.spark.options.source import OptionError, for_batch, parse
-from kohort.spark.source import commits, plan
-from kohort.spark.source import data_source as source
-from kohort.spark.source.data_source import KohortReader, KohortStreamReader
-from kohort.spark.source.plan import START, DataLoss, Planner
+from kohort.spark.source import commits, pacing, planner
+from kohort.spark.source.data_source import KohortReader
+from kohort.spark.source.planner import DataLoss, Planner
+from kohort.spark.source.positions import START
+from kohort.spark.source.stream_reader import KohortStreamReader
 
 ALL = ReadAllAvailable()
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MISSING_S", 0.0)
-    monkeypatch.setattr(source, "IDLE_S", 0.0)
+    monkeypatch.setattr(planner, "MISSING_S", 0.0)
+    monkeypatch.setattr(pacing, "IDLE_S", 0.0)
 
 
 def reader(logs: Logs, **options: str) -> KohortStreamReader:
@@ -135,7 +136,7 @@ def test_an_offset_behind_the_last_stable_one_is_in_the_log() -> None:
 @pytest.mark.parametrize("end", [{}, {"endingOffsets": '{"t":{"0":-1}}'}])
 def test_a_batch_read_from_there_is_empty(monkeypatch: pytest.MonkeyPatch, end: dict[str, str]) -> None:
     logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
-    monkeypatch.setattr(plan, "open_cluster", lambda options: logs)
+    monkeypatch.setattr(planner, "open_cluster", lambda options: logs)
     given = {"kafka.bootstrap.servers": "unused:1", "subscribe": "t", "kafka.isolation.level": "read_committed"}
     given["startingOffsets"] = '{"t":{"0":95}}'
     assert KohortReader(for_batch(given | end)).partitions() == []
@@ -148,7 +149,7 @@ def test_a_narrowed_pattern_reads_no_more_than_it_says(capsys: pytest.CaptureFix
     logs = Logs({("orders-eu", 0): 10, ("orders-us", 0): 10})
     start = {"orders-eu": {"0": 1}, "orders-us": {"0": 2}}
     narrowed = {"subscribePattern": "^orders-eu$"}
-    with pytest.raises(DataLoss, match=r"orders-us-0 is not among what the query is to read; .* reached its offset 2"):
+    with pytest.raises(DataLoss, match=r"orders-us-0 is not selected by the options any more; .* reached its offset 2"):
         reader(logs, **narrowed).latestOffset(start, ALL)
     careless = reader(logs, **narrowed, failOnDataLoss="false")
     assert careless.latestOffset(start, ALL) == {"orders-eu": {"0": 10}}

@@ -13,10 +13,11 @@ from google_crc32c import value as crc32c
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.records.partition_leaders import FetchedPartition
-from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow import columns
+from kohort.spark.arrow.decoder import DECODER_VARIABLE
 from kohort.spark.options.source import parse
 from kohort.spark.source import read
-from kohort.spark.source.plan import DataLoss
+from kohort.spark.source.planner import DataLoss
 from kohort.spark.source.read import Range, read_range
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
@@ -31,7 +32,7 @@ def batch(first: int, offsets: list[int], **options: Any) -> bytes:
 
 @pytest.fixture(autouse=True, params=["numba", "python"])
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(arrow.DECODER_VARIABLE, request.param)
+    monkeypatch.setenv(DECODER_VARIABLE, request.param)
 
 
 class Log:
@@ -156,7 +157,7 @@ def test_the_time_of_waiting_for_a_broker_is_no_silence() -> None:
     options = parse(OPTIONS | {"kafka.fetch.max.wait.ms": "500"})
     silence = read._Silence()
     for now in (3_600.0, 3_600.5, 7_200.0, 10_800.0):
-        silence.goes_on(options, now)
+        silence.add(options, now)
     assert (silence.answers, silence.seconds) == (4, 0.5 + 2 * (0.5 + read.BEYOND_WAIT_S))
 
 
@@ -211,11 +212,11 @@ def test_damage_that_the_checksum_does_not_show_is_named_too(monkeypatch: pytest
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([(n + 2, batch(n, [0, 1, 2])) for n in range(0, 30, 3)], end=30)
     monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
-    monkeypatch.setattr(arrow, "ROWS", 4)
+    monkeypatch.setattr(columns, "ROWS", 4)
     sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
     assert sizes == [4] * 7 + [2]
-    monkeypatch.setattr(arrow, "ROWS", 1_000)
-    monkeypatch.setattr(arrow, "BYTES", 1)
+    monkeypatch.setattr(columns, "ROWS", 1_000)
+    monkeypatch.setattr(columns, "BYTES", 1)
     sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
     assert sizes == [1] * 30
 

@@ -6,11 +6,11 @@ import pytest
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
-from kohort.spark.source.member.sharing import Member, Sharing, is_ours, member_of, ranges_of, where_to_begin
-from kohort.spark.source.plan import BATCH, START
+from kohort.spark.source.member.sharing import BatchReader, Sharing, batch_reader, is_ours, ranges_of, where_to_begin
+from kohort.spark.source.positions import BATCH, START
 
 P, Q = ("t", 0), ("t", 1)
-ME = Member("m-1", 3, "consumer")
+ME = BatchReader("m-1", 3, "consumer")
 
 
 def begun() -> Sharing:
@@ -22,13 +22,13 @@ def begun() -> Sharing:
 
 def test_a_batch_says_what_it_reads_and_who() -> None:
     sharing = begun()
-    assert sharing.held({P: 3, Q: 3}) == {P: 10, Q: 20}
+    assert sharing.readable({P: 3, Q: 3}) == {P: 10, Q: 20}
     end = sharing.plan({P: 10, Q: 20}, {P: 15, Q: 20}, {}, ME)
     assert end["t"] == {"0": 15, "1": 20}
     assert end[START] == {"t": {"0": 10, "1": 20}}
     assert end[BATCH]["number"] == 1
     assert ranges_of(end) == {P: (10, 15), Q: (20, 20)}
-    assert member_of(end) == ME
+    assert batch_reader(end) == ME
     assert sharing.busy([P, Q], {P: 3, Q: 3}) == {P}
     assert sharing.due({P: 3, Q: 3}) == {}
     sharing.finish()
@@ -55,17 +55,17 @@ def test_what_is_lost_does_not_count_any_more() -> None:
     assert sharing.busy([P], owned) == set()
     sharing.finish()
     assert sharing.due(owned) == {Q: 25}
-    assert sharing.held(owned) == {P: 12, Q: 25}
-    assert sharing.held({P: 6, Q: 3}) == {Q: 25}  # of another epoch, and not begun yet
+    assert sharing.readable(owned) == {P: 12, Q: 25}
+    assert sharing.readable({P: 6, Q: 3}) == {Q: 25}  # of another epoch, and not begun yet
 
 
 def test_what_is_to_be_given_up_is_not_planned_again() -> None:
     sharing = begun()
     sharing.leaving.add(P)
-    assert sharing.held({P: 3, Q: 3}) == {Q: 20}
+    assert sharing.readable({P: 3, Q: 3}) == {Q: 20}
     sharing.give_up([P])
     sharing.begin(P, 4, 10, 10)
-    assert sharing.held({P: 4, Q: 3}) == {P: 10, Q: 20}
+    assert sharing.readable({P: 4, Q: 3}) == {P: 10, Q: 20}
 
 
 def test_what_tasks_have_left_is_not_finished() -> None:
@@ -74,7 +74,7 @@ def test_what_tasks_have_left_is_not_finished() -> None:
     sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)
     sharing.finish({P})
     assert sharing.due(owned) == {Q: 25}
-    assert sharing.held(owned) == {P: 10, Q: 25}
+    assert sharing.readable(owned) == {P: 10, Q: 25}
     assert sharing.busy([P, Q], owned) == set()
 
 
@@ -96,7 +96,7 @@ def test_where_it_begins() -> None:
     [plain] = ranges_of({"t": {"0": 15}}).values()  # the checkpoint of a query that was no member
     assert where_to_begin(at(4), plain) == 15
     assert where_to_begin(at(20), plain) == 20
-    assert member_of({"t": {"0": 15}}) is None
+    assert batch_reader({"t": {"0": 15}}) is None
 
 
 @pytest.mark.parametrize("metadata", ["", "reset by hand", '{"by":"somebody"}'])

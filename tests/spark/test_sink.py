@@ -12,8 +12,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 
 from kohort.client.cluster import Cluster
 from kohort.client.records.partitioner import partition_for_key
+from kohort.spark.options.sink import SinkOptions, parse_sink
 from kohort.spark.sink.data_sink import DeliveryFailed, _Sender, write
-from kohort.spark.sink.options import SinkOptions, parse
 from kohort.spark.sink.rows import Columns
 from kohort.testing import KohortServer
 
@@ -144,7 +144,7 @@ def test_a_complete_result_is_appended_anew_with_each_batch(
 @pytest.fixture
 def options(server: KohortServer, cluster: Cluster) -> Iterator[SinkOptions]:
     cluster.create_topic("t", 1)
-    yield parse(
+    yield parse_sink(
         {
             "kafka.bootstrap.servers": server.bootstrap_servers,
             "topic": "t",

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kohort.spark.options.sink import parse_sink
 from kohort.spark.options.source import OptionError
-from kohort.spark.sink.options import parse
 from kohort.spark.sink.rows import RowError, SchemaError, check, records
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
@@ -28,7 +28,7 @@ BASE = {"kafka.bootstrap.servers": "h:1"}
 
 def producer(**settings: str) -> dict[str, str]:
     given = {f"kafka.{name.replace('_', '.')}": value for name, value in settings.items()}
-    return dict(parse(BASE | given).producer)
+    return dict(parse_sink(BASE | given).producer)
 
 
 def test_the_defaults_are_those_of_javas_producer_where_the_data_depend_on_them() -> None:
@@ -98,13 +98,13 @@ def test_settings_that_rule_idempotence_out_turn_it_off_unless_it_was_asked_for(
 )
 def test_a_bad_option_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse(BASE | options)
+        parse_sink(BASE | options)
 
 
 def test_security_in_javas_names_is_librdkafkas_then() -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hunter2";'
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
-    options = parse(BASE | {f"kafka.{name}": value for name, value in given.items()})
+    options = parse_sink(BASE | {f"kafka.{name}": value for name, value in given.items()})
     assert "hunter2" not in repr(options)
     assert options.security.librdkafka() == {
         "security.protocol": "SASL_PLAINTEXT",
@@ -113,9 +113,9 @@ def test_security_in_javas_names_is_librdkafkas_then() -> None:
         "sasl.password": "hunter2",
     }
     with pytest.raises(OptionError, match=r"security\.protocol is 'TLS'"):
-        parse(BASE | {"kafka.security.protocol": "TLS"})
+        parse_sink(BASE | {"kafka.security.protocol": "TLS"})
     with pytest.raises(OptionError, match=r"ssl\.enabled\.protocols: librdkafka has no setting"):
-        parse(BASE | {"kafka.security.protocol": "SSL", "kafka.ssl.enabled.protocols": "TLSv1.3"})
+        parse_sink(BASE | {"kafka.security.protocol": "SSL", "kafka.ssl.enabled.protocols": "TLSv1.3"})
 
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())

@@ -16,7 +16,7 @@ from matrix_stage import VERSIONS, recorded_server
 from pyspark.sql import Row
 
 from kohort.client.cluster import Cluster
-from kohort.spark.source.plan import START
+from kohort.spark.source.positions import START
 from kohort.wire.batches import NewRecord, encode_batch
 
 PROGRAM = "Spark's Kafka source"

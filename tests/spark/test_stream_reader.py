@@ -12,10 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.spark.options.source import OptionError, for_batch, parse
-from kohort.spark.source import commits
-from kohort.spark.source import data_source as source
-from kohort.spark.source.data_source import KohortReader, KohortStreamReader
-from kohort.spark.source.plan import START, DataLoss
+from kohort.spark.source import commits, pacing
+from kohort.spark.source.data_source import KohortReader
+from kohort.spark.source.planner import DataLoss
+from kohort.spark.source.positions import START
+from kohort.spark.source.stream_reader import KohortStreamReader
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
@@ -226,8 +227,8 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(
     readers: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(source.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(source.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(pacing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pacing.time, "sleep", lambda seconds: None)
     cluster.create_topic("t", 1)
     fill(cluster, 2)
     reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1m")
@@ -268,7 +269,7 @@ def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
     for n in range(4):
         cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
     cluster.produce("t", 1, [NewRecord(b"k", b"v", 500)])
-    with pytest.raises(OptionError, match=r"startingTimestamp: no record is as young as that in t-1 \(.*=latest"):
+    with pytest.raises(OptionError, match=r"startingTimestamp: no record is at or after that time in t-1 \(.*=latest"):
         readers(startingTimestamp="1500").initialOffset()
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     assert readers(startingTimestamp="1500", **latest).initialOffset() == {"t": {"0": 2, "1": 1}}

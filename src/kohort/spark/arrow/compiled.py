@@ -1,7 +1,7 @@
-"""Arrow columns filled by compiled code: owns the buffers that `arrow_kernel.py` writes into.
+"""Fills Arrow columns by compiled code: owns the buffers that `kernel.py` writes to.
 
-The buffers of a column are as large as columns may become, and only what is written of them takes memory. A record that
-is larger gets larger ones. They are handed out without a copy, and new ones are made for what follows.
+Each buffer has the size of the largest column; only the written part of it takes memory. A record that is larger gets
+larger buffers. Filled buffers are handed out without a copy, and new ones are allocated for the next records.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.arrow import columns as arrow
-from kohort.spark.arrow import kernel as arrow_kernel
+from kohort.spark.arrow import columns, kernel
 from kohort.spark.arrow.columns import HEADER, HEADERS, Columns, fixed
 from kohort.wire.batches import BatchHeader, CorruptBatch
 
-_FIELDS = (arrow_kernel.RECORD, np.int64)
+_FIELDS = (kernel.RECORD, np.int64)
 
 
 class CompiledFiller:
     def __init__(self, with_headers: bool) -> None:
         self._with_headers = with_headers
         self._record = np.empty(*_FIELDS)
-        self._state = np.zeros(arrow_kernel.STATE, np.int64)
+        self._state = np.zeros(kernel.STATE, np.int64)
         self._types: list[tuple[int, int]] = []
-        """Timestamp types, each with the row from which on it holds."""
+        """Timestamp types, each with the first row that has it."""
         self._allocate(0)
 
     def _allocate(self, record: int) -> None:
-        """New buffers, in which a record of so many bytes has room."""
-        self._rows, self._bytes = arrow.ROWS, max(arrow.BYTES, record)
+        """Allocate buffers with room for a record of so many bytes."""
+        self._rows, self._bytes = columns.ROWS, max(columns.BYTES, record)
         self._offsets = np.empty(self._rows, np.int64)
         self._times = np.empty(self._rows, np.int64)
         self._keys = _column(self._rows, self._bytes)
@@ -39,17 +38,17 @@ class CompiledFiller:
         entries = (max(4 * self._rows, record // 2), self._bytes) if self._with_headers else (0, 0)
         lists, keys, values = _column(self._rows, 0), _column(*entries), _column(*entries)
         self._headers = (lists[0], lists[1], keys[0], keys[2], *values)
-        self._state[arrow_kernel.ROWS : arrow_kernel.NEED] = 0
+        self._state[kernel.ROWS : kernel.NEED] = 0
         self._types.clear()
 
     def take(self, header: BatchHeader, records: Any, first: int, last: int) -> Iterator[Columns]:
         source = np.frombuffer(records, np.uint8)
         source.flags.writeable = False
         state, is_log_time = self._state, header.timestamp_type == 1
-        state[arrow_kernel.AT] = state[arrow_kernel.INDEX] = 0
+        state[kernel.AT] = state[kernel.INDEX] = 0
         self._note_type(header.timestamp_type)
         while True:
-            status = arrow_kernel.decode(
+            status = kernel.decode(
                 source,
                 len(source),
                 header.record_count,
@@ -60,7 +59,7 @@ class CompiledFiller:
                 first,
                 last,
                 self._with_headers,
-                arrow.BYTES,
+                columns.BYTES,
                 state,
                 self._record,
                 self._offsets,
@@ -69,35 +68,35 @@ class CompiledFiller:
                 self._values,
                 self._headers,
             )
-            if status == arrow_kernel.DONE:
+            if status == kernel.DONE:
                 return
-            if status != arrow_kernel.FULL:
-                raise CorruptBatch(f"{arrow_kernel.DAMAGE[status]} (record {state[arrow_kernel.INDEX]} of the batch)")
-            full = self.flush(int(state[arrow_kernel.NEED]))
+            if status != kernel.FULL:
+                raise CorruptBatch(f"{kernel.DAMAGE[status]} (record {state[kernel.INDEX]} of the batch)")
+            full = self.flush(int(state[kernel.NEED]))
             if full is not None:
                 yield full
             self._note_type(header.timestamp_type)
 
     def _note_type(self, kind: int) -> None:
         if not self._types or self._types[-1][1] != kind:
-            self._types.append((int(self._state[arrow_kernel.ROWS]), kind))
+            self._types.append((int(self._state[kernel.ROWS]), kind))
 
     def flush(self, record: int = 0) -> Columns | None:
-        """What is there, if anything is. Room is made for a record of so many bytes."""
+        """The columns filled so far, if they have rows. New buffers have room for a record of so many bytes."""
         state = self._state
-        rows = int(state[arrow_kernel.ROWS])
-        columns = None
+        rows = int(state[kernel.ROWS])
+        filled = None
         if rows:
-            columns = Columns(
-                _binary(self._keys, rows, int(state[arrow_kernel.NO_KEY])),
-                _binary(self._values, rows, int(state[arrow_kernel.NO_VALUE])),
+            filled = Columns(
+                _binary(self._keys, rows, int(state[kernel.NO_KEY])),
+                _binary(self._values, rows, int(state[kernel.NO_VALUE])),
                 fixed(pa.int64(), self._offsets[:rows]),
                 fixed(pa.int64(), self._times[:rows]),
                 self._time_types(rows),
                 self._header_lists(rows) if self._with_headers else None,
             )
         self._allocate(record)
-        return columns
+        return filled
 
     def _time_types(self, rows: int) -> pa.Int32Array:
         counts = np.diff([*(begin for begin, _ in self._types), rows])
@@ -107,11 +106,11 @@ class CompiledFiller:
     def _header_lists(self, rows: int) -> pa.ListArray:
         ends, valid, key_ends, key_data, *_ = self._headers
         state = self._state
-        entries = int(state[arrow_kernel.HEADERS])
+        entries = int(state[kernel.HEADERS])
         keys = pa.Array.from_buffers(pa.string(), entries, [None, _buffer(key_ends), _buffer(key_data)], null_count=0)
-        held = _binary(self._headers[4:], entries, int(state[arrow_kernel.NO_HEADER_VALUE]))
-        structs = pa.Array.from_buffers(HEADER, entries, [None], null_count=0, children=[keys, held])
-        nulls = int(state[arrow_kernel.NO_HEADERS])
+        values = _binary(self._headers[4:], entries, int(state[kernel.NO_HEADER_VALUE]))
+        structs = pa.Array.from_buffers(HEADER, entries, [None], null_count=0, children=[keys, values])
+        nulls = int(state[kernel.NO_HEADERS])
         return pa.Array.from_buffers(
             HEADERS, rows, [_buffer(valid) if nulls else None, _buffer(ends)], null_count=nulls, children=[structs]
         )
@@ -121,7 +120,7 @@ Column = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def _column(rows: int, size: int) -> Column:
-    """Where each value ends, which values there are (a bit each), and their bytes."""
+    """Where each value ends, which values are not null (one bit each), and their bytes."""
     ends = np.empty(rows + 1, np.int32)
     ends[0] = 0
     return ends, np.zeros(rows // 8 + 1, np.uint8), np.empty(size, np.uint8)

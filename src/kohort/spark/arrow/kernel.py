@@ -1,11 +1,11 @@
-"""The records of one batch into the buffers of Arrow columns: compiled, and without bounds checks.
+"""Copies the records of one batch to the buffers of Arrow columns: compiled code without bounds checks.
 
-`source` is hostile. `at` only moves forward, and every read follows a comparison of the place with the end of the
-record, whose end has been compared with the end of the source; lengths are compared with the room that is left, never
-added to a place first, so nothing overflows. A record is written when all of it has been read and there is room for all
-of it, so a call may stop before any record and go on from there.
+`source` may be hostile. `at` only moves forward. Every read follows a comparison of its position with the end of the
+record, which has been compared with the end of the source. Lengths are compared with the remaining bytes and never
+added to a position first, so nothing overflows. A record is written once all of it has been read and there is room for
+all of it, so a call may stop before any record and continue from there.
 
-What counts as damage is the same as in `kohort.wire.records`, which is the plain loop over the same bytes.
+The same bytes count as damage as in `kohort.wire.records`, the plain loop.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ DAMAGE = {
     HEADER_VALUE: "a record with an impossible header value length",
     UTF8: "a header's key is not UTF-8",
     END: "a record that is longer than its contents",
-    BEHIND: "bytes behind the last record",
+    BEHIND: "bytes after the last record",
 }
 
 AT, INDEX, ROWS, KEYS, VALUES, HEADERS, HEADER_KEYS, HEADER_VALUES = range(8)
 NO_KEY, NO_VALUE, NO_HEADERS, NO_HEADER_VALUE, NEED, STATE = range(8, 14)
-"""Places in the state, and its size. Of the batch that is read: where to go on, and how many records are behind; how
-many bytes the record has that did not fit. Of the columns: rows, bytes and entries that are filled, and nulls."""
+"""Indexes in the state, and its size. Of the batch: where to continue (AT), how many records are done (INDEX), the size
+of the record that did not fit (NEED). Of the columns: filled rows, bytes and entries, and nulls."""
 
 TIME, DELTA, KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS_COUNT, RECORD_END, RECORD = range(10)
-"""Places in a record, and its size."""
+"""Indexes in a record, and its size."""
 
 ENDS, VALID, DATA = range(3)
-"""Of a column's buffers. `ends` has one entry more than there are rows, a zero before them."""
+"""Indexes in a column's buffers. `ends` has one entry more than there are rows: a zero comes first."""
 
 _source = types.Array(uint8, 1, "C", readonly=True)
 _bytes = uint8[::1]
@@ -56,7 +56,7 @@ _found = types.UniTuple(int64, 2)
 
 @compiled(_found(_source, int64, int64))
 def varint(source: Any, at: Any, end: Any) -> Any:
-    """A zigzag varint and the place behind it, which is -1 where there is none."""
+    """A zigzag varint and the position after it; the position is -1 if there is no varint."""
     value = uint64(0)
     shift = uint64(0)
     while at < end:
@@ -73,7 +73,7 @@ def varint(source: Any, at: Any, end: Any) -> Any:
 
 @compiled(boolean(_source, int64, int64))
 def is_utf8(source: Any, at: Any, end: Any) -> Any:
-    """Whether bytes are UTF-8 as the Unicode standard has it (table 3-7): no surrogates, nothing overlong."""
+    """True if the bytes are UTF-8 by the Unicode standard (table 3-7): no surrogates, nothing overlong."""
     while at < end:
         lead = source[at]
         at += 1
@@ -109,7 +109,7 @@ def is_utf8(source: Any, at: Any, end: Any) -> Any:
 
 @compiled(_found(_source, int64, int64, int64))
 def check_headers(source: Any, at: Any, end: Any, count: Any) -> Any:
-    """Zero, or what is wrong with the headers that begin at `at`; and the place behind them."""
+    """Zero, or the damage of the headers that begin at `at`; and the position after them."""
     for _ in range(count):
         length, at = varint(source, at, end)
         if at < 0:
@@ -131,7 +131,7 @@ def check_headers(source: Any, at: Any, end: Any, count: Any) -> Any:
 
 @compiled(types.void(_source, int64, int64, int64, _longs, _headers))
 def copy_headers(source: Any, at: Any, end: Any, count: Any, state: Any, headers: Any) -> Any:
-    """Append headers that `check_headers` has found good, and for which there is room."""
+    """Append headers that `check_headers` has accepted and that fit."""
     _, _, key_ends, key_data, value_ends, value_valid, value_data = headers
     entry, keys, values = state[HEADERS], state[HEADER_KEYS], state[HEADER_VALUES]
     for _ in range(count):
@@ -155,12 +155,12 @@ def copy_headers(source: Any, at: Any, end: Any, count: Any, state: Any, headers
 
 @compiled(int64(_source, int64, int64, _longs))
 def read(source: Any, at: Any, size: Any, record: Any) -> Any:
-    """Zero, or what is wrong with the record that begins at `at`; its fields to `record`."""
+    """Zero, or the damage of the record that begins at `at`. Writes its fields to `record`."""
     length, at = varint(source, at, size)
     if at < 0 or length < 1 or length > size - at:
         return LENGTH
     end = at + length
-    record[TIME], at = varint(source, at + 1, end)  # behind the attributes, which have no meaning yet
+    record[TIME], at = varint(source, at + 1, end)  # after the attributes, which have no meaning yet
     if at < 0:
         return VARINT
     record[DELTA], at = varint(source, at, end)
@@ -204,7 +204,7 @@ def fits(
     values: Any,
     headers: Any,
 ) -> Any:
-    """Whether there is room for all of a record."""
+    """True if there is room for all of a record."""
     taken = state[KEYS] + state[VALUES] + state[HEADER_KEYS] + state[HEADER_VALUES]
     if state[ROWS] == room or (state[ROWS] > 0 and taken + record[RECORD_END] - begin > most_bytes):
         return False
@@ -222,7 +222,7 @@ def fits(
 
 @compiled(types.void(_source, int64, int64, _longs, int64, int64, _column))
 def append(source: Any, at: Any, length: Any, state: Any, filled: Any, nulls: Any, column: Any) -> Any:
-    """Append a key or value for which there is room, or null where the length is negative."""
+    """Append a key or value that fits, or null if the length is negative."""
     ends, valid, data = column
     row, end = state[ROWS], state[filled]
     if length >= 0:
@@ -261,11 +261,11 @@ def decode(
     values: Any,
     headers: Any,
 ) -> Any:
-    """Records of a batch, from `state[INDEX]` on, appended to the columns: DONE, FULL, or what is wrong (DAMAGE).
+    """Append the records of a batch, from `state[INDEX]` on, to the columns. Returns DONE, FULL, or a key of DAMAGE.
 
-    `source[:size]` holds the `count` records of the batch and nothing else; `base_offset + last_delta` is no more than
-    64 bits. `base_time` is every record's time if `is_log_time`. Rows are the records with offsets in [first, last).
-    At most `most_bytes` are taken, or one record, if the columns have room for it. `record` is scratch.
+    `source[:size]` holds the `count` records of the batch and nothing else; `base_offset + last_delta` fits in 64 bits.
+    If `is_log_time`, `base_time` is every record's time. Rows are the records with offsets in [first, last). The
+    columns take at most `most_bytes`, or one larger record if they have room for it. `record` is scratch memory.
     """
     size = min(size, len(source))
     at = state[AT]

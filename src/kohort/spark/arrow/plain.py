@@ -1,5 +1,4 @@
-"""Arrow columns filled by the plain loop of `kohort.wire.records`: lists first, where numba is missing or not yet worth
-its loading."""
+"""Fills Arrow columns by the plain loop of `kohort.wire.records`, which collects lists first."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.arrow import columns as arrow
+from kohort.spark.arrow import columns
 from kohort.spark.arrow.columns import HEADERS, Columns, binary, fixed
 from kohort.wire.batches import BatchHeader
 from kohort.wire.records import Headers, RecordColumns, read_decompressed
@@ -33,7 +32,7 @@ class PlainFiller:
         decoded = read_decompressed(header, bytes(records))
         count, size = len(decoded.offsets), len(records)
         inside = first <= header.base_offset and header.last_offset < last
-        if inside and len(self._offsets) + count <= arrow.ROWS and self._bytes + size <= arrow.BYTES:
+        if inside and len(self._offsets) + count <= columns.ROWS and self._bytes + size <= columns.BYTES:
             self._extend(header.timestamp_type, size, decoded)
             return
         headers = decoded.headers or [()] * count
@@ -42,7 +41,7 @@ class PlainFiller:
             if not first <= offset < last:
                 continue
             size = len(key or b"") + len(value or b"") + (_size(pairs) if self._with_headers else 0)
-            if self._offsets and (len(self._offsets) == arrow.ROWS or self._bytes + size > arrow.BYTES):
+            if self._offsets and (len(self._offsets) == columns.ROWS or self._bytes + size > columns.BYTES):
                 full = self.flush()
                 assert full is not None
                 yield full
@@ -58,13 +57,13 @@ class PlainFiller:
         self._types += [time_type] * count
         if self._with_headers:
             for pairs in records.headers or [()] * count:
-                # None for a record without headers, as Spark's source has it.
-                self._headers.append([{"key": name, "value": held} for name, held in pairs] or None)
+                # None for a record without headers, as in Spark's source.
+                self._headers.append([{"key": name, "value": value} for name, value in pairs] or None)
 
     def flush(self) -> Columns | None:
         if not self._offsets:
             return None
-        columns = Columns(
+        filled = Columns(
             binary(self._keys),
             binary(self._values),
             fixed(pa.int64(), np.array(self._offsets, np.int64)),
@@ -73,7 +72,7 @@ class PlainFiller:
             pa.array(self._headers, HEADERS) if self._with_headers else None,
         )
         self._clear()
-        return columns
+        return filled
 
 
 def _size(headers: Headers) -> int:

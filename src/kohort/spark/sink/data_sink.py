@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from kohort.spark.options.sink import SinkOptions
 from kohort.spark.options.source import OptionError
-from kohort.spark.sink.options import SinkOptions
 from kohort.spark.sink.rows import Columns, Record, records
 
 if TYPE_CHECKING:

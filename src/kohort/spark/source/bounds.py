@@ -1,25 +1,26 @@
-"""Where a query starts and a batch read ends: words, offsets and times turned into positions.
+"""Where a query starts and a batch read ends: the options' words, offsets and times turned into positions.
 
-A JSON must name exactly the partitions that are read, as in Spark's source: one that is left out would be read from
-somewhere that nobody has said. A position outside of its log is data loss, and moved to the nearer end of the log where
-that is allowed.
+Offsets in JSON must name exactly the partitions that are read, as in Spark's source: for a missing partition nothing
+would say where to read. A position outside of its log is data loss; with failOnDataLoss=false it moves to the nearer
+end of the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kohort.client.metadata import TopicPartition
 from kohort.spark.options.source import EARLIEST, LATEST, ByPartition, ByTimestamp, OptionError, Where
-
-if TYPE_CHECKING:
-    from kohort.spark.source.plan import Planner, Positions
+from kohort.spark.source.planner import Planner
+from kohort.spark.source.positions import Positions
 
 NO_RECORD = -1
 
 
-def starting(planner: Planner, default: Literal["earliest", "latest"], partitions: list[TopicPartition]) -> Positions:
+def starting(planner: Planner, default: Literal["earliest", "latest"]) -> Positions:
+    """Where the query starts, in every partition that it reads. Raises OptionError, DataLoss."""
+    partitions = planner.partitions()
     where = planner.options.starting_or(default)
     if where == "group":
         return _of_group(planner, partitions)
@@ -29,7 +30,7 @@ def starting(planner: Planner, default: Literal["earliest", "latest"], partition
 
 
 def ending(planner: Planner, begin: Positions) -> Positions:
-    """Of partitions that are read from `begin` on: with read_committed that may be behind what is decided."""
+    """Where a read from `begin` ends. With read_committed, `begin` may be after the last stable offset."""
     where = planner.options.ending
     if isinstance(where, ByTimestamp):
         return _at_times(planner, where, list(begin), begin)
@@ -40,7 +41,7 @@ def _resolve(
     planner: Planner, name: str, where: Where, partitions: list[TopicPartition], begin: Positions
 ) -> Positions:
     if not isinstance(where, dict):
-        return planner.beginnings(partitions) if where == "earliest" else planner.ends_behind(partitions, begin)
+        return planner.beginnings(partitions) if where == "earliest" else planner.ends_from(partitions, begin)
     given = _exactly(name, where, partitions)
     if any(offset < (LATEST if name == "endingOffsets" else EARLIEST) for offset in given.values()):
         marks = "-1 (latest)" if name == "endingOffsets" else "-1 (latest) or -2 (earliest)"
@@ -49,11 +50,11 @@ def _resolve(
     positions = _in_log(
         planner, {place: offset for place, offset in given.items() if offset >= 0}, f"{name} asks for offset"
     )
-    return positions | planner.ends_behind(marked[LATEST], begin) | planner.beginnings(marked[EARLIEST])
+    return positions | planner.ends_from(marked[LATEST], begin) | planner.beginnings(marked[EARLIEST])
 
 
 def _exactly(name: str, given: ByPartition, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """By partition. Raises OptionError unless these are the partitions that are read."""
+    """The numbers by partition. Raises OptionError unless they are of exactly the partitions that are read."""
     flat = {(topic, index): number for topic, indexes in given.items() for index, number in indexes.items()}
     if set(flat) != set(partitions):
         raise OptionError(
@@ -66,8 +67,11 @@ def _exactly(name: str, given: ByPartition, partitions: list[TopicPartition]) ->
 def _at_times(
     planner: Planner, where: ByTimestamp, partitions: list[TopicPartition], begin: Positions | None
 ) -> Positions:
-    """The first record as young as the time: where to start, or to end what is read from `begin` on. Where there is
-    none, an end is the log's; a start is what is said."""
+    """The first records at or after the times; `begin` is None for a start.
+
+    If a partition has no such record, an end is the end of the log, and a start follows
+    startingOffsetsByTimestampStrategy.
+    """
     moments: Mapping[TopicPartition, int]
     if isinstance(where.at, int):
         moments = dict.fromkeys(partitions, where.at)
@@ -77,14 +81,14 @@ def _at_times(
     without = [place for place, offset in positions.items() if offset == NO_RECORD]
     if without and begin is None and planner.options.no_match == "error":
         raise OptionError(
-            f"{where.option}: no record is as young as that in {_names(without)} "
+            f"{where.option}: no record is at or after that time in {_names(without)} "
             "(startingOffsetsByTimestampStrategy=latest starts there at the end)"
         )
-    return positions | planner.ends_behind(without, begin or {})
+    return positions | planner.ends_from(without, begin or {})
 
 
 def _of_group(planner: Planner, partitions: list[TopicPartition]) -> Positions:
-    """The group's committed offsets, and what the option says for partitions without one."""
+    """The group's committed offsets; partitions without one start where startingOffsets says."""
     group_id, fallback = planner.options.group_id, planner.options.group_fallback
     positions = {place: entry.offset for place, entry in planner.committed(partitions).items()}
     positions = _in_log(planner, positions, f"the group {group_id} has committed offset")
@@ -95,9 +99,9 @@ def _of_group(planner: Planner, partitions: list[TopicPartition]) -> Positions:
 
 
 def _in_log(planner: Planner, positions: Positions, whose: str) -> Positions:
-    """The positions, each inside its log; one that is not is data loss.
+    """The positions, each moved into its log; a position outside of its log is data loss.
 
-    A position behind the last stable offset is in the log, whatever the isolation level.
+    A position after the last stable offset is in the log, whatever the isolation level.
     """
     beginnings, ends = planner.beginnings(positions), planner.log_ends(positions)
     inside = {}

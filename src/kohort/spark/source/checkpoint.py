@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kohort.spark.files.directory import Directory
-from kohort.spark.source.plan import Positions, from_json
+from kohort.spark.source.positions import Positions, from_json
 
 
 def is_checkpoint(directory: Directory) -> bool:

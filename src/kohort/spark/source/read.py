@@ -1,24 +1,24 @@
-"""One task's work: fetch a range of a partition's offsets and yield it as Arrow record batches.
+"""One task: fetches a range of a partition's offsets and yields it as Arrow record batches.
 
-The range ends at a position and not at a count: compaction, transaction markers and aborted records leave gaps. The
-broker skips a gap in the middle of a log: it answers with what comes behind. One at the end of the log is known by
-silence, but silence says little: a broker answers with nothing also while it cannot read, from tiered storage for one.
-So several empty answers count, the time between them and not the time of connecting and retrying (nor of waiting for a
-quota, which the client does), and then the last offset of the log is asked for. If there is nothing either, the range
-is over, and a line on stderr says so; if there is, the broker owes what comes before it: the task waits for that, and
-in the end it is loss.
+The range ends at an offset, not after a number of records: compaction, transaction markers and aborted records leave
+gaps. The broker skips a gap in the middle of a log and answers with the next records. A gap at the end of the log shows
+only as empty answers, and these prove little: a broker also answers with nothing while it cannot read, for example from
+tiered storage. So the task waits for several empty answers, counting the time between them and not the time of
+connecting, retrying and quotas, and then asks for the last offset of the log. If there is nothing either, the range is
+finished, and a line on stderr says so. If there is something, the broker still owes the records before it: the task
+waits for them, and reports data loss in the end.
 
-Ranges that meet inside a batch both fetch it, and each takes its own records; what begins behind the range is not even
-looked at.
+Two ranges that meet inside a batch both fetch that batch, and each takes its own records. A batch that starts after the
+range is not read at all.
 
-The next fetch is asked for before the last one is decoded, so broker and task work at the same time. Its answer waits
-in the socket: the task holds one at a time.
+The task sends the next fetch before it decodes the last answer, so the broker and the task work at the same time. The
+next answer waits in the socket: the task holds one at a time.
 
-Memory is bounded, whatever the records' sizes. A task holds one answer of a fetch (`kafka.max.partition.fetch.bytes`,
-4 MiB, or one batch that is larger; three times for a moment, until it is taken out of its frame), one decompressed
-batch (at most DECOMPRESSED_BYTES; what would be larger is an error), and the columns that are being filled beside those
-that were handed out last (each `arrow.BYTES`, 8 MiB, or one record that is larger, and some 60 bytes for each of
-`arrow.ROWS` rows). Without numba a decompressed batch also stands there as Python objects, at some 300 bytes a record.
+Memory is bounded, whatever the sizes of the records. A task holds one answer (`kafka.max.partition.fetch.bytes`, 4 MiB,
+or one batch that is larger; for a moment three times that, until it is taken out of its frame), one decompressed batch
+(at most DECOMPRESSED_BYTES; a larger one is an error), and two sets of columns: those that are being filled and those
+that were yielded last (each `columns.BYTES`, 8 MiB, or one record that is larger, and some 60 bytes for each of
+`columns.ROWS` rows). Without numba a decompressed batch also exists as Python objects, at some 300 bytes a record.
 """
 
 from __future__ import annotations
@@ -36,31 +36,20 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, ServerError
 from kohort.client.records import data_batches, next_position
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
-from kohort.spark.arrow.columns import (
-    HEADERS,
-    MICROSECONDS,
-    Columns,
-    Filler,
-    decoder,
-    filler,
-    fixed,
-    repeated,
-    timestamps,
-)
+from kohort.spark.arrow.columns import HEADERS, MICROSECONDS, Columns, Filler, fixed, repeated, timestamps
+from kohort.spark.arrow.decoder import filler
 from kohort.spark.options.source import Options
-from kohort.spark.source.plan import lost, open_cluster
+from kohort.spark.source.planner import open_cluster, report_loss
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
 from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
 from kohort.wire.compression import NONE, expand
 from kohort.wire.errors import ErrorCode, ProtocolError
 
-__all__ = ["BASE_SCHEMA", "DECOMPRESSED_BYTES", "Convert", "Range", "arrow_schema", "decoder", "read_range"]
-
 GAP_S = 5.0
 GAP_ANSWERS = 3
-"""After so long, and so many empty answers, it is looked whether there is anything more in the log."""
+"""After this time and this many empty answers, the task checks whether the log holds anything more."""
 BEYOND_WAIT_S = 1.0
-"""An empty answer that takes so much longer than the broker was asked to wait says nothing of the time before it."""
+"""Of an empty answer that took longer than the broker was asked to wait, at most so much more counts as silence."""
 
 BASE_SCHEMA = pa.schema(
     [
@@ -75,10 +64,10 @@ BASE_SCHEMA = pa.schema(
 )
 
 Convert = Callable[[pa.BinaryArray, pa.BinaryArray], pa.RecordBatch]
-"""Makes other columns of keys and values: a row a record, in the same order, always of the same schema."""
+"""Makes other columns from keys and values: one row for each record, in the same order, always of the same schema."""
 
 PLACE = [pa.field("log_partition", pa.int32()), pa.field("log_offset", pa.int64()), pa.field("log_time", MICROSECONDS)]
-"""Where a converted record stands, behind its own columns: names that leave `topic`, `partition` and `offset` free."""
+"""The position of a converted record, after its own columns. The names leave `topic`, `partition`, `offset` free."""
 
 _INT64_MAX = 2**63 - 1
 
@@ -88,7 +77,7 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 def converted_schema(schema: pa.Schema) -> pa.Schema:
-    """What `read_range` yields with a `convert` that yields `schema`."""
+    """The schema that `read_range` yields with a `convert` that yields `schema`."""
     return pa.schema([*schema, *PLACE])
 
 
@@ -101,14 +90,14 @@ class Range:
     start: int
     end: int
     reader: GroupMember | None = None
-    """In whose name to fetch: kohort refuses it what it does not own."""
+    """The member to fetch for: kohort refuses it partitions that it does not own."""
 
 
 FENCED = frozenset(
     {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
 )  # fmt: skip
-"""The reader does not own the partition any more. Who does begins at the group's offset, which is not behind this
-range's start: what is left of it is theirs."""
+"""The reader does not own the partition any more. The owner begins at the group's offset, which is not after this
+range's start, and so reads the rest of the range."""
 
 
 def read_range(options: Options, wanted: Range, convert: Convert | None = None) -> Iterator[pa.RecordBatch]:
@@ -117,46 +106,46 @@ def read_range(options: Options, wanted: Range, convert: Convert | None = None) 
     Raises DataLoss, or KafkaError naming topic, partition and offset.
     """
     columns = filler(wanted.end - wanted.start, options.include_headers and convert is None)
-    shape = _Shape(wanted, convert)
+    build = _RowBuilder(wanted, convert)
     position = wanted.start
     with open_cluster(options) as cluster:
         silence = _Silence()
-        answer = _ask(options, cluster, wanted, position)
+        answer = _send(options, cluster, wanted, position)
         while position < wanted.end:
-            fetched = _answered(options, answer, wanted, position)
+            fetched = _receive(options, answer, wanted, position)
             if fetched is None:
                 break
             if not fetched:
-                answer = _ask(options, cluster, wanted, position)  # quotas have left nothing so far
+                answer = _send(options, cluster, wanted, position)  # a quota allowed no response yet
                 continue
             if wanted.reader is not None and fetched[0].error in FENCED:
                 _leave(wanted, position, fetched[0].error)
                 break
             if fetched[0].error:
                 reached = _after_error(options, cluster, wanted, position, fetched[0].error)
-                answer = _ask(options, cluster, wanted, reached)
+                answer = _send(options, cluster, wanted, reached)
             else:
                 reached = _reached(fetched[0], position)
                 if reached < wanted.end:
-                    answer = _ask(options, cluster, wanted, reached)
-                yield from map(shape, _take(columns, wanted, fetched[0], position))
+                    answer = _send(options, cluster, wanted, reached)
+                yield from map(build, _take(columns, wanted, fetched[0], position))
             if reached > position:
                 position = reached
                 silence = _Silence()
                 continue
-            silence.goes_on(options, time.monotonic())
+            silence.add(options, time.monotonic())
             if _is_over(options, wanted, fetched[0], position, silence):
                 break
     rest = columns.flush()
     if rest is not None:
-        yield shape(rest)
+        yield build(rest)
 
 
 Answer = Callable[[], list[FetchedPartition]]
 
 
-def _ask(options: Options, cluster: Cluster, wanted: Range, position: int) -> Answer:
-    """Ask for what stands at a position: the broker reads while what came before is decoded and handed on."""
+def _send(options: Options, cluster: Cluster, wanted: Range, position: int) -> Answer:
+    """Send a fetch of the records at a position: the broker reads while the task handles the records before it."""
     return cluster.fetch_ahead(
         {(wanted.topic, wanted.partition): position},
         max_wait_ms=options.max_wait_ms,
@@ -172,25 +161,25 @@ class _Silence:
 
     answers: int = 0
     seconds: float = 0.0
-    """From the first to the last, as far as the broker was heard."""
-    heard_at: float = 0.0
+    """The time from the first to the last, as far as it counts."""
+    last_at: float = 0.0
     owed: bool = False
-    """Whether the log was seen to go on: what is asked for must come."""
+    """True once the log is known to hold later records: those asked for must come."""
 
-    def goes_on(self, options: Options, now: float) -> None:
+    def add(self, options: Options, now: float) -> None:
         if self.answers:
-            self.seconds += min(now - self.heard_at, options.max_wait_ms / 1000 + BEYOND_WAIT_S)
-        self.answers, self.heard_at = self.answers + 1, now
+            self.seconds += min(now - self.last_at, options.max_wait_ms / 1000 + BEYOND_WAIT_S)
+        self.answers, self.last_at = self.answers + 1, now
 
 
-def _answered(options: Options, answer: Answer, wanted: Range, position: int) -> list[FetchedPartition] | None:
-    """What stands at a position, if anything was said; None where the topic is gone and failOnDataLoss is false."""
+def _receive(options: Options, answer: Answer, wanted: Range, position: int) -> list[FetchedPartition] | None:
+    """The answer to a fetch; None if the topic is gone and failOnDataLoss is false."""
     try:
         return answer()
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        lost(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
+        report_loss(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
         return None
 
 
@@ -202,17 +191,17 @@ def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
 
 
 def _after_error(options: Options, cluster: Cluster, wanted: Range, position: int, error: ErrorCode) -> int:
-    """Where to go on after an error of the fetch. Raises DataLoss or KafkaError."""
+    """Where to continue after an error of the fetch. Raises DataLoss or KafkaError."""
     if error != ErrorCode.OFFSET_OUT_OF_RANGE:
         raise KafkaError(error, f"cannot read {_name(wanted)} at offset {position}: {error.name}: {error.message}")
     place = (wanted.topic, wanted.partition)
     beginning, end = cluster.offsets([place], "earliest")[place], cluster.offsets([place], "latest")[place]
-    lost(options, f"{_name(wanted)}: offset {position} is not in the log, which holds {beginning} to {end}")
+    report_loss(options, f"{_name(wanted)}: offset {position} is not in the log, which holds {beginning} to {end}")
     return beginning if beginning > position else wanted.end
 
 
 def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, position: int, silence: _Silence) -> bool:
-    """Whether nothing more will come, after such a silence. Raises DataLoss."""
+    """True if nothing more will come after this silence. Raises DataLoss."""
     if silence.answers < GAP_ANSWERS:
         return False
     committed = options.isolation == "read_committed"
@@ -225,7 +214,7 @@ def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, positio
             return True
         silence.owed = True
     if silence.seconds > patience_s:
-        lost(
+        report_loss(
             options,
             f"{_name(wanted)}: nothing to read at offset {position} for {silence.seconds:.0f} s; the range goes to "
             f"{wanted.end}, the log to {log_end}",
@@ -235,11 +224,11 @@ def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, positio
 
 
 def _is_last(options: Options, wanted: Range, position: int, log_end: int) -> bool:
-    """Whether the log holds nothing from a position on, where nothing comes from: the last offset is asked for."""
+    """True if the log holds nothing from the position on: asks for the last offset of the log."""
     if log_end - 1 <= position:
         return True
-    with open_cluster(options) as cluster:  # the task's own waits for an answer
-        while (last := _answered(options, _ask(options, cluster, wanted, log_end - 1), wanted, log_end - 1)) == []:
+    with open_cluster(options) as cluster:  # the task's own connection waits for an answer
+        while (last := _receive(options, _send(options, cluster, wanted, log_end - 1), wanted, log_end - 1)) == []:
             pass
         return last is None or not (last[0].records or last[0].error)
 
@@ -256,7 +245,7 @@ def _reached(fetched: FetchedPartition, position: int) -> int:
 
 
 def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: int) -> Iterator[Columns]:
-    """Add what a fetch brought. Raises KafkaError where its bytes are damaged."""
+    """Add the records of an answer. Raises KafkaError if its bytes are damaged."""
     try:
         for header, start in data_batches(fetched, position, wanted.end):
             try:
@@ -269,17 +258,17 @@ def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: i
 
 
 def _records(data: bytes, header: BatchHeader, start: int) -> bytes | memoryview:
-    """The bytes of a batch's records, decompressed. Raises ProtocolError."""
+    """The decompressed bytes of a batch's records. Raises ProtocolError."""
     if header.last_offset > _INT64_MAX:
-        raise CorruptBatch(f"{header.last_offset} is no offset")
+        raise CorruptBatch(f"{header.last_offset} is not a valid offset")
     begin, end = start + HEADER_SIZE, start + header.size
     if header.compression == NONE:
         return memoryview(data)[begin:end]
     return expand(header.compression, data[begin:end], DECOMPRESSED_BYTES)
 
 
-class _Shape:
-    """Makes a record batch of columns. What is the same in every row is made once."""
+class _RowBuilder:
+    """Makes record batches from columns. Columns with the same value in every row are made once."""
 
     def __init__(self, wanted: Range, convert: Convert | None) -> None:
         self._wanted = wanted

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kohort.spark.arrow.columns import Columns, filler, timestamps
+from kohort.spark.arrow.columns import Columns, timestamps
+from kohort.spark.arrow.decoder import filler
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.store import OF, Store, encoding, filesystem
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, check_crc, decode_records, read_header

@@ -14,7 +14,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from kohort.spark.arrow.columns import DECODER_VARIABLE
+from kohort.spark.arrow.decoder import DECODER_VARIABLE
 from kohort.spark.history.decoding import kernels
 
 WORTH_IT = 100_000

@@ -83,7 +83,7 @@ class SinkOptions:
     """How long a row may wait for room in the queue."""
 
 
-def parse(options: Mapping[str, str]) -> SinkOptions:
+def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """Check the options of a sink. Raises OptionError."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
@@ -167,7 +167,7 @@ def _reason(settings: Mapping[str, str]) -> str | None:
     from confluent_kafka import KafkaException, Producer
 
     try:
-        Producer({**settings, "logger": logging.Logger("kohort.spark.sink.options", logging.CRITICAL)})
+        Producer({**settings, "logger": logging.Logger("kohort.spark.options.sink", logging.CRITICAL)})
     except KafkaException as error:
         return str(error.args[0].str())
     except (TypeError, ValueError) as error:

@@ -1,0 +1,187 @@
+"""A streaming read that starts from its group's offsets and commits to them what Spark has finished.
+
+Spark (4.2 and later) calls the planning methods (initialOffset, latestOffset, partitions, commit) in one long-lived
+Python process for each query. `read` runs in the executors' Python workers, on a pickled copy with the options alone.
+
+When to commit. Spark calls `commit(end)` only while it builds the next batch that is not empty, so the last batch of an
+availableNow run would never be committed. But it calls `latestOffset(start, …)` after each batch, the last one
+included, when its commit log contains `start`: so `latestOffset` commits `start` to the group.
+
+With asynchronous progress tracking the commit log may not contain `start` yet, so such a query is refused. Spark tells
+no source of that setting, but it can be detected: Spark then plans the tasks of a batch without having called `commit`
+for the batch before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kohort.spark.options.source import OptionError, Options
+from kohort.spark.source import bounds
+from kohort.spark.source.commits import Commits
+from kohort.spark.source.pacing import Pacing
+from kohort.spark.source.planner import Planner
+from kohort.spark.source.positions import BATCH, START, Json, Positions, admit, from_json, to_json
+from kohort.spark.source.tasks import read_task, tasks_of
+
+
+class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The planning state stays in the query's planning process and is never pickled."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+        self._commits = Commits(options)
+        self._pacing = Pacing(options)
+        self._initial: Positions | None = None
+        self._target: Positions | None = None
+        """Where an availableNow run ends; set when it begins."""
+        self._target_checked = False
+        """True once the target was compared with what the query has reached."""
+        self._latest: Positions = {}
+        self._planned: tuple[Json, Positions] | None = None
+        """The end of the newest batch, and where its partitions begin."""
+
+    def __reduce__(self) -> Any:
+        return KohortStreamReader, (self._options,)
+
+    @property
+    def planner(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+            self._commits.finish_at_sigterm()
+        return self._planner
+
+    # -- offsets
+
+    def initialOffset(self) -> Json:
+        if self._initial is None:
+            self._initial = bounds.starting(self.planner, "latest")
+        return to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return self._pacing.read_limit()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        # Losses are reported later, once it is known whether the query had reached the missing offsets.
+        self._target = self.planner.all_ends()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        if BATCH in start:
+            raise OptionError(
+                "this checkpoint is of a query with groupMode=member, and does not hold the positions of all "
+                "partitions. Continue with groupMode=member, or start a new checkpoint at the group's committed offsets"
+            )
+        reached = from_json(start)
+        first = START not in start and reached == self._initial
+        if not first:
+            self._commits.commit(reached)
+        ends = self._ends(reached)
+        recreated = self.planner.take_recreated()
+        lost = self._report_lost(reached, ends, recreated)
+        begin = self._begin(reached, ends, recreated)
+        lost |= self.planner.report_unread(reached, begin, ends)
+        ends = {place: offset for place, offset in ends.items() if place in begin}
+        self._latest = ends
+        if not lost and self._target is None and self._pacing.too_few(begin, ends, limit):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = admit(begin, ends, limit.max_rows)
+        if ends == reached and not (recreated or first):
+            return start  # the same JSON: Spark takes anything else for a new batch
+        self._pacing.batch_planned(first=first)
+        end = to_json(ends)
+        if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
+            end[START] = to_json({place: begin[place] for place in ends})
+        self._planned = (end, begin)
+        self._commits.plan(end)
+        return end
+
+    def reportLatestOffset(self) -> Json:
+        if not self._latest:
+            # A restarted query repeats its last batch, and reports it, before it asks for new offsets.
+            self._latest = self._target or self.planner.all_ends()
+        return to_json(self._latest)
+
+    def _ends(self, reached: Positions) -> Positions:
+        """The ends of the logs now, or at the beginning of an availableNow run."""
+        if self._target is not None:
+            if not self._target_checked:
+                self._check_target(self._target, reached)
+            return dict(self._target)
+        self._pacing.wait_while_idle()
+        return self.planner.ends_from(self.planner.partitions({topic for topic, _ in reached}), reached)
+
+    def _check_target(self, target: Positions, reached: Positions) -> None:
+        """Ask again for ends that are before what the query has reached.
+
+        Raises OptionError for a missing topic that the query never reached.
+        """
+        existing = set(self.planner.partitions({topic for topic, _ in reached}))
+        shorter = [p for p, offset in target.items() if offset < reached.get(p, offset) and p in existing]
+        target.update(self.planner.ends_from(shorter, reached))
+        self._target_checked = True
+
+    def _begin(self, reached: Positions, until: Positions, recreated: set[str]) -> Positions:
+        """Where the batch begins.
+
+        New partitions, and those of a recreated topic, begin at their first offset. A log that has become shorter
+        begins at its end, as in Spark's source, since the query has read most of it.
+        """
+        anew = [place for place in until if place not in reached or place[0] in recreated]
+        shorter = {place: until[place] for place in until.keys() & reached.keys() if until[place] < reached[place]}
+        return reached | shorter | self.planner.existing_beginnings(anew)
+
+    def _report_lost(self, reached: Positions, ends: Positions, recreated: set[str]) -> bool:
+        """True if records that the query had reached are lost. Raises DataLoss."""
+        lost = False
+        for topic, index in sorted(set(reached) - set(ends)):
+            gone = "is gone" if self.planner.includes(topic, index) else "is not selected by the options any more"
+            self.planner.lost(f"{topic}-{index} {gone}; the query had reached its offset {reached[topic, index]}")
+            lost = True
+        for (topic, index), offset in ends.items():
+            before = reached.get((topic, index), 0)
+            if topic in recreated:
+                if before:
+                    what = f"{topic} was deleted and created again; the query had reached offset {before} of "
+                    self.planner.lost(f"{what}partition {index}")
+                lost = True
+            elif offset < before:
+                self.planner.lost(
+                    f"{topic}-{index} ends at offset {offset}, below {before}, which the query has reached: its log "
+                    f"was truncated, or it was deleted and created again. The query continues at {offset}"
+                )
+                lost = True
+        return lost
+
+    # -- tasks
+
+    def partitions(self, start: Json, end: Json) -> Any:
+        if start != end:
+            self._pacing.check_commit_called()
+        if self._planned is not None and self._planned[0] == end:
+            begin = self._planned[1]
+            ranges = {place: (begin[place], offset) for place, offset in from_json(end).items()}
+        else:
+            ranges = self.planner.repeated(start, end)
+        return tasks_of(self._options, ranges, self._commits.reply_to())
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_task(self._options, partition)
+
+    # -- the group
+
+    def commit(self, end: Json) -> None:
+        self._pacing.commit_called()
+        self._commits.commit(from_json(end))
+
+    def stop(self) -> None:
+        self._commits.finish()
+        self._commits.close()
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None

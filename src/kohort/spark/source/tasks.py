@@ -1,0 +1,67 @@
+"""The tasks of a batch, which every reader of the source makes on the driver and runs in the Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from kohort.client.metadata import TopicPartition
+from kohort.client.records.partition_leaders import GroupMember
+from kohort.spark.options.source import Options
+from kohort.spark.source.identity import ReplyTo, send_identity
+from kohort.spark.source.positions import cut
+
+REPORTING_TASKS = 3
+"""How many tasks of a batch report which query they belong to. One is enough, but its datagram may get lost."""
+
+
+class RangePartition(InputPartition):
+    """A task: offsets [start, end) of a partition."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
+        super().__init__(f"{topic}-{partition}[{start},{end})")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+        self.reply_to: ReplyTo | None = None
+        """Where the task reports which query and batch it belongs to."""
+        self.reader: GroupMember | None = None
+        """The member of the group on whose behalf the task fetches."""
+
+
+def tasks_of(
+    options: Options,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    reply_to: ReplyTo | None = None,
+    reader: GroupMember | None = None,
+) -> list[RangePartition]:
+    tasks = [
+        RangePartition(topic, partition, first, last)
+        for (topic, partition), first, last in cut(ranges, options.min_partitions, options.max_records_per_partition)
+    ]
+    for task in tasks:
+        task.reader = reader
+    for task in tasks[:REPORTING_TASKS]:
+        task.reply_to = reply_to
+    return tasks
+
+
+def read_task(options: Options, task: InputPartition | None) -> Iterator[Any]:
+    """The records of a task, as Arrow record batches. Runs in a worker."""
+    from kohort.spark.source.read import Range, read_range  # pyarrow: in the workers only
+
+    if not isinstance(task, RangePartition):
+        return iter(())  # Spark also calls this for a batch read without tasks
+    context = TaskContext.get()
+    if task.reply_to is not None and context is not None:
+        send_identity(task.reply_to, context.getLocalProperty)
+    wanted = Range(task.topic, task.partition, task.start, task.end, task.reader)
+    if options.decode == "consumer_offsets":
+        from kohort.spark.history.decoding.decode import decode
+
+        return read_range(options, wanted, decode)
+    return read_range(options, wanted)
