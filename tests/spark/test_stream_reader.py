@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.spark.options.source import OptionError, for_batch, parse
@@ -134,7 +135,7 @@ def test_a_commit_that_fails_is_tried_again(
     """A group with a member takes no commits of others; the query goes on all the same."""
     from confluent_kafka import Consumer
 
-    monkeypatch.setattr(commits, "COMMIT_RETRY_S", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_RETRY_S", Backoff(0, 0))
     cluster.create_topic("t", 1)
     fill(cluster, 3)
     member = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})

@@ -194,7 +194,9 @@ def _open(options: Options, timeout_ms: int) -> Cluster:
     return open_cluster(replace(options, api_timeout_ms=limited, request_timeout_ms=limited))
 
 
-def _commit(cluster: Cluster, group_id: str, positions: Positions, holder: GroupReader) -> dict[TopicPartition, Committed]:
+def _commit(
+    cluster: Cluster, group_id: str, positions: Positions, holder: GroupReader
+) -> dict[TopicPartition, Committed]:
     """Commit what the group does not have already. Returns what it had. Raises KafkaError."""
     found = cluster.committed(group_id, positions)
     if any(place not in found or found[place].offset != offset for place, offset in positions.items()):
