@@ -136,7 +136,7 @@ def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
     assert not recover(table)
     told = capsys.readouterr().err
     assert f"another compaction of {tmp_path} is running (process {os.getpid()} on " in told
-    assert f"rows of {tmp_path} are out of sight until" in told
+    assert f"readers miss rows of {tmp_path} until" in told
     os.utime(lock.where, (0, lock.where.stat().st_mtime - STALE_S - 1))
     assert recover(table)
     assert seen(tmp_path) == rows
@@ -146,10 +146,10 @@ def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
 def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
     rows = fill(tmp_path)
     table = LocalDirectory(tmp_path, scheme="hdfs")
-    with pytest.raises(LakeError, match="stood still, and another one has taken its place"):
+    with pytest.raises(LakeError, match="paused for too long, and another one has taken its lock over"):
         compact_table(table, merging(Fate()), 100 * KB, still_ours=lambda: False)
     decided = swap.Swap(DAY, ("w-0.snappy.parquet",), (("_kohort/compactions/gone/x.parquet", "c.parquet"),), None)
-    with pytest.raises(FileSystemError, match="the files that it was made of stay"):
+    with pytest.raises(FileSystemError, match="the files that it was made from stay"):
         swap.swap(table, table / "_kohort" / "compactions" / "j.json", decided)
     assert seen(tmp_path) == rows
 

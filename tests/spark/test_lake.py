@@ -15,7 +15,7 @@ from local_directory import Crash, Fate, LocalDirectory
 from kohort.spark.files.directory import FileSystemError
 from kohort.spark.lake.lake import HIDDEN, Lake, LakeError, data_files
 from kohort.spark.lake.locks import Ownership
-from kohort.spark.lake.tables import refuse_among_rows
+from kohort.spark.lake.tables import refuse_nested
 
 BATCHES = 3
 ROWS, DEAD = 4, 2
@@ -238,7 +238,7 @@ def test_a_batch_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_dead_letters_do_not_lie_among_the_rows() -> None:
     for fine in ("s3a://b/lake/_dead_letters", "s3a://b/lake-dead", "s3a://b/lake/_x/y", "s3a://b/other"):
-        refuse_among_rows("s3a://b/lake", fine)
+        refuse_nested("s3a://b/lake", fine)
     for wrong in ("s3a://b/lake", "s3a://b/lake/", "s3a://b/lake/dead", "s3a://b", "s3a://b/lake/topic=t/_dead"):
-        with pytest.raises(LakeError, match="must not lie in each other"):
-            refuse_among_rows("s3a://b/lake", wrong)
+        with pytest.raises(LakeError, match="must not be inside each other"):
+            refuse_nested("s3a://b/lake", wrong)

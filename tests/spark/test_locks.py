@@ -34,7 +34,7 @@ class Overtaken(Fate):
 def test_a_local_lock_is_of_one_and_ends_with_its_file(tmp_path: Path) -> None:
     path = str(tmp_path / "below" / "lock")
     held = lock_file(path)
-    with pytest.raises(Taken, match="a process that is alive"):
+    with pytest.raises(Taken, match="a running process"):
         lock_file(path)
     assert held is not None
     held.close()

@@ -1,14 +1,13 @@
-"""Merges the small files of a lake, directory by directory, beside readers and writers.
+"""Merges the small files of a lake, directory by directory, while others read and write.
 
-Every micro-batch leaves a file a directory and task, so a lake that is fed for a day has thousands. A directory's
-files that are well below the target are read and written again as few files by a Spark job, onto a stage that no
-reader looks at; the rows are counted on both sides; then `kohort.spark.lake.file_swap` puts the new files in the place
-of the old ones. Files that come meanwhile are not touched. An interrupted compaction is brought to an end by the next
-one, or by the next ingest; the rows are the same before and after. One compaction of a table at a time
-(`kohort.spark.lake.locks`); where the lock does not end with its process, the next one waits some minutes before it
-takes it for dead.
+Each task of each micro-batch leaves a file in each directory, so after a day a lake has thousands. For each directory,
+a Spark job reads the files well below the target size and writes their rows as few files to a staging directory that
+readers ignore. The rows are counted on both sides. Then `file_swap` puts the new files in the place of the old ones.
+Files that arrive meanwhile are not touched. The next compaction or ingest finishes an interrupted one; the rows are the
+same before and after. A table has one compaction at a time (`locks`). If the lock does not end with its process, the
+next compaction waits some minutes before it takes the lock over.
 
-Delta and Iceberg have this themselves (OPTIMIZE, rewrite_data_files), and are asked for it.
+Delta and Iceberg compact their tables themselves (OPTIMIZE, rewrite_data_files); this module calls them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,27 +26,27 @@ from kohort.spark.files.hadoop import RENAMES_ARE_COPIES, HadoopDirectory
 from kohort.spark.lake.file_swap import Swap, finish, swap
 from kohort.spark.lake.lake import HIDDEN, LakeError, data_files
 from kohort.spark.lake.locks import STALE_S, Taken, leased, lock_file
-from kohort.spark.lake.tables import TABLE_NAME, TableFormat, check_format, parquet_places
+from kohort.spark.lake.tables import TABLE_NAME, TableFormat, check_format, parquet_directories
 from kohort.spark.runtime.session import cause, timestamps_in_micros
 
 TARGET_BYTES = 128_000_000
 SMALL = 0.75
-"""A file of this share of the target is large enough to be left alone."""
+"""A file of at least this share of the target size is left alone."""
 COMPACTIONS = f"{HIDDEN}/compactions"
 
-Still = Callable[[], bool]
-"""Whether the lock is still ours."""
+LockHeld = Callable[[], bool]
+"""True while this process holds the lock."""
 Merge = Callable[[Sequence[str], str, int], None]
-"""Writes the rows of files as so many files below an address; raises where their number differs."""
+"""Writes the rows of files as so many files below an address; raises if the number of rows differs."""
 
 
 class CompactionFailed(RuntimeError):
-    """Spark or the file system refused; the message is theirs."""
+    """Spark or the file system reported an error; the message is theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did: directories that it changed, and their small files before and after."""
+    """The result of a compaction: directories that it changed, and their small files before and after."""
 
     directories: int = 0
     files_before: int = 0
@@ -78,25 +77,25 @@ def compact(
 ) -> Compacted:
     """Merge small files of a lake and of its dead letters into files of about `target_bytes`.
 
-    Directories into which something was written less than `older_than_s` seconds ago are left alone. Safe beside a
-    running ingest. Returns what was done; for Delta and Iceberg nothing is counted. Raises FormatMissing, LakeError,
+    Leaves a directory alone if a file in it was written less than `older_than_s` seconds ago. Safe while an ingest
+    runs. Delta and Iceberg give no counts. Raises FormatMissing, LakeError,
     FileSystemError, CompactionFailed.
     """
     check_format(spark, table_format)
     try:
         if table_format != "parquet":
-            _ask_table(spark, table_format, output, target_bytes)
+            _compact_table_format(spark, table_format, output, target_bytes)
             return Compacted()
-        tables = parquet_places(spark, output, dead_letters)
+        tables = parquet_directories(spark, output, dead_letters)
         if not tables[0].exists():
             raise LakeError(f"there is no lake at {tables[0]}")
         before_ms = (time.time() - older_than_s) * 1000
         done = Compacted()
         for table in tables:
             if table.exists():
-                with _locked(table) as still_ours:
+                with _locked(table) as lock_held:
                     done += compact_table(
-                        table, _merging(spark), target_bytes, before_ms, on_directory, stop, still_ours
+                        table, _merging(spark), target_bytes, before_ms, on_directory, stop, lock_held
                     )
         return done
     except (LakeError, FileSystemError):
@@ -105,9 +104,11 @@ def compact(
         raise CompactionFailed(cause(error)) from error
 
 
-def recover(table: Any) -> bool:
-    """Bring an interrupted compaction to an end. False while another one has the table, or seems to have it: what that
-    would mean for readers is told."""
+def recover(table: HadoopDirectory) -> bool:
+    """Finish an interrupted compaction. False while another compaction holds the lock, or seems to.
+
+    In that case a warning says what readers may miss.
+    """
     if not (table / COMPACTIONS).exists() or table.scheme in RENAMES_ARE_COPIES:
         return True
     try:
@@ -116,8 +117,8 @@ def recover(table: Any) -> bool:
     except LakeError as busy:
         if any(_is_journal(name) for name in (table / COMPACTIONS).names()):
             print(
-                f"kohort: {busy}. It was replacing files: if it was killed, rows of {table} are out of sight until a "
-                f"compaction or an ingest takes its lock over, which they do when it is {STALE_S:.0f} s old",
+                f"kohort: {busy}. It was replacing files: if it was killed, readers miss rows of {table} until a "
+                f"compaction or an ingest takes its lock over, once the lock is {STALE_S:.0f} s old",
                 file=sys.stderr,
             )
         return False
@@ -125,28 +126,28 @@ def recover(table: Any) -> bool:
 
 
 def compact_table(
-    table: Any,
+    table: HadoopDirectory,
     merge: Merge,
     target_bytes: int,
     before_ms: float = math.inf,
     on_directory: Callable[[str, Compacted], None] = lambda *_: None,
     stop: Callable[[], bool] = lambda: False,
-    still_ours: Still = lambda: True,
+    lock_held: LockHeld = lambda: True,
 ) -> Compacted:
-    """The same for the Parquet files of one table, a place. The caller holds the lock."""
+    """Compact the Parquet files of one table. The caller holds the lock."""
     _finish_all(table)
     done = Compacted()
     for directory, files in plan(list(table.files()), target_bytes, before_ms):
         if stop():
             break
-        part = _compact_directory(table, directory, files, merge, target_bytes, still_ours)
+        part = _compact_directory(table, directory, files, merge, target_bytes, lock_held)
         on_directory(directory, part)
         done += part
     return done
 
 
 def plan(files: Sequence[FileInfo], target_bytes: int, before_ms: float) -> list[tuple[str, list[FileInfo]]]:
-    """The directories worth the work, each with its small files, oldest first."""
+    """The directories to compact, each with its small files, oldest first."""
     data = set(data_files([file.path for file in files]))
     directories: dict[str, list[FileInfo]] = {}
     for file in files:
@@ -162,12 +163,17 @@ def plan(files: Sequence[FileInfo], target_bytes: int, before_ms: float) -> list
 
 
 def pieces(files: Sequence[FileInfo], target_bytes: int) -> int:
-    """Into how many files these are merged."""
+    """The number of files that these are merged into."""
     return max(1, math.ceil(sum(file.size for file in files) / target_bytes))
 
 
 def _compact_directory(
-    table: Any, directory: str, files: Sequence[FileInfo], merge: Merge, target_bytes: int, still_ours: Still
+    table: HadoopDirectory,
+    directory: str,
+    files: Sequence[FileInfo],
+    merge: Merge,
+    target_bytes: int,
+    lock_held: LockHeld,
 ) -> Compacted:
     name = uuid.uuid4().hex
     stage = f"{COMPACTIONS}/{name}"
@@ -179,14 +185,14 @@ def _compact_directory(
     )
     replaced = tuple(file.path.rpartition("/")[2] for file in files)
     aside = f"{stage}/aside" if table.scheme == "file" else None
-    if not still_ours():
-        raise LakeError(f"this compaction of {table} stood still, and another one has taken its place")
+    if not lock_held():
+        raise LakeError(f"this compaction of {table} paused for too long, and another one has taken its lock over")
     swap(table, table / COMPACTIONS / f"{name}.json", Swap(directory, replaced, merged, aside))
     (table / stage).remove()
     return Compacted(1, len(files), len(merged), sum(f.size for f in files), sum(f.size for f in staged))
 
 
-def _finish_all(table: Any) -> None:
+def _finish_all(table: HadoopDirectory) -> None:
     compactions = table / COMPACTIONS
     for name in compactions.names():
         if _is_journal(name):
@@ -206,17 +212,17 @@ def _merging(spark: Any) -> Merge:
             rows.coalesce(count).write.parquet(target)
         before, after = rows.count(), spark.read.parquet(target).count()
         if before != after:
-            raise LakeError(f"{before} rows became {after}; nothing was replaced (in {target})")
+            raise LakeError(f"{before} rows became {after} in {target}; no file was replaced")
 
     return merge
 
 
-def _ask_table(spark: Any, table_format: TableFormat, output: str, target_bytes: int) -> None:
+def _compact_table_format(spark: Any, table_format: TableFormat, output: str, target_bytes: int) -> None:
     if table_format == "delta":
         spark.sql(f"OPTIMIZE delta.`{HadoopDirectory(spark, output)}`").collect()
         return
     if not TABLE_NAME.fullmatch(output):
-        raise LakeError(f"{output!r} is no name of an Iceberg table; one is CATALOG.SCHEMA.TABLE")
+        raise LakeError(f"{output!r} is not the name of an Iceberg table; write CATALOG.SCHEMA.TABLE")
     catalog, _, table = output.partition(".")
     spark.sql(
         f"CALL {catalog}.system.rewrite_data_files(table => '{table}', "
@@ -225,23 +231,21 @@ def _ask_table(spark: Any, table_format: TableFormat, output: str, target_bytes:
 
 
 @contextmanager
-def _locked(table: Any) -> Iterator[Still]:
-    """One compaction of a table at a time. Raises LakeError, FileSystemError."""
+def _locked(table: HadoopDirectory) -> Iterator[LockHeld]:
+    """Admit one compaction of a table at a time. Raises LakeError, FileSystemError."""
     if table.scheme in RENAMES_ARE_COPIES:
         raise LakeError(
-            f"{table}: an object store cannot replace files in a moment, so readers would see rows twice or not at "
-            "all; let Delta or Iceberg keep the table there (--format)"
+            f"{table}: an object store cannot replace files in one step, so readers would see rows twice or not at "
+            "all; use Delta or Iceberg there (--format)"
         )
     file = table / HIDDEN / "compaction.lock"
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            if table.scheme == "file":
-                lock = lock_file(file.path)
-                if lock is not None:
-                    held.enter_context(lock)
-                still_ours: Still = lambda: True  # noqa: E731
+            if table.scheme != "file":
+                lock_held = stack.enter_context(leased(file)).held
             else:
-                still_ours = held.enter_context(leased(file)).held
+                stack.enter_context(lock_file(file.path) or nullcontext())
+                lock_held = lambda: True  # noqa: E731
         except Taken as other:
             raise LakeError(f"another compaction of {table} is running ({other})") from None
-        yield still_ours
+        yield lock_held

@@ -1,16 +1,16 @@
-"""Replaces files of a directory by others that hold the same rows, so that no reader counts a row twice.
+"""Replaces files of a directory by others with the same rows, so that no reader counts a row twice.
 
-On a local file system of Linux the whole directory is exchanged in one step (renameat2): whoever lists it sees all of
-the old files or all of the new ones. A reader that has listed the old ones and opens them later does not find them, and
-must list again. Files that stay are in both directories, by hard links. A file that somebody renames into the directory
-meanwhile may land in the old one, so that is emptied file by file into the new one and removed only when it is empty;
-a rename that comes after that fails, and is tried again by who makes it.
+On a local file system of Linux the whole directory is exchanged in one step (renameat2): a listing shows all of the old
+files or all of the new ones. A reader that has listed the old files and opens them later does not find them, and must
+list again. Files that stay are in both directories, as hard links. A file that is renamed into the directory meanwhile
+may land in the old one. So the old one is emptied file by file into the new one, and removed only once it is empty. A
+rename after that fails, and its caller repeats it.
 
-Elsewhere the old files are removed and the new ones renamed into their place. For that moment a reader may miss rows,
-and never sees one twice.
+Elsewhere the old files are removed and then the new ones are renamed into their place. For that moment a reader may
+miss rows; it never sees a row twice.
 
-A journal is written before, and removed after: `finish` brings an interrupted swap to an end. One swap at a time (the
-caller holds a lock). No file is removed unless those that take its place are there.
+A journal is written before the swap and removed after it; `finish` completes an interrupted swap. The caller holds a
+lock, so there is one swap at a time. No file is removed unless the files that replace it exist.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import link, listdir, mkdir, rename, rmdir, unlink
 from pathlib import Path
-from typing import Any
 
 from kohort.spark.files.directory import FileSystemError
+from kohort.spark.files.hadoop import HadoopDirectory
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -34,15 +34,15 @@ UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A swap that is decided. Paths are below the table's directory."""
+    """A planned swap. Paths are relative to the table's directory."""
 
     directory: str
     replaced: tuple[str, ...]
-    """Names of files in the directory."""
+    """Names of old files in the directory."""
     merged: tuple[tuple[str, str], ...]
-    """Staged path and name in the directory of each new file."""
+    """The staged path of each new file, and its name in the directory."""
     aside: str | None
-    """For an exchange: the directory that takes the other's place; None where files are moved one by one."""
+    """The directory to exchange with; None to move files one by one."""
 
     def to_json(self) -> str:
         return json.dumps({"version": 1, **asdict(self)})
@@ -54,8 +54,8 @@ class Swap:
         return cls(value["directory"], tuple(value["replaced"]), merged, value["aside"])
 
 
-def swap(table: Any, journal: Any, decided: Swap) -> None:
-    """Make a swap; `table` and `journal` are places. Raises FileSystemError, OSError."""
+def swap(table: HadoopDirectory, journal: HadoopDirectory, decided: Swap) -> None:
+    """Make a swap. Raises OSError."""
     if decided.aside is not None:
         directory, aside = Path(table.path) / decided.directory, Path(table.path) / decided.aside
         if _build(directory, aside, Path(table.path), decided):
@@ -71,8 +71,8 @@ def swap(table: Any, journal: Any, decided: Swap) -> None:
     journal.remove()
 
 
-def finish(table: Any, journal: Any) -> None:
-    """Bring an interrupted swap to an end: forward where it had begun to show, else back."""
+def finish(table: HadoopDirectory, journal: HadoopDirectory) -> None:
+    """Complete an interrupted swap if it was visible already, else undo it."""
     decided = Swap.from_json(journal.read_text())
     if decided.aside is None:
         _one_by_one(table, decided)
@@ -85,10 +85,10 @@ def finish(table: Any, journal: Any) -> None:
     journal.remove()
 
 
-def _one_by_one(table: Any, decided: Swap) -> None:
+def _one_by_one(table: HadoopDirectory, decided: Swap) -> None:
     for staged, name in decided.merged:
         if not (table / staged).exists() and not (table / decided.directory / name).exists():
-            raise FileSystemError(f"{table / staged} is gone; the files that it was made of stay")
+            raise FileSystemError(f"{table / staged} is missing; the files that it was made from stay")
     for name in decided.replaced:
         (table / decided.directory / name).remove()
     for staged, name in decided.merged:
@@ -100,7 +100,7 @@ def _one_by_one(table: Any, decided: Swap) -> None:
 
 
 def _build(directory: Path, aside: Path, table: Path, decided: Swap) -> bool:
-    """The directory as it is to be: the new files, and links to those that stay. False where there are no links."""
+    """Build the new directory: the new files, and links to those that stay. False if the file system has no links."""
     mkdir(aside)
     gone = _with_checksums(decided.replaced)
     staying = [name for name in listdir(directory) if name not in gone]
@@ -112,12 +112,12 @@ def _build(directory: Path, aside: Path, table: Path, decided: Swap) -> bool:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        return False  # also where there is a directory in it
+        return False  # also if a subdirectory stays
     return True
 
 
 def _empty(aside: Path, directory: Path, replaced: Sequence[str]) -> None:
-    """Remove the old directory; what has landed in it meanwhile goes into the new one."""
+    """Remove the old directory, after moving files that arrived in it meanwhile to the new one."""
     gone = _with_checksums(replaced)
     while aside.exists():
         for name in listdir(aside):
@@ -141,12 +141,12 @@ def _discard(aside: Path) -> None:
 
 
 def _with_checksums(names: Sequence[str]) -> set[str]:
-    """The names, and those of the files in which Hadoop keeps the checksums of local files."""
+    """The names, and the names of the files with their checksums, which Hadoop keeps for local files."""
     return {*names, *(f".{name}.crc" for name in names)}
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two directories change places in one step; False where the system or the file system cannot."""
+    """Exchange two directories in one step. False if the system or the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

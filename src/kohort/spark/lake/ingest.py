@@ -1,20 +1,20 @@
 """From topics to a lake, exactly once, in a consumer group.
 
-A streaming query writes batch after batch into a sink (`kohort.spark.lake.tables`), which takes each batch once
-although Spark repeats the last one after a crash; what the records become is a shape (`kohort.spark.lake.row_shape`).
-The group follows the checkpoint and never leads it. When a run ends, the group is brought up to the last finished
-batch of the checkpoint, so that any Kafka tool sees lag 0 where there is none.
+A streaming query writes batches to a sink (`tables.py`), which takes each batch once although Spark repeats the last
+one after a crash. `row_shape.py` says what the records become. The group's offsets follow the checkpoint and never get
+ahead of it. At the end of a run, the last finished batch of the checkpoint is committed to the group, so that every
+Kafka tool shows the true lag.
 
 On a cluster, spark-submit runs the command itself (`kohort pipeline job`), or a job of a few lines calls `ingest` with
-the session that spark-submit made and with places that all executors see:
+the session of spark-submit and with addresses that all executors can reach:
 
     from pyspark.sql import SparkSession
-    from kohort.spark.lake.ingest import ingest
+    from kohort.spark import ingest
 
     spark = SparkSession.builder.getOrCreate()
     ingest(spark, bootstrap_servers="kafka:9092", topics=["orders"], output="s3a://lake/orders", group_id="lake")
 
-docs/spark-clusters.md tells how kohort comes to the executors.
+docs/spark-clusters.md describes how to install kohort on the executors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kohort.spark.lake.lake import Written
 from kohort.spark.lake.locks import STALE_S
 from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, Typing
 from kohort.spark.lake.sample import sample
-from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_places, sink
+from kohort.spark.lake.tables import RowShape, Sink, TableFormat, check_format, parquet_directories, sink
 from kohort.spark.options.source import security_of
 from kohort.spark.runtime.session import cause, register, timestamps_in_micros
 from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
@@ -53,22 +53,22 @@ from kohort.spark.source.checkpoint import finished, last_finished, last_planned
 POLL_S = 0.2
 RECONCILE_MS = 10_000
 COMPACT_EVERY_S = 600.0
-"""How often a run that goes on compacts."""
+"""How often a continuous run compacts."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """After a batch. Rows, dead letters, files and bytes are those of this run so far."""
+    """The state after a batch. Rows, dead letters, files and bytes are the totals of this run so far."""
 
     batch: int
     rows: int
     lag: int
-    """Offsets between the last batch's end and the ends of the logs, as they were then."""
+    """Offsets between the batch's end and the ends of the logs at that time."""
     dead_letters: int = 0
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    """Since the query was started."""
+    """Since the start of the query."""
     rows_per_second: float = 0.0
     """Of the last batch."""
 
@@ -79,9 +79,9 @@ class IngestSummary:
     batches: int
     seconds: float
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the query has got to, after its checkpoint."""
+    """What the query has reached, according to its checkpoint."""
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    """The group's committed offsets; empty without a group, or when it could not be asked."""
+    """The group's committed offsets; empty without a group, or if the request failed."""
     dead_letters: int = 0
     files: int = 0
     bytes: int = 0
@@ -91,13 +91,13 @@ class IngestSummary:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The values are JSON objects, and their fields become columns (docs/ingest.md).
+    """Values are JSON objects, and their fields become columns (docs/ingest.md).
 
-    `schema` is a Spark schema, as DDL (`id BIGINT, at TIMESTAMP`) or in JSON; without one it is inferred from
-    `sample_size` records when the checkpoint has none yet, and with `refresh` extended by the fields that are new.
-    `typing` strict makes a dead letter of a value with a field that does not fit; permissive makes the field null and
-    keeps the whole value in `_raw`. `keep_rest` has fields that are not in the schema in `_rest`, as JSON; `keep_value`
-    keeps the value's bytes too.
+    `schema` is a Spark schema, as DDL (`id BIGINT, at TIMESTAMP`) or in JSON. Without one, the checkpoint's schema is
+    used; if it has none, the schema is inferred from `sample_size` records. `refresh` adds new fields of such a sample.
+    With `typing` strict, a value with a field of another type becomes a dead letter; with permissive, the field becomes
+    null and `_raw` holds the whole value. `keep_rest` keeps fields outside of the schema in `_rest`, as JSON.
+    `keep_value` also keeps the value's bytes.
     """
 
     schema: str | None = None
@@ -132,14 +132,15 @@ def ingest(
     on_progress: Callable[[IngestProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> IngestSummary:
-    """Write topics to a lake with columns of the record, and of its value if that is said to be JSON.
+    """Write topics to a lake, with columns of the record and, given `values`, of its JSON value.
 
-    Starts where the checkpoint ends; without one, at the group's committed offsets, else at the earliest. Ends when
-    everything that was there at the start is written (`available_now`), or when `stop` says so, looking every
-    `interval_s` seconds for more. `output`, `checkpoint` and `dead_letters` are paths or addresses that Spark knows
-    (with Iceberg, `output` and `dead_letters` are names of tables); left out, they are `output`/_checkpoint and
-    `output`/_dead_letters. With `compact_to`, small files are merged into files of about so many bytes at the end, and
-    every ten minutes of a run that goes on. `options` go to the source as they are. Raises IngestFailed.
+    Starts where the checkpoint ends; without a checkpoint, at the group's committed offsets, or else at the earliest
+    records. With `available_now`, ends when everything that existed at the start is written. Otherwise polls for more
+    records every `interval_s` seconds, until `stop` returns True. `output`, `checkpoint` and `dead_letters` are paths
+    or addresses that Spark knows (with Iceberg, `output` and `dead_letters` are names of tables). The defaults are
+    `output`/_checkpoint and `output`/_dead_letters. With `compact_to`, small files are merged into files of about that
+    many bytes, at the end and every ten minutes of a continuous run. `options` are passed to the source. Raises
+    IngestFailed.
     """
     source = {
         "kafka.bootstrap.servers": bootstrap_servers,
@@ -162,11 +163,11 @@ def ingest(
             return sink(spark, table_format, str(output), dead, writer, partition_by)
 
         batches = at_end.enter_context(closing(_Batches(where, make_sink, headers)))
-        batches.recover()  # and so be the only run, before anything else is written
+        batches.recover()  # makes this run the only writer, before anything else is written
         batches.kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
         compacting.recover()
         if group_id:
-            source.setdefault("checkpointLocation", str(where))  # so that a stop is committed by the source, too
+            source.setdefault("checkpointLocation", str(where))  # lets the source commit at a stop
         frame = spark.readStream.format("kohort").options(**source).load()
         writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", str(where))
         once = {"availableNow": True} if available_now else {"processingTime": f"{interval_s} seconds"}
@@ -180,14 +181,14 @@ def ingest(
             follower.follow(query)
             if stop():
                 break
-            compacting.now_and_then(stop)
+            compacting.if_due(stop)
     except Exception as error:
         raise IngestFailed(cause(batches.failure or error)) from error
     finally:
         query.stop()
         at_end.close()
         follower.follow(query)
-        # After a failure too: the batches before it are finished.
+        # Also after a failure: the batches before it are finished.
         positions = finished(where) or {}
         committed = _reconcile(bootstrap_servers, group_id, positions, where, security_of(source)) if group_id else {}
     compacted = None if stop() else compacting.now(stop)
@@ -212,7 +213,7 @@ def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | 
 def _settings(
     checkpoint: HadoopDirectory, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
 ) -> Kept:
-    """How values are read, from now on and in a batch that is to be repeated."""
+    """How values are read, in new batches and in one that is to be repeated."""
     kept = ingest_settings.load(checkpoint, partition_by)
     settings = _wanted(values, kept.latest, found) if values is not None else None
     planned = last_planned(checkpoint)
@@ -233,7 +234,7 @@ def _wanted(values: Json, known: JsonSettings | None, found: Callable[[int], Typ
     else:
         schema = known.schema
     if schema is None:
-        raise ValueError("there is no JSON object in the topics to infer a schema from; give one")
+        raise ValueError("the topics have no JSON object to infer a schema from; give a schema")
     return JsonSettings(schema, values.typing, values.keep_rest, values.keep_value)
 
 
@@ -251,15 +252,15 @@ def parse_schema(text: str) -> Type:
 
 
 class _Batches:
-    """What Spark calls with each batch: reads the batch's settings, writes it, and keeps what it came to."""
+    """Spark calls `write` with each batch: it looks up the batch's settings, writes the batch and keeps the result."""
 
     kept: Kept
-    """The settings; to be set before the first batch."""
+    """The settings; set before the first batch."""
 
     def __init__(self, checkpoint: HadoopDirectory, make_sink: Callable[[str], Sink], headers: bool) -> None:
         self.written: dict[int, Written] = {}
         self.failure: Exception | None = None
-        """Why the last batch could not be written; Spark would say it in its own words and many lines."""
+        """The error of the last batch; Spark wraps it in a message of many lines."""
         self._checkpoint = checkpoint
         self._make_sink = make_sink
         self._headers = headers
@@ -267,7 +268,7 @@ class _Batches:
 
     def recover(self) -> None:
         writer = query_id(self._checkpoint)
-        made = self._make_sink(writer or "new")  # of a new query: only sees whether the output can be its own
+        made = self._make_sink(writer or "new")  # for a new query this only checks the output
         if writer is not None:
             self._sink = made
             made.recover()
@@ -280,13 +281,10 @@ class _Batches:
         try:
             if self._sink is None:
                 self._sink = self._make_sink(query_id(self._checkpoint) or "new")
-            settings = self.kept.of(batch)
-            partition_by = self.kept.partition_by
-            shape = (
-                JsonShape(settings, partition_by, headers=self._headers)
-                if settings is not None
-                else RawShape(partition_by)
-            )
+            settings, partition_by = self.kept.of(batch), self.kept.partition_by
+            shape: RowShape = RawShape(partition_by)
+            if settings is not None:
+                shape = JsonShape(settings, partition_by, headers=self._headers)
             with timestamps_in_micros(frame.sparkSession):
                 self.written[batch] = self._sink.write(batch, frame, shape)
         except Exception as error:
@@ -301,9 +299,9 @@ def _reconcile(
     checkpoint: HadoopDirectory,
     security: Security,
 ) -> dict[TopicPartition, int]:
-    """Bring the group up to the checkpoint: the second line, for a run whose last commit did not happen.
+    """Commit the checkpoint's positions to the group, in case the run's last commit did not happen.
 
-    The rows are written, so a cluster that cannot be reached or a group that has members is only a warning.
+    The rows are written, so an unreachable cluster or a group with members causes only a warning.
     """
     try:
         with Cluster(bootstrap_servers, "kohort-ingest", api_timeout_ms=RECONCILE_MS, security=security) as cluster:
@@ -323,7 +321,7 @@ def _reconcile(
 
 
 class _Compacting:
-    """Compaction beside a run. It is no part of the promise: where it fails, the next one goes on."""
+    """Compaction during a run. If it fails, the run continues, and the next compaction tries again."""
 
     def __init__(
         self, spark: Any, output: str, table_format: TableFormat, dead_letters: str | None, target: int | None
@@ -336,30 +334,30 @@ class _Compacting:
         self._due = time.monotonic() + COMPACT_EVERY_S
         self._done = Compacted()
         self._left: list[HadoopDirectory] = []
-        """Tables that another compaction seems to have."""
+        """Tables whose lock another compaction seems to hold."""
 
     def recover(self) -> None:
-        """Bring an interrupted one to an end: rows that came meanwhile may still be aside."""
+        """Finish an interrupted compaction: until then readers may miss rows."""
         if self._format == "parquet":
-            self._left = list(parquet_places(self._spark, self._output, self._dead_letters))
+            self._left = list(parquet_directories(self._spark, self._output, self._dead_letters))
             self._recover_left()
 
     def _recover_left(self) -> None:
         self._left = [table for table in self._left if not compaction.recover(table)]
         self._again = time.monotonic() + STALE_S
 
-    def now_and_then(self, stop: Callable[[], bool]) -> None:
+    def if_due(self, stop: Callable[[], bool]) -> None:
         if self._left and time.monotonic() >= self._again:
             try:
                 self._recover_left()
             except Exception as error:
-                print(f"kohort: an interrupted compaction cannot be ended: {cause(error)}", file=sys.stderr)
+                print(f"kohort: cannot finish an interrupted compaction: {cause(error)}", file=sys.stderr)
         if time.monotonic() >= self._due:
             self.now(stop)
             self._due = time.monotonic() + COMPACT_EVERY_S
 
     def now(self, stop: Callable[[], bool]) -> Compacted | None:
-        """What has been compacted in this run; None if that was not asked for."""
+        """Compact, if that was requested. Returns the totals of this run."""
         if self._target is None:
             return None
         try:
@@ -377,7 +375,7 @@ class _Compacting:
 
 
 class _Follower:
-    """Adds up the batches as the query reports them, each once."""
+    """Adds up the batches that the query reports, each once."""
 
     def __init__(self, batches: _Batches, on_progress: Callable[[IngestProgress], None] | None, began: float) -> None:
         self._batches = batches
@@ -390,7 +388,7 @@ class _Follower:
             written = self._batches.written.get(report.batchId)
             if written is None or report.batchId in self._seen:
                 continue
-            if written.rows is None:  # one action, so Spark has counted each record once
+            if written.rows is None:  # one action, so Spark counted each record once
                 written = dataclasses.replace(written, rows=report.numInputRows)
             self._seen[report.batchId] = written
             if self._on_progress is not None:
@@ -412,7 +410,7 @@ class _Follower:
     def summary(
         self, last: int | None, positions: dict[TopicPartition, int], committed: dict[TopicPartition, int]
     ) -> IngestSummary:
-        """Of the batches up to the last one that is finished in the checkpoint."""
+        """The summary of the batches up to the last finished one in the checkpoint."""
         all_written = self._batches.written | self._seen
         done = [written for batch, written in all_written.items() if last is not None and batch <= last]
         rows, dead_letters, files, size = self._sums(done)

@@ -1,8 +1,8 @@
-"""What an ingest was started with, kept beside its checkpoint: restarts go on with the same schema.
+"""The settings of an ingest, kept beside its checkpoint so that restarts continue with the same schema.
 
-The file `kohort-ingest.json` in the checkpoint's directory holds how the lake is partitioned and how values are read,
-since which batch. A change takes effect with the first batch that has not been planned yet: one that was planned and
-not finished is repeated as it was, so that each of its records stays either a row or a dead letter.
+The file `kohort-ingest.json` in the checkpoint's directory holds the partitioning of the lake, and how values are read
+from which batch on. A change takes effect with the first batch that is not planned yet. A batch that was planned and
+not finished is repeated with the old settings, so each of its records stays a row or stays a dead letter.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ FILE = "kohort-ingest.json"
 
 
 class SettingsDiffer(ValueError):
-    """A run asks for something that an earlier run of the same checkpoint has decided otherwise."""
+    """A run asks for another partitioning than an earlier run with the same checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The settings of an ingest over its batches. `versions` are (first batch, how values are read; None for raw)."""
+    """The settings of an ingest. `versions` are pairs: the first batch, and how values are read (None: raw)."""
 
     partition_by: tuple[str, ...]
     versions: tuple[tuple[int, JsonSettings | None], ...] = field(default=())
 
     def of(self, batch: int) -> JsonSettings | None:
-        """How the values of a batch are read."""
+        """How the values of a batch are read; None: raw."""
         return [settings for first, settings in self.versions if first <= batch][-1]
 
     @property
@@ -37,7 +37,7 @@ class Kept:
         return self.versions[-1][1] if self.versions else None
 
     def then(self, settings: JsonSettings | None, first_batch: int) -> Kept:
-        """The same, with other settings from a batch on; unchanged if they are the latest."""
+        """These settings, with other ones from a batch on. Returns itself if the latest settings are the same."""
         if self.versions and self.latest == settings:
             return self
         earlier = tuple(version for version in self.versions if version[0] < first_batch)
@@ -45,7 +45,7 @@ class Kept:
 
 
 def load(checkpoint: Directory, partition_by: Sequence[str]) -> Kept:
-    """What is kept, or nothing yet. Raises SettingsDiffer where the lake is partitioned otherwise."""
+    """The kept settings, if any. Raises SettingsDiffer if the lake has another partitioning."""
     file = checkpoint / FILE
     if not file.exists():
         return Kept(tuple(partition_by))

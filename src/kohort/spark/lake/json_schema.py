@@ -1,8 +1,8 @@
-"""A schema out of a sample of JSON values, and names for its columns. Pure: no Spark, no IO.
+"""A schema from a sample of JSON values, and names for its columns. Pure: no Spark, no IO.
 
-What is inferred is what every value of the sample fits, and never loses anything: an integer beyond 64 bits, an array
-of unlike things, an object here and a number there become strings, which hold the JSON as it was written. A field that
-was null or empty wherever it was seen is a string too. Types are those of Spark's JSON form of a schema:
+Every value of the sample fits the inferred schema without loss. A string, which holds the JSON text, stands for an
+integer beyond 64 bits, for an array of different types, and for a field with an object in one value and a number in
+another. A field that is null or empty in all values is a string, too. Types are those of Spark's JSON form of a schema:
 "long", "double", "boolean", "string", {"type": "array", …}, {"type": "struct", …}.
 """
 
@@ -15,26 +15,26 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_FIELDS = 1000
-"""An object with more different names than this is no record with fields but a map, and becomes a string; at the top
-level the first ones become columns and the rest stays in `_rest`."""
+"""An object with more different names than this is a map rather than a record, and becomes a string. At the top level
+the first fields become columns and the others stay in `_rest`."""
 
 LONG = 2**63
 EXACT = 2**53
 """Integers up to here are exact as doubles."""
 
 Type = Any
-"""A type's JSON form: a name, or an object for arrays and structs."""
+"""A type in JSON form: a name, or an object for arrays and structs."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been seen at one place of the values."""
+    """The values seen so far at one position in the values."""
 
     kinds: set[str]
     fields: dict[str, _Seen]
     elements: _Seen | None = None
     inexact: bool = False
-    """Whether there was an integer that a double does not hold."""
+    """True if there was an integer that a double cannot represent."""
 
     @classmethod
     def nothing(cls) -> _Seen:
@@ -86,9 +86,9 @@ def _field(name: str, kind: Type) -> dict[str, Any]:
 
 
 def infer(values: Iterable[bytes | None]) -> Type | None:
-    """The struct of the JSON objects among the values, its fields in the order they were first seen.
+    """The struct of the JSON objects among the values, with the fields in the order of their first appearance.
 
-    What is no JSON object is passed over, as it will be a dead letter; None if nothing is one.
+    Skips values that are not JSON objects, which will be dead letters. None if there are no objects.
     """
     seen = _Seen.nothing()
     for value in values:
@@ -106,8 +106,10 @@ def infer(values: Iterable[bytes | None]) -> Type | None:
 
 
 def extended(known: Type, found: Type) -> Type:
-    """A struct with the fields of `found` that `known` lacks behind its own, at every depth. No type changes: the
-    files that are written keep their meaning."""
+    """A struct with the fields of `known` and then those that only `found` has, at every depth.
+
+    No type changes, so the existing files keep their meaning.
+    """
     if not (_is(known, "struct") and _is(found, "struct")):
         if _is(known, "array") and _is(found, "array"):
             return {**known, "elementType": extended(known["elementType"], found["elementType"])}
@@ -128,13 +130,16 @@ def _is(kind: Type, name: str) -> bool:
 
 
 def column_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
-    """A column's name for each field: its own, `value_NAME` where a column of the record has it, and with a number
-    behind it where two differ in upper and lower case alone, which Spark and many catalogs do not tell apart."""
-    used = {name.lower() for name in taken}
+    """A column name for each field: the field's name, or `value_NAME` if a column of the record has that name.
+
+    If two names differ only in case, which Spark and many catalogs ignore, the second one gets a number.
+    """
+    record = {name.lower() for name in taken}
+    used = set(record)
     columns = []
     for name in names:
         plain = name or "_"
-        wanted = f"value_{plain}" if plain.lower() in used and plain.lower() in {t.lower() for t in taken} else plain
+        wanted = f"value_{plain}" if plain.lower() in record else plain
         chosen, number = wanted, 2
         while chosen.lower() in used:
             chosen, number = f"{wanted}_{number}", number + 1
@@ -144,7 +149,7 @@ def column_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
 
 
 def renamed(kind: Type, taken: Collection[str] = ()) -> Type:
-    """The same type with names that may stand in a table, at every depth; fields keep their places."""
+    """The same type with names that a table allows, at every depth. Fields keep their order."""
     if _is(kind, "struct"):
         names = column_names([field["name"] for field in kind["fields"]], taken)
         return {
@@ -162,7 +167,7 @@ def renamed(kind: Type, taken: Collection[str] = ()) -> Type:
 
 
 def nullable(kind: Type) -> Type:
-    """The same type with nothing required: a field may be missing in any value."""
+    """The same type with every field optional."""
     if _is(kind, "struct"):
         return {
             **kind,
@@ -176,7 +181,7 @@ def nullable(kind: Type) -> Type:
 
 
 def describe(kind: Type) -> str:
-    """A type as people write it: `bigint`, `array<string>`, `struct<a: double>`."""
+    """A type in SQL: `bigint`, `array<string>`, `struct<a: double>`."""
     if _is(kind, "struct"):
         return "struct<" + ", ".join(f"{f['name']}: {describe(f['type'])}" for f in kind["fields"]) + ">"
     if _is(kind, "array"):

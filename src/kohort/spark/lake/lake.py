@@ -1,24 +1,24 @@
-"""A lake of plain Parquet files, into which every micro-batch goes exactly once, for whoever reads it.
+"""A lake of plain Parquet files. Every micro-batch enters it exactly once, for any reader.
 
-Parquet files in directories have no log that says which of them count, so a file counts when it is in its directory.
-A batch is written in three steps, for the rows and the dead letters together:
+Parquet files in directories have no log that says which files count: a file counts if it is in its directory. A batch
+is written in three steps, for the rows and the dead letters together:
 
-    stage     Spark writes the files below `_kohort/`, which readers of partitioned Parquet pass over
-    prepare   one small file, the batch's manifest, names them all and where they go: whole or not there
-    publish   each file is renamed into its directory, under a name that holds writer and batch
+    stage     Spark writes the files below `_kohort/`, which readers of partitioned Parquet ignore
+    prepare   one small file, the batch's manifest, names all files and their targets; it is created as a whole
+    publish   each file is renamed into its directory, under a name that contains writer and batch
 
-A run that dies before the manifest leaves a stage that nobody looks at; the next run writes the batch anew, and then
-throws it away. A run that dies after it leaves a batch that is decided: the next run goes on renaming what is still on
-the stage and does not write it again, whatever Spark asks. So a row is never in two files, no file that a reader has
-seen is taken away, and when a batch is finished in Spark's checkpoint all of it is there. While a batch is being
-published a reader sees a part of it. A manifest is kept until the next batch has begun, by which time Spark's commit
-log has it.
+If a run dies before the manifest, it leaves a stage that no reader looks at; the next run writes the batch again and
+then deletes that stage. If a run dies after the manifest, the batch is decided: the next run renames the files that are
+still on the stage and does not write the batch again, whatever Spark asks. So no row is ever in two files, no file that
+a reader has seen is removed, and once Spark's checkpoint has the batch as finished, all of its files are in place.
+While a batch is being published, a reader sees a part of it. A manifest is kept until the next batch has started, when
+Spark's commit log has the batch.
 
-The writer is the query, by the id in its checkpoint: two ingests with checkpoints of their own may share a lake. Two
-runs over one checkpoint may not. On a local file system the second is refused; elsewhere the newer run becomes the
-owner (`kohort.spark.lake.locks`), and the older one sees it before it decides. Should both be past that point, the
-manifest decides, which only one of them can create; and nobody throws a stage away before the batch is decided, so the
-files that a manifest names are there, or were published.
+The writer is the query, by the id in its checkpoint: two ingests with different checkpoints may share a lake. Two runs
+with the same checkpoint may not. On a local file system the second run is refused. Elsewhere the newer run becomes the
+owner (`locks`), and the older one finds that out before it decides its next batch. If both are past that point, the
+manifest decides, since only one of them can create it. No stage is deleted before its batch is decided, so the files of
+a manifest are on the stage or published.
 
 Source of the order of events: Spark's MicroBatchExecution (offsets, then the batch, then the commit log).
 """
@@ -40,17 +40,17 @@ HIDDEN = "_kohort"
 DEAD_LETTERS = "_dead_letters"
 SPARK_METADATA = "_spark_metadata"
 ATTEMPTS = 3
-"""How often a batch is staged when its dead letters are not those that were counted with its rows."""
+"""How often a batch is staged again if it has other dead letters than were counted with its rows."""
 MOVES_AT_ONCE = 8
 
 
 class LakeError(RuntimeError):
-    """The lake cannot be written, or is not as this writer left it."""
+    """The lake cannot be written, or differs from what this writer left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch came to: rows, dead letters, and the files of both with their bytes; None where nobody counted."""
+    """The result of a batch: rows, dead letters, and the files of both with their bytes. None: not counted."""
 
     batch: int
     rows: int | None
@@ -61,7 +61,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A staged file and its place, as paths below the table's directory; `dead` for that of the dead letters."""
+    """A staged file and its target, relative to the directory of the rows or, if `dead`, of the dead letters."""
 
     dead: bool
     staged: str
@@ -84,13 +84,12 @@ class Manifest:
 
 
 Write = Callable[[str], tuple[int, int]]
-"""Writes a batch's rows as Parquet to an address; returns how many rows it wrote and how many it passed over as dead
-letters."""
+"""Writes a batch's rows as Parquet to an address. Returns the numbers of rows and of skipped dead letters."""
 WriteDead = Callable[[str], int]
 
 
 class Lake:
-    """One writer's side of a lake. One thread; to be closed."""
+    """A lake as one writer uses it, in one thread. Must be closed."""
 
     def __init__(self, output: HadoopDirectory, dead_letters: HadoopDirectory, writer: str) -> None:
         self._tables = {False: output, True: dead_letters}
@@ -100,8 +99,10 @@ class Lake:
         self._swept = False
 
     def recover(self) -> list[Written]:
-        """Become the owner and finish what is decided. Before the first batch; `write` does it where nobody has. Raises
-        LakeError, FileSystemError."""
+        """Become the owner, and publish the batches that are decided. `write` calls this if nobody has.
+
+        Raises LakeError, FileSystemError.
+        """
         try:
             self._owner.take()
         except Taken as other:
@@ -115,7 +116,7 @@ class Lake:
         self._owner.release()
 
     def write(self, batch: int, rows: Write, dead: WriteDead) -> Written:
-        """Put a batch into the lake, or finish putting it there. Raises LakeError, FileSystemError."""
+        """Write a batch to the lake, or publish the rest of it. Raises LakeError, FileSystemError."""
         if not self._owner.taken:
             self.recover()
         known = self._batches()
@@ -134,7 +135,7 @@ class Lake:
         return written
 
     def _sweep(self, batch: int) -> None:
-        """Throw away what earlier runs have left on the stage, of batches that are decided and published."""
+        """Delete the stages that earlier runs have left, of batches that are decided and published."""
         for table in self._tables.values():
             stages = table / HIDDEN / self._writer
             for name in stages.names():
@@ -147,16 +148,14 @@ class Lake:
 
     def _prepare(self, batch: int, rows: Write, dead: WriteDead) -> Manifest:
         for _ in range(ATTEMPTS):
-            stage = (
-                f"{HIDDEN}/{self._writer}/stage-{batch}-{uuid.uuid4().hex}"  # of this attempt alone, also of a zombie
-            )
-            wrote, passed_over = rows(str(self._tables[False] / stage))
-            caught = dead(str(self._tables[True] / stage)) if passed_over else 0
-            if caught == passed_over:
+            stage = f"{HIDDEN}/{self._writer}/stage-{batch}-{uuid.uuid4().hex}"  # for this attempt alone
+            wrote, skipped = rows(str(self._tables[False] / stage))
+            caught = dead(str(self._tables[True] / stage)) if skipped else 0
+            if caught == skipped:
                 return self._decide(batch, stage, wrote, caught)
             self._discard(stage)
         raise LakeError(
-            f"batch {batch}: {passed_over} records did not parse, but {caught} when they were read again: the log "
+            f"batch {batch}: {skipped} records did not parse, but {caught} when they were read again: the log "
             "changes while it is read"
         )
 
@@ -178,14 +177,14 @@ class Lake:
             if count and not files[is_dead]:
                 raise LakeError(
                     f"batch {batch}: Spark wrote {count} rows to {self._tables[is_dead] / stage}, and there is no file"
-                    ": somebody else removes them"
+                    ": another program removes them"
                 )
         manifest = Manifest(Written(batch, rows, dead_letters, len(moves), size), stage, tuple(moves))
         self._create(manifest)
         return manifest
 
     def _create(self, manifest: Manifest) -> None:
-        """Decide a batch, unless another run has."""
+        """Decide a batch, unless another run has decided it."""
         batch = manifest.written.batch
         try:
             self._owner.check()
@@ -207,14 +206,14 @@ class Lake:
     # -- publish
 
     def _publish(self, manifest: Manifest) -> Written:
-        """Rename what is still on the stage. What is not there any more has its place (or was compacted since)."""
+        """Rename the files that are still on the stage. The others are in place already, or were compacted since."""
         staged = {
             f"{manifest.stage}/{found.path}"
             for table in self._tables.values()
             for found in (table / manifest.stage).files()
         }
         moves = [move for move in manifest.moves if move.staged in staged]
-        if len(moves) > MOVES_AT_ONCE:  # where a rename is a copy it takes long
+        if len(moves) > MOVES_AT_ONCE:  # if renames are copies, they take long
             with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
                 list(pool.map(self._put, moves))
         else:
@@ -227,14 +226,14 @@ class Lake:
         table = self._tables[move.dead]
         staged, final = table / move.staged, table / move.final
         if final.exists():
-            staged.remove()  # an object store's rename that had copied
+            staged.remove()  # an interrupted rename of an object store had copied it
             return
         try:
             _move(staged, final)
         except FileSystemError:
             if staged.exists():
                 raise
-            # Another run, which publishes the same batch, was faster.
+            # Another run that publishes the same batch was faster.
 
     # -- manifests
 
@@ -245,13 +244,13 @@ class Lake:
         return Manifest.from_json(self._file(batch).read_text())
 
     def _batches(self) -> list[int]:
-        """The batches that are decided and may not yet be finished in the checkpoint, oldest first."""
+        """The batches that are decided and may be unfinished in the checkpoint, oldest first."""
         stems = [name.removesuffix(".json") for name in self._manifests.names()]
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def refuse_file_sink(output: HadoopDirectory) -> None:
-    """Raises LakeError where Spark's file sink has written: its readers would not see our files."""
+    """Raises LakeError if Spark's file sink has written here: its readers would not see our files."""
     if (output / SPARK_METADATA).exists():
         raise LakeError(
             f"{output} was written by Spark's file sink: its log {SPARK_METADATA} hides all other files from Spark's "
@@ -260,15 +259,14 @@ def refuse_file_sink(output: HadoopDirectory) -> None:
 
 
 def _move(staged: HadoopDirectory, final: HadoopDirectory, attempts: int = 3) -> None:
-    """Rename. Again where a compaction took the directory away between the making of it and the rename."""
+    """Rename. Repeats it, since a compaction may exchange the directory between its creation and the rename."""
     for attempt in range(attempts):
         try:
             staged.move(final)
+            break
         except FileSystemError:
             if attempt == attempts - 1:
                 raise
-        else:
-            return
 
 
 def _suffix(name: str) -> str:
@@ -277,7 +275,7 @@ def _suffix(name: str) -> str:
 
 
 def data_files(names: Sequence[str]) -> list[str]:
-    """Those of the paths below a lake that hold rows: no hidden files, nor those in hidden directories."""
+    """The paths below a lake that hold rows: not hidden, and not in a hidden directory."""
     return [
         name
         for name in names

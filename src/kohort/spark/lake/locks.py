@@ -1,15 +1,16 @@
-"""Who may write to a lake: one run of a query, and one compaction of a table, at a time.
+"""Who may write to a lake: one run of a query and one compaction of a table at a time.
 
-On a local file system a lock ends with its process (flock), and whoever comes second is told to wait. Elsewhere there
-are no such locks, and the two need different things.
+On a local file system a lock ends with its process (flock), and the second process is refused. Other file systems have
+no such locks, and the two cases need different replacements.
 
-An ingest must be able to start at once after its driver was killed, and a killed one cannot say that it is dead. So the
-newest run owns the directory (`Ownership`): it leaves a token there, and the run before, should it live, finds out at
-the next thing that it decides. What two runs may still do in the same moment, the one that creates a file first wins.
+A new ingest must be able to start at once after its driver was killed, and a killed driver cannot report that. So the
+newest run becomes the owner of the directory (`Ownership`): it writes a token there, and an older run that still lives
+finds the token before it decides its next batch. If two runs decide in the same moment, the one that creates the
+manifest first wins.
 
-A compaction can wait, but must not be waited for when it is dead. So its lock (`Lease`) is renewed while it lives, and
-one that has not been renewed for STALE_S is taken over. By whose clock? By that of the file system: what is compared
-are the times of two files.
+A compaction can wait, but not for ever for a dead process. So the holder renews its lock (`Lease`), and a lock that was
+not renewed for STALE_S is taken over. Ages are measured by the file system's clock, as the difference between the times
+of two files.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 from kohort.spark.files.directory import FileSystemError
+from kohort.spark.files.hadoop import HadoopDirectory
 
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOLCK)
-"""What a file system says that has none."""
+"""The errors of a file system without locks."""
 BEAT_S = 20.0
 STALE_S = 180.0
-"""A lease that was not renewed for so long belongs to nobody."""
+"""A lease that was not renewed for this time has no holder."""
 
 
 class Taken(RuntimeError):
-    """Somebody else has it; the message is who, as far as that is known."""
+    """Another process has it; the message names the process if it is known."""
 
 
 def lock_file(path: str) -> IO[str] | None:
-    """A local file with a lock on it that lasts until it is closed; None where the file system has no locks. Raises
-    Taken."""
+    """A local file, locked until it is closed; None if the file system has no locks. Raises Taken."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     file = open(path, "a+")  # noqa: SIM115
     try:
@@ -50,14 +51,14 @@ def lock_file(path: str) -> IO[str] | None:
         file.close()
         if error.errno in NO_LOCKS:
             return None
-        raise Taken("a process that is alive") from None
+        raise Taken("a running process") from None
     return file
 
 
 class Ownership:
-    """Of a directory (a place) to which one run writes at a time."""
+    """The right to write to a directory; one run has it at a time."""
 
-    def __init__(self, directory: Any) -> None:
+    def __init__(self, directory: HadoopDirectory) -> None:
         self._directory = directory
         self._token = directory / "owner.json"
         self._lock: IO[str] | None = None
@@ -68,23 +69,23 @@ class Ownership:
         return self._mine is not None
 
     def take(self) -> None:
-        """Be the owner from now on. Raises Taken, FileSystemError."""
+        """Become the owner. Raises Taken, FileSystemError."""
         if self._mine is not None:
             return
         if self._directory.scheme == "file":
             try:
                 self._lock = lock_file(f"{self._directory.path}/owner.lock")
             except Taken:
-                raise Taken(_who(_text(self._token))) from None
+                raise Taken(_describe(_text(self._token))) from None
         mine = _signature()
         self._token.write_text(mine)
         self._mine = mine
 
     def check(self) -> None:
-        """Raises Taken where another run has become the owner since, FileSystemError where that cannot be seen."""
-        there = self._token.read_text() if self._token.exists() else ""
-        if there != self._mine:
-            raise Taken(_who(there))
+        """Raises Taken if another run has become the owner since, FileSystemError if the token cannot be read."""
+        owner = self._token.read_text() if self._token.exists() else ""
+        if owner != self._mine:
+            raise Taken(_describe(owner))
 
     def release(self) -> None:
         if self._lock is not None:
@@ -93,9 +94,9 @@ class Ownership:
 
 
 class Lease:
-    """A lock in a file (a place), which its holder renews."""
+    """A lock in a file, which its holder renews."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: HadoopDirectory) -> None:
         self._file = file
         self._mine = _signature()
         self._writing = threading.Lock()
@@ -104,15 +105,15 @@ class Lease:
     def take(self) -> None:
         """Raises Taken, FileSystemError."""
         if not self._file.write_new(self._mine) and not (self._free_stale() and self._file.write_new(self._mine)):
-            raise Taken(_who(_text(self._file)))
+            raise Taken(_describe(_text(self._file)))
 
     def held(self) -> bool:
-        """Whether nobody has taken it over."""
+        """True unless another process has taken the lease over."""
         with self._writing:
             return _text(self._file) == self._mine
 
     def renew(self) -> bool:
-        """False where somebody has taken it over."""
+        """False if another process has taken the lease over."""
         with self._writing:
             if _text(self._file) != self._mine:
                 return False
@@ -133,12 +134,12 @@ class Lease:
             self._file.remove()
 
     def _free_stale(self) -> bool:
-        """Take away a lock that nobody renews. False where it is alive, or somebody else was faster."""
+        """Remove a lock that is not renewed. False if it is renewed, or if another process was faster."""
         seen, at = _text(self._file), self._file.modified_ms()
         if at is None:
             return True
         beside = self._beside()
-        beside.write_over("")  # what time is it there?
+        beside.write_over("")  # shows the file system's time
         now = beside.modified_ms()
         beside.remove()
         if now is None or now - at < STALE_S * 1000:
@@ -146,7 +147,7 @@ class Lease:
         gone = self._beside()
         try:
             self._file.move(gone)
-            if _text(gone) != seen:  # it was another one already
+            if _text(gone) != seen:  # already another process's lock
                 gone.move(self._file)
                 return False
         except FileSystemError:
@@ -154,12 +155,12 @@ class Lease:
         gone.remove()
         return True
 
-    def _beside(self) -> Any:
+    def _beside(self) -> HadoopDirectory:
         return self._file.parent / f".{uuid.uuid4().hex}"
 
 
 @contextmanager
-def leased(file: Any) -> Iterator[Lease]:
+def leased(file: HadoopDirectory) -> Iterator[Lease]:
     """Hold a lease. Raises Taken, FileSystemError."""
     lease = Lease(file)
     lease.take()
@@ -172,22 +173,22 @@ def leased(file: Any) -> Iterator[Lease]:
 
 
 def _signature() -> str:
-    """Of this process and this moment; no two are the same."""
+    """A text that names this process and this moment, different each time."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return json.dumps({"token": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid(), "since": since})
 
 
-def _text(place: Any) -> str:
-    """Of a small file that may not be there, or be gone in this moment."""
+def _text(file: HadoopDirectory) -> str:
+    """The text of a small file; empty if the file is missing or disappears at this moment."""
     try:
-        return str(place.read_text()) if place.exists() else ""
-    except (FileSystemError, OSError):
+        return file.read_text() if file.exists() else ""
+    except OSError:
         return ""
 
 
-def _who(text: str) -> str:
+def _describe(signature: str) -> str:
     try:
-        one = json.loads(text)
+        one = json.loads(signature)
         return f"process {one['process']} on {one['host']}, since {one['since']}"
     except (ValueError, KeyError, TypeError):
-        return "somebody who has left no name"
+        return "an unknown process"

@@ -1,14 +1,15 @@
-"""What a record becomes in the lake: a row as it is, or a row with the columns of its JSON value, or a dead letter.
+"""What a record becomes in the lake: a row as it is, a row with the columns of its JSON value, or a dead letter.
 
-A shape turns the source's rows into marked rows, which know whether they are dead, and those into the two tables. The
-JSON is parsed once, by Spark's own parser and without Python. Two things it would let pass are stopped here:
+A row shape turns the source's rows into marked rows, which show whether they are dead letters, and those into the two
+tables. Spark's own parser parses the JSON, once and without Python. It would accept two kinds of bad values, which are
+detected here:
 
-- it reads the first JSON value and ignores what follows, so the value is parsed as a field of an object of ours, in
-  front of a field that must be there afterwards; and no third field may be there, which the value would have brought;
-- it takes bytes that are no UTF-8 for question marks, so they are looked for first.
+- It reads the first JSON value and ignores the text after it. So the value is parsed as a field of an enclosing object,
+  followed by another field. That field must be found, and no third one, which would come from the value.
+- It replaces bytes that are not UTF-8. So the bytes are checked first.
 
-Dead letters: no UTF-8, no JSON, no object, or (typing=strict) a field that does not fit its type. A tombstone is a row
-whose columns are null and whose `_tombstone` is true.
+Dead letters are values that are not UTF-8, not JSON or not an object, or (typing=strict) that have a field of another
+type. A tombstone becomes a row with null columns and a true `_tombstone`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OPTIONS = {
 
 
 def dated(frame: Any) -> Any:
-    """The source's rows with `date` and `hour` of the timestamp, in UTC whatever the session's time zone."""
+    """Add `date` and `hour` of the timestamp to the source's rows, in UTC whatever the session's time zone."""
     return frame.selectExpr(
         "*",
         f"date_add(DATE'1970-01-01', CAST(floor(unix_micros(timestamp) / {24 * MICROS_PER_HOUR}D) AS INT)) AS date",
@@ -47,7 +48,7 @@ def dated(frame: Any) -> Any:
 
 
 class RawShape:
-    """Rows as the source gives them. Nothing is dead."""
+    """Rows as the source gives them, without dead letters."""
 
     makes_dead_letters = False
 
@@ -66,22 +67,22 @@ class RawShape:
         return marked.drop(*self._drop)
 
     def dead_letters(self, marked: Any) -> Any:
-        raise AssertionError("nothing is dead")
+        raise AssertionError("raw rows have no dead letters")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSettings:
-    """How JSON values are read. Kept beside the checkpoint, so that a batch that is repeated is read as it was."""
+    """How JSON values are read. Kept beside the checkpoint, so that a repeated batch is read in the same way."""
 
     schema: Type
-    """Of the value: a struct in Spark's JSON form."""
+    """The schema of the value: a struct in Spark's JSON form."""
     typing: Typing = "strict"
     keep_rest: bool = True
     keep_value: bool = False
 
 
 class JsonShape:
-    """Rows with a column for each field of the value, which is a JSON object."""
+    """Rows with a column for each field of the value, a JSON object."""
 
     makes_dead_letters = True
 
@@ -121,7 +122,7 @@ class JsonShape:
         )
 
     def is_dead(self) -> Any:
-        """Of a marked row; never null."""
+        """A condition on marked rows; never null."""
         from pyspark.sql import functions as f
 
         readable = f.is_valid_utf8("__text") & f.col("__whole") & f.col("__parsed").isNotNull()
@@ -147,7 +148,7 @@ class JsonShape:
         return marked.filter(~self.is_dead()).select(*columns)
 
     def _rest(self) -> Any:
-        """The fields that no column has, as a JSON object; null where there are none, which the names tell cheaply."""
+        """The fields without a column, as a JSON object; null if there are none, which the names show cheaply."""
         from pyspark.sql import functions as f
 
         text = f.col("__text")
@@ -180,7 +181,7 @@ class JsonShape:
         )
 
     def _misfits(self) -> Any:
-        """The fields whose values do not fit, by name and type."""
+        """The reason for values of another type: the fields by name and type."""
         from pyspark.sql import functions as f
 
         given = f.from_json(f.col("__text"), "map<string,string>")
@@ -198,17 +199,17 @@ class JsonShape:
 
 
 def _alone(text: Any, wrapped: Any) -> Any:
-    """Whether the value brought no field into the object around it. Never null."""
+    """True if the value added no field to the enclosing object. Never null."""
     from pyspark.sql import functions as f
 
     flat = f.startswith(text, f.lit("{")) & (f.locate("}", text) == f.length(text))
     ours = f.json_object_keys(wrapped) == f.array(f.lit(WRAPPED), f.lit(BEHIND))
-    # One brace at the end closes the value that one at the start has opened, and there is no need to look.
+    # If the only closing brace is at the end, it closes the object that starts the value: no need to list the fields.
     return f.when(flat, f.lit(True)).otherwise(f.coalesce(ours, f.lit(False)))
 
 
 def _infinite(column: Any, kind: Type) -> Any:
-    """Whether a value holds a double that is too large for one; None where there can be none."""
+    """True if a value contains a double beyond the largest one; None if the type has no doubles."""
     from pyspark.sql import functions as f
 
     if kind in ("double", "float"):

@@ -1,4 +1,4 @@
-"""A sample of what topics hold, to infer a schema from: the oldest and the newest records of each partition."""
+"""A sample of the records of topics, to infer a schema from: the oldest and the newest ones of each partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.client.records import next_position, records
 from kohort.wire.errors import ErrorCode
 
 PATIENCE_S = 5.0
-"""A partition that yields nothing for this long has nothing more in the range: the rest was compacted away."""
+"""If a partition yields nothing for this time, the rest of the range has been compacted away."""
 
 
 def sample(cluster: Cluster, topics: Sequence[str], count: int) -> Iterator[bytes | None]:

@@ -1,9 +1,9 @@
-"""Where batches go: a lake of Parquet files, a Delta table or an Iceberg table, each exactly once.
+"""The sinks of an ingest: a lake of Parquet files, a Delta table or an Iceberg table. Each takes a batch exactly once.
 
-A sink takes a batch by its number and may be given the same batch again after a restart. Parquet has the protocol of
-`kohort.spark.lake.lake`. Delta remembers the last batch of each writer in its own log (`txnAppId`, `txnVersion`), so
-that the rows and the dead letters, two tables, each skip what they have. Iceberg keeps writer and batch in the summary
-of the snapshot that the batch made, and is asked for it before a batch is written.
+A sink gets a batch with its number, and after a restart it may get the same batch again. Parquet has the protocol of
+`lake.py`. Delta keeps the last batch of each writer in its own log (`txnAppId`, `txnVersion`), so the tables of rows
+and of dead letters each skip the batches that they have. For Iceberg, the sink keeps writer and batch in the summary of
+the batch's snapshot, and looks for that snapshot before it writes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ NEEDS = {
     "delta": ("io.delta.sql.DeltaSparkSessionExtension", "io.delta:delta-spark_4.2_2.13:4.4.0"),
     "iceberg": ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
 }
-"""A class that each format brings, and a package that has it: of the newest Spark that there was one for, tried with
-4.2.0 and 4.1.1."""
+"""A class of each format and a package that contains it, for the newest Spark that has one; tried with 4.2.0, 4.1.1."""
 
 SETTINGS = {
     "delta": {
@@ -33,17 +32,17 @@ SETTINGS = {
     },
     "iceberg": {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
 }
-"""What a session must be started with for a format."""
+"""The settings that a session needs for a format."""
 
 TABLE_NAME = re.compile(r"\w+(\.\w+)+")
 QUERY, BATCH = "kohort.query", "kohort.batch"
 
 
 class FormatMissing(RuntimeError):
-    """The session has no jars for a format; the message says how to bring them."""
+    """The session has no jars for a format; the message says how to add them."""
 
 
-class Shape(Protocol):
+class RowShape(Protocol):
     """What the records of a batch become; see `kohort.spark.lake.row_shape`."""
 
     makes_dead_letters: bool
@@ -56,17 +55,17 @@ class Shape(Protocol):
 
 class Sink(Protocol):
     def recover(self) -> None:
-        """Bring what an earlier run left in order, before the query starts."""
+        """Complete what an earlier run left unfinished, before the query starts."""
 
-    def write(self, batch: int, frame: Any, shape: Shape) -> Written:
-        """Write a batch, or see that it is written."""
+    def write(self, batch: int, frame: Any, shape: RowShape) -> Written:
+        """Write a batch unless it is written already."""
 
     def close(self) -> None:
-        """The run is over: another one may write."""
+        """End the run: another run may write."""
 
 
 def check_format(spark: Any, table_format: TableFormat) -> None:
-    """Raises FormatMissing where the session lacks the format's jars."""
+    """Raises FormatMissing if the session lacks the format's jars."""
     if table_format == "parquet":
         return
     name, package = NEEDS[table_format]
@@ -76,28 +75,29 @@ def check_format(spark: Any, table_format: TableFormat) -> None:
     except Exception:
         settings = " ".join(f"--conf {key}={value}" for key, value in SETTINGS[table_format].items())
         raise FormatMissing(
-            f"this Spark {spark.version} has no {table_format}: {name} is not among its jars. Bring the build for your "
+            f"this Spark {spark.version} has no {table_format}: {name} is not among its jars. Add the build for your "
             f"Spark: spark-submit --packages {package} {settings} … or, without spark-submit, kohort pipeline ingest "
             f"--packages {package}"
         ) from None
 
 
-def parquet_places(spark: Any, output: str, dead_letters: str | None) -> tuple[HadoopDirectory, HadoopDirectory]:
-    """Where a lake's rows and its dead letters are. Raises LakeError where one lies in the other."""
-    place = HadoopDirectory(spark, output)
-    dead = HadoopDirectory(spark, dead_letters) if dead_letters else place / DEAD_LETTERS
-    refuse_among_rows(str(place), str(dead))
-    return place, dead
+def parquet_directories(spark: Any, output: str, dead_letters: str | None) -> tuple[HadoopDirectory, HadoopDirectory]:
+    """The directories of a lake's rows and dead letters. Raises LakeError if one is inside the other."""
+    rows = HadoopDirectory(spark, output)
+    dead = HadoopDirectory(spark, dead_letters) if dead_letters else rows / DEAD_LETTERS
+    refuse_nested(str(rows), str(dead))
+    return rows, dead
 
 
-def refuse_among_rows(output: str, dead_letters: str) -> None:
-    """Raises LakeError where dead letters would lie among the rows, or the rows among them."""
+def refuse_nested(output: str, dead_letters: str) -> None:
+    """Raises LakeError if the dead letters would be among the rows, or the rows among the dead letters."""
     rows, dead = output.rstrip("/") + "/", dead_letters.rstrip("/") + "/"
     inside = dead.removeprefix(rows)
     if (dead.startswith(rows) and not inside.startswith(("_", "."))) or (rows.startswith(dead)):
         raise LakeError(
-            f"the dead letters' place {dead_letters} and the rows' {output} must not lie in each other: readers of the "
-            f"one would find the other. Below the rows a name that begins with _ is passed over, as {DEAD_LETTERS} is"
+            f"the directory of the dead letters {dead_letters} and that of the rows {output} must not be inside each "
+            "other: readers of one would find the other. Below the rows, readers ignore a name that begins with _, "
+            f"such as {DEAD_LETTERS}"
         )
 
 
@@ -109,21 +109,21 @@ def sink(
     writer: str,
     partition_by: Sequence[str],
 ) -> Sink:
-    """The sink of a query; `writer` is the query's id. Raises LakeError where output does not name such a table."""
+    """The sink of a query; `writer` is the query's id. Raises LakeError if `output` is not valid for the format."""
     if table_format == "parquet":
-        place, dead = parquet_places(spark, output, dead_letters)
-        refuse_file_sink(place)
-        return ParquetSink(Lake(place, dead, writer), partition_by)
+        rows, dead = parquet_directories(spark, output, dead_letters)
+        refuse_file_sink(rows)
+        return ParquetSink(Lake(rows, dead, writer), partition_by)
     if table_format == "delta":
         path = str(HadoopDirectory(spark, output))
         return DeltaSink(path, dead_letters or f"{path}/{DEAD_LETTERS}", writer, partition_by)
     if not TABLE_NAME.fullmatch(output):
-        raise LakeError(f"{output!r} is no name of an Iceberg table; one is CATALOG.SCHEMA.TABLE")
+        raise LakeError(f"{output!r} is not the name of an Iceberg table; write CATALOG.SCHEMA.TABLE")
     return IcebergSink(spark, output, dead_letters or f"{output}{DEAD_LETTERS}", writer, partition_by)
 
 
 class ParquetSink:
-    """Two jobs where there are dead letters, one where there are none: the first counts them."""
+    """Runs one job for a batch, and a second one if the first one counted dead letters."""
 
     def __init__(self, lake: Lake, partition_by: Sequence[str]) -> None:
         self._lake = lake
@@ -135,7 +135,7 @@ class ParquetSink:
     def close(self) -> None:
         self._lake.close()
 
-    def write(self, batch: int, frame: Any, shape: Shape) -> Written:
+    def write(self, batch: int, frame: Any, shape: RowShape) -> Written:
         def rows(address: str) -> tuple[int, int]:
             marked, counts = _counted(shape.mark(frame), shape)
             self._save(shape.rows(marked), address)
@@ -153,8 +153,8 @@ class ParquetSink:
         frame.write.mode("errorifexists").partitionBy(*self._partition_by).parquet(address)
 
 
-def _counted(marked: Any, shape: Shape) -> tuple[Any, Any]:
-    """The same rows, counted as they pass. It also keeps the optimizer from parsing a value twice, once to filter."""
+def _counted(marked: Any, shape: RowShape) -> tuple[Any, Any]:
+    """The same rows, counted while they are written. This also keeps the optimizer from parsing each value twice."""
     from pyspark.sql import Observation, functions
 
     counts = Observation()
@@ -163,15 +163,15 @@ def _counted(marked: Any, shape: Shape) -> tuple[Any, Any]:
 
 
 class _TwoTables(ABC):
-    """What Delta and Iceberg have in common. A batch with two tables is kept, so that both see the same records."""
+    """The common part of Delta and Iceberg. A batch for two tables is persisted, so that both get the same records."""
 
-    def recover(self) -> None:  # noqa: B027 - a commit of a table leaves nothing behind
+    def recover(self) -> None:  # noqa: B027 - a commit of a table leaves nothing unfinished
         pass
 
     def close(self) -> None:  # noqa: B027 - nothing is open between batches
         pass
 
-    def write(self, batch: int, frame: Any, shape: Shape) -> Written:
+    def write(self, batch: int, frame: Any, shape: RowShape) -> Written:
         if not shape.makes_dead_letters:
             self._append(shape.rows(shape.mark(frame)), batch, dead=False)
             return Written(batch, None, 0)
@@ -232,7 +232,7 @@ class IcebergSink(_TwoTables):
         writer.create()
 
     def _last(self, table: str) -> int:
-        """The last batch of this writer that the table has; -1 if none."""
+        """The last batch of this writer in the table; -1 if there is none."""
         found = self._spark.sql(
             f"SELECT max(CAST(summary['{BATCH}'] AS BIGINT)) AS batch FROM {table}.snapshots "
             f"WHERE summary['{QUERY}'] = '{self._writer}'"
