@@ -131,8 +131,7 @@ def between(low: int | None, high: int | None) -> str:
 
 
 def options_page() -> str:
-    from kohort.spark.options import member, names
-    from kohort.spark.sink import options as sink
+    from kohort.spark.options import member, names, sink
 
     lines = [
         "# Spark options by name",

@@ -147,7 +147,7 @@ def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
     rows = fill(tmp_path)
     table = LocalDirectory(tmp_path, scheme="hdfs")
     with pytest.raises(LakeError, match="paused for too long, and another one has taken its lock over"):
-        compact_table(table, merging(Fate()), 100 * KB, still_ours=lambda: False)
+        compact_table(table, merging(Fate()), 100 * KB, lock_held=lambda: False)
     decided = swap.Swap(DAY, ("w-0.snappy.parquet",), (("_kohort/compactions/gone/x.parquet", "c.parquet"),), None)
     with pytest.raises(FileSystemError, match="the files that it was made from stay"):
         swap.swap(table, table / "_kohort" / "compactions" / "j.json", decided)
