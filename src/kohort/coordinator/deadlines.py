@@ -1,10 +1,10 @@
-"""Timers as data: a deadline for each key, and which is next.
+"""Timers as data: one deadline for each key, and the earliest of them.
 
-Moving a deadline into the future writes one number: its place in the heap stays and is looked at again when it comes
-up. So the heap costs one push a session timeout and member, and a heartbeat no look-up, where its deadline is at hand.
+Postponing a deadline writes one number: its entry in the heap stays and is checked when it comes up. So the heap costs
+one push for each session timeout and member; a heartbeat that has the `Deadline` at hand needs no look-up.
 
-A deadline that is cleared leaves its place behind as well. Where members come and go all the time, such places would
-outnumber the others, so the heap is cleared of them now and then. Why a heap: docs/decisions/0011.
+A cleared deadline leaves its entry too. Stale entries are removed when they outnumber the others, which happens if
+members come and go all the time. Why a heap: docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ K = TypeVar("K", bound=Hashable)
 
 SPARE_PLACES = 1_000
 GONE: Millis = 1 << 60
-"""When a deadline is that was cleared, or served: later than any."""
+"""The time of a cleared or served deadline: later than any other."""
 
 
 class Deadline:
-    """When the deadline of a key is. It stays the same object until it is cleared, or served."""
+    """The deadline of a key. It is the same object until it is cleared or served."""
 
     __slots__ = ("when",)
 
@@ -31,9 +31,9 @@ class Deadline:
         self.when = when
 
     def postpone(self, when: Millis) -> bool:
-        """Move it to a later time, or keep it; what `Deadlines.next` told last is still early enough.
+        """Move it to a later time or keep it; the last result of `Deadlines.next` is still early enough.
 
-        False when it is not armed any more, or would come earlier: then nothing is changed."""
+        False, and nothing changed, if it is no longer armed or would become earlier."""
         if when < self.when:
             return False
         self.when = when
@@ -44,10 +44,10 @@ class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._due: dict[K, Deadline] = {}
         self._placed: dict[K, Millis] = {}
-        """Where the key's earliest entry stands in the heap."""
+        """The time of the key's earliest entry in the heap."""
         self._heap: list[tuple[Millis, int, K]] = []
         self.placings = 0
-        """How often a deadline got a place. While that is the same, `next` is no earlier."""
+        """The number of entries added to the heap. While it is the same, `next` gets no earlier."""
 
     def __contains__(self, key: K) -> bool:
         return key in self._due
@@ -57,12 +57,12 @@ class Deadlines(Generic[K]):
         return None if due is None else due.when
 
     def find(self, key: K) -> Deadline | None:
-        """The deadline itself, to be postponed."""
+        """The deadline as an object that can be postponed."""
         return self._due.get(key)
 
     @property
     def places(self) -> int:
-        """Of the heap, those that are out of date among them."""
+        """Entries of the heap, including stale ones."""
         return len(self._heap)
 
     def items(self) -> list[tuple[K, Millis]]:
@@ -91,7 +91,7 @@ class Deadlines(Generic[K]):
             self._clear_up()
 
     def _clear_up(self) -> None:
-        """Drop places that have no deadline. The others keep theirs, so what is due together stays in its order."""
+        """Drop stale entries. The others keep their order, also among deadlines that are due together."""
         self._heap = [entry for entry in self._heap if entry[2] in self._due and self._placed.get(entry[2]) == entry[0]]
         heapify(self._heap)
         self._placed = {key: when for when, _, key in self._heap}
@@ -111,9 +111,9 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now: Millis) -> K | None:
-        """The key whose deadline came first; it is cleared. None when none has come.
+        """The key with the earliest deadline, which is cleared; None if no deadline is due.
 
-        One at a time, because serving one may move or clear the others that have come by then.
+        One at a time, because serving one may move or clear others that are due.
         """
         when = self.next()
         if when is None or when > now:

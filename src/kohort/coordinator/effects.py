@@ -1,4 +1,4 @@
-"""The effects of the step that is under way: what decides puts them here, `Shard.step` hands them over."""
+"""The effects of the step under way: the parts of the coordinator add them here, `Shard.step` returns them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outbox:
         self.holds_over: list[str] = []
 
     def emptied(self) -> Effects:
-        """All that is in it; then nothing is. Most steps have a record and a reply, and nothing else."""
+        """Return all effects and clear them. Most steps have one record and one reply only."""
         effects = Effects(
             tuple(self.records),
             tuple(self.replies),
@@ -44,7 +44,7 @@ class Outbox:
         waited_ms: Millis = -1,
         members: tuple[MemberStory, ...] = (),
     ) -> None:
-        """Tell the journal. The fields: JournalEntry."""
+        """Add a journal entry."""
         self.journal.append(
             JournalEntry(
                 group=group.group_id,
@@ -64,7 +64,7 @@ class Outbox:
 
 
 def stories_of(group: Group) -> tuple[MemberStory, ...]:
-    """All members, as the end of a rebalance finds them."""
+    """All members at the end of a rebalance."""
     return tuple(
         MemberStory(
             m.member_id,

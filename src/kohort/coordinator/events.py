@@ -1,10 +1,10 @@
 """What goes into a coordinator shard and what comes out of it: frozen values with the cause inside.
 
     step(event, now)  -> Effects      decide; may change soft state only
-    apply(record)     -> None         the only writer of hard state; live and recovery are one path
+    apply(record)     -> None         the only writer of hard state, live and in recovery
     next_deadline()   -> Millis|None  when step(DeadlineReached(), now) is due
 
-The caller applies the effects' records right after `step`, before any other event, and releases the replies only
+The caller applies the records of the effects right after `step`, before any other event, and releases the replies only
 when the records are durable.
 """
 
@@ -20,17 +20,17 @@ from kohort.coordinator.topics import Topics
 
 Millis = int
 RequestId = NewType("RequestId", int)
-"""Given by the broker, one a request, never reused."""
+"""Assigned by the broker, one for each request, never reused."""
 
 
 class Client(msgspec.Struct, frozen=True, gc=False):
-    """Who sent a request."""
+    """The sender of a request."""
 
     client_id: str
     host: str
     """As Kafka prints it: "/127.0.0.1"."""
     software_name: str = ""
-    """From ApiVersions v3+; "" when the client did not say."""
+    """From ApiVersions v3+; "" if unknown."""
     software_version: str = ""
 
 
@@ -42,19 +42,19 @@ class GroupRequested(msgspec.Struct, frozen=True, gc=False):
     client: Client
     body: Any
     nonce: str = ""
-    """Chance as an argument: the UUID text of which the shard makes a new member id, should it need one."""
+    """Randomness as an argument: the UUID text for a new member id."""
     hold_ms: Millis = 0
-    """How long the answer to a heartbeat may be held, so that a rebalance can be pushed; 0 where it may not."""
+    """How long the answer to a heartbeat may be held, so that a rebalance can be pushed; 0: not at all."""
 
 
 class RequestAbandoned(msgspec.Struct, frozen=True, gc=False):
-    """The connection of a parked request is gone. The member stays until its session ends; its reply is dropped."""
+    """The connection of a parked request is closed. Its reply is dropped; the member stays until its session ends."""
 
     request_id: RequestId
 
 
 class AnswerHeld(msgspec.Struct, frozen=True, gc=False):
-    """Another request arrived behind a heartbeat whose answer is held: it is answered now, with what there is."""
+    """Another request arrived behind a held heartbeat: answer the heartbeat now."""
 
     request_id: RequestId
 
@@ -64,62 +64,62 @@ class DeadlineReached(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicsDeleted(msgspec.Struct, frozen=True, gc=False):
-    """Committed offsets of these topics go (O25)."""
+    """Delete the committed offsets of these topics (O25)."""
 
     topics: tuple[str, ...]
 
 
 class TopicsChanged(msgspec.Struct, frozen=True, gc=False):
-    """Topics were created, grew, moved or were deleted; `topics` is all that there are now. Comes before Loaded."""
+    """Topics were created, grew, moved or were deleted; `topics` are all topics now. Comes before Loaded."""
 
     topics: Topics
     names: tuple[str, ...] | None = None
-    """What changed; None: maybe all of them."""
+    """The names that changed; None: possibly all."""
 
 
 class GroupConfigsChanged(msgspec.Struct, frozen=True, gc=False):
-    """The configs of a GROUP resource are these now. Comes before Loaded for every group that has any."""
+    """The new configs of a GROUP resource. Comes before Loaded for each group that has configs."""
 
     group_id: str
     overrides: Mapping[str, str]
 
 
 class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
-    """What became of an `AssignmentAsked`."""
+    """The outcome of an `AssignmentAsked`."""
 
     group_id: str
     epoch: int
     assignor: str
     result: Mapping[str, Assignment] | str
-    """Checked (`assignors/check.py`): the assignment of every member that was asked for, or why there is none."""
+    """Checked (`assignors/check.py`): the assignment of each member, or why there is none."""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """What a pattern matches of the first names that it was to be compared with."""
+    """What a pattern matches among the first of the names to compare it with."""
 
     looked_at: int
-    """How many; at least one."""
+    """How many names were compared; at least one."""
     names: tuple[str, ...]
 
 
 class PatternsResolved(msgspec.Struct, frozen=True, gc=False):
-    """What became of a `PatternsAsked`."""
+    """The outcome of a `PatternsAsked`."""
 
     number: int
     found: tuple[Found | None, ...]
-    """For each pattern, in the order in which they were asked for; None: it is none."""
+    """For each pattern, in the order of the request; None: not a valid pattern."""
 
 
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
-    """The periodic sweep: offsets and groups past their retention go (KIP-211)."""
+    """The periodic sweep: delete offsets and groups past their retention (KIP-211)."""
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):
-    """The replay is over: timers start afresh with a full session timeout (R3)."""
+    """The replay is complete: timers start with a full session timeout (R3)."""
 
 
 class Unloaded(msgspec.Struct, frozen=True, gc=False):
-    """The shard moves to another broker or the server stops: parked requests are answered with 16 (R1)."""
+    """The shard moves to another broker or the server stops: answer parked requests with 16 (R1)."""
 
 
 Event = (
@@ -144,7 +144,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     key: bytes
     value: bytes | None
     parsed: tuple[Any, Any] | None = None
-    """What the bytes say (records.py), where whoever wrote them knows."""
+    """The decoded key and value (records.py), if the writer has them."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Record) and (self.key, self.value) == (other.key, other.value)
@@ -161,44 +161,44 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemberStory(msgspec.Struct, frozen=True, gc=False):
-    """A member as it stands when a rebalance is over."""
+    """A member at the end of a rebalance."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     joined_after_ms: Millis = -1
-    """Its JoinGroup came this long after the rebalance began; -1: unknown."""
+    """From the start of the rebalance to its JoinGroup; -1: unknown."""
     synced_after_ms: Millis = -1
-    """Its SyncGroup came this long after the generation began; -1: not before the leader's."""
+    """From the start of the generation to its SyncGroup; -1: not before the leader's."""
     assignment: bytes = b""
 
 
 What = Literal[
     # of a member
     "member joined",
-    "member left",  # cause: the reason that it gave
-    "member removed",  # by the coordinator or by an operator; the cause says who and why
+    "member left",  # cause: the reason in the request
+    "member removed",  # by the coordinator or by an operator; the cause says which, and why
     "session expired",
-    "subscription changed",  # its protocols or their metadata; of a consumer group: what it subscribes to, the cause
+    "subscription changed",  # its protocols or their metadata; in a consumer group: what it subscribes to, the cause
     "leader rejoined",
     "static member returned",
-    "subscription refused",  # what it gave is no regular expression
-    # of a member of a consumer group on its way to the target: STEPS
+    "subscription refused",  # it is not a regular expression
+    # of a member of a consumer group on its way to the target (STEPS)
     "told to revoke",
     "revoked",
     "waits for partitions",
     "got partitions",
     # of the group
-    "rebalance started",  # of a consumer group: its epoch was raised, maybe once more
+    "rebalance started",  # in a consumer group: its epoch was raised, possibly again
     "topics changed",  # of a consumer group; the cause says which, and how
     "target made",  # of a consumer group
-    "held back",  # of a consumer group: a target, or part of it, waits; the cause says for what
+    "held back",  # of a consumer group: a target, or part of it, is delayed; the cause says why
     "generation began",
     "group is stable",
     "group is empty",
-    "assignment refused",  # the group's record would be too large; of a consumer group: its assignor failed
-    "topics matched",  # by a regular expression of its members: which, now that they were looked at
+    "assignment refused",  # the group's record would be too large; in a consumer group: its assignor failed
+    "topics matched",  # those that match the regular expressions of its members
     "rollout hold ended",
     "group upgraded",  # from the classic protocol to the consumer protocol
     "group downgraded",
@@ -213,60 +213,60 @@ STEPS = frozenset(("told to revoke", "revoked", "waits for partitions", "got par
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
-    """One thing that happened to a group, with its cause; the journal makes the group's story of them."""
+    """One thing that happened to a group, with its cause; the journal folds them into stories."""
 
     group: str
     what: What
     cause: str = ""
     generation_id: int = -1
-    """The group's when it happened."""
+    """The generation of the group at the time."""
     member_id: str = ""
-    """Whom it happened to, or who caused it; "" when it was nobody in particular."""
+    """The member that it happened to or that caused it; "" if none."""
     instance_id: str | None = None
     client_id: str = ""
     host: str = ""
     waited_ms: Millis = -1
-    """session expired: how long it was silent. member removed for being late: how long the others waited.
+    """session expired: how long the member was silent. member removed for being late: how long the others waited.
     rebalance started, generation began, group is stable, group is empty: how long the phase before took.
-    held back: how long it will last at most. -1 otherwise."""
+    held back: the longest delay. -1 otherwise."""
     protocol_type: str = ""
     protocol: str = ""
     assignment_epoch: int = -1
-    """Of consumer groups: the epoch of their target, while `generation_id` is the group's epoch. -1 tells that the
-    group is none."""
+    """Of a consumer group: the epoch of its target, while `generation_id` is the group's epoch. -1: not a consumer
+    group."""
     partitions: int = 0
-    """How many partitions a step is about; held back: how many wait, 0 when that is not known."""
+    """The number of partitions of a step; held back: how many are delayed, 0 if unknown."""
     pushed: bool = False
-    """The member learned it as the answer to a heartbeat that was held; with its next heartbeat otherwise."""
+    """The member learned it from the answer to a held heartbeat; otherwise from that to its next heartbeat."""
     peers: tuple[str, ...] = ()
-    """waits for partitions, got partitions: the ids of some of the members that have those which it lacks still."""
+    """waits for partitions, got partitions: the ids of some members that still own those it waits for."""
     members: tuple[MemberStory, ...] = ()
-    """group is stable, group loaded: all members in the group's order, with their assignments."""
+    """group is stable, group loaded: all members with their assignments, in the group's order."""
 
 
 class AssignmentAsked(msgspec.Struct, frozen=True, gc=False):
-    """Make a target assignment of a group as it is at this epoch. `AssignmentMade` tells what became of it."""
+    """Compute the target assignment of a group at this epoch. `AssignmentMade` returns the outcome."""
 
     group_id: str
     epoch: int
     assignor: str
     spec: GroupSpec
     wants_lag: bool = False
-    """Whoever knows the logs' ends puts the group's lag into the spec first."""
+    """The broker, which knows the ends of the logs, adds the group's lag to the spec."""
 
 
 class PatternsAsked(msgspec.Struct, frozen=True, gc=False):
     """Find the topics that match regular expressions (`patterns.resolved`)."""
 
     number: int
-    """Comes back with the answer."""
+    """Returned with the outcome."""
     asked: tuple[tuple[str, tuple[str, ...]], ...]
-    """Patterns, and the names that each is to be compared with."""
+    """Patterns, each with the names to compare it with."""
 
 
 Task = AssignmentAsked | PatternsAsked
-"""Work that takes longer than a step may. It is done elsewhere, and its outcome comes as an event; or never, when the
-process ends: who loads the shard asks again."""
+"""Work that takes longer than a step may. It is done elsewhere, and its outcome comes as an event. If the process ends
+first, the next load of the shard asks again."""
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):
@@ -275,5 +275,5 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
     journal: tuple[JournalEntry, ...] = ()
     tasks: tuple[Task, ...] = ()
     holds_over: tuple[str, ...] = ()
-    """Groups whose rollout hold ended before its time. Who keeps their configs takes the hold's back (`HOLD`), so that
-    it is over after a restart too; `GroupConfigsChanged` follows."""
+    """Groups whose rollout hold ended early. The broker removes the hold's configs (`HOLD`), so that it is over after a
+    restart too; `GroupConfigsChanged` follows."""

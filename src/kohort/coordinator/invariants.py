@@ -1,4 +1,4 @@
-"""What holds between two events, for tests and for whoever hunts a bug; each line is a promise of classic_group.py."""
+"""What holds between two events, for tests, the simulator and debugging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kohort.coordinator.soft_state import Running
 
 
 def check(running: Running, consuming: RunningConsumers, hard: HardState, *, serving: bool) -> None:
-    """Raises AssertionError, which names the group. Deadlines are there only while the shard serves requests."""
+    """Raises AssertionError with the name of the group. Deadlines exist only while the shard serves requests."""
     for group_id, group in running.groups.items():
         assert group_id == group.group_id, group_id
         _check_members(running, group)
@@ -24,9 +24,9 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         for member in group.members.values():
             _check_member(running, group, member)
         stored = hard.groups.get(group_id)
-        assert stored is None or stored.generation <= group.generation_id, f"{group_id}: its generation went back"
+        assert stored is None or stored.generation <= group.generation_id, f"{group_id}: a later generation is stored"
     for group_id, consumers in hard.consumers.groups.items():
-        assert group_id not in running.groups, f"{group_id}: of both protocols"
+        assert group_id not in running.groups, f"{group_id}: is a classic and a consumer group"
         _check_consumers(consumers)
         if serving:
             _check_consumer_deadlines(running, consuming, consumers)
@@ -36,30 +36,30 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         assert hard.consumers.subscribed_to([topic]) == [hard.consumers.groups[i] for i in sorted(found)], topic
     for request_id, (group_id, member_id) in running.parked.items():
         if group_id in hard.consumers.groups:
-            assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds a heartbeat of nobody"
-            assert ("consumer hold", group_id, member_id) in running.deadlines, f"{group_id}: holds for ever"
+            assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds an unknown member's heartbeat"
+            assert ("consumer hold", group_id, member_id) in running.deadlines, f"{group_id}: a hold without a deadline"
             continue
         parked = running.groups[group_id].members[member_id]
         held = (parked.join, parked.sync, parked.heartbeat)
-        assert request_id in held, f"{group_id}: nobody will answer request {request_id}"
+        assert request_id in held, f"{group_id}: request {request_id} is parked, but no member has it"
     for (kind, group_id, armed_for), _ in running.deadlines.items():
         if kind.startswith("consumer "):
-            continue  # looked at with their groups; one that is out of date does nothing
+            continue  # checked with their groups; an outdated one does nothing
         of = running.groups[group_id]
         match kind:
             case "pending":
-                assert armed_for in of.pending, f"{group_id}: a pending deadline of nobody"
+                assert armed_for in of.pending, f"{group_id}: a pending deadline of an unknown member id"
             case "session" | "hold":
-                assert armed_for in of.members, f"{group_id}: a {kind} deadline of nobody"
+                assert armed_for in of.members, f"{group_id}: a {kind} deadline of an unknown member"
             case _:
                 assert armed_for == str(of.generation_id), f"{group_id}: a {kind} deadline of an old generation"
 
 
 def _check_consumers(group: ConsumerGroup) -> None:
     name = group.group_id
-    assert group.assignment_epoch <= group.epoch, f"{name}: a target of the future"
+    assert group.assignment_epoch <= group.epoch, f"{name}: its target is ahead of its epoch"
     assert set(group.targets) <= set(group.members), f"{name}: a target of nobody"
-    assert set(group.current) <= set(group.members), f"{name}: partitions of nobody"
+    assert set(group.current) <= set(group.members), f"{name}: partitions of an unknown member"
     owned: dict[TopicPartition, str] = {}
     for member_id, state in group.current.items():
         assert state.member_epoch <= group.assignment_epoch, f"{name}: {member_id} is ahead of the target"
@@ -82,12 +82,12 @@ def _check_consumers(group: ConsumerGroup) -> None:
 
 def _check_consumer_deadlines(running: Running, consuming: RunningConsumers, group: ConsumerGroup) -> None:
     name = group.group_id
-    assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: patterns that nobody uses: {group.patterns}"
+    assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: unused patterns: {group.patterns}"
     is_asked = consuming.of(group).target.asked_epoch is not None
     waits = ("consumer assign", name, "") in running.deadlines or is_asked
-    assert group.epoch == group.assignment_epoch or waits, f"{name}: its target is never made"
+    assert group.epoch == group.assignment_epoch or waits, f"{name}: no target is due"
     for member_id in group.members:
-        assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} never expires"
+        assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} has no session"
         revokes = group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
         armed = ("consumer revoke", name, member_id) in running.deadlines
         assert revokes == armed, f"{name}: {member_id} and its revoke deadline"
@@ -106,7 +106,7 @@ def _check_members(running: Running, group: Group) -> None:
     assert instances == group.instances, f"{name}: static members {group.instances}, but {instances}"
     assert group.leader in group.members if group.members else group.leader is None, f"{name}: leader {group.leader}"
     assert group.pending.keys().isdisjoint(group.members), f"{name}: pending and member"
-    assert set(group.awaiting_sync) <= set(group.members), f"{name}: waits for the sync of somebody gone"
+    assert set(group.awaiting_sync) <= set(group.members), f"{name}: waits for the sync of a former member"
     assert all(("pending", name, member_id) in running.deadlines for member_id in group.pending), name
 
 
@@ -125,25 +125,25 @@ def _check_phase(running: Running, group: Group) -> None:
             assert not group.members, f"{name}: empty, with members"
             assert group.protocol is None, f"{name}: empty, with a protocol"
         case Phase.PREPARING:
-            assert group.initial or group.members, f"{name}: rebalances nobody"
+            assert group.initial or group.members, f"{name}: rebalances without members"
             waits = (
                 group.initial or group.settling or group.pending or any(m.join is None for m in group.members.values())
             )
-            assert waits, f"{name}: all have joined, and it waits"
+            assert waits, f"{name}: all have joined, but it waits"
         case Phase.COMPLETING:
-            assert group.leader in group.awaiting_sync, f"{name}: the leader has synced, and it waits"
+            assert group.leader in group.awaiting_sync, f"{name}: the leader has synced, but it waits"
     if group.phase in (Phase.COMPLETING, Phase.STABLE):
         assert group.members, f"{name}: {group.phase.value}, without members"
         assert group.protocol in candidates(group), f"{name}: {group.protocol} is not common to all"
-        assert not group.settling, f"{name}: {group.phase.value}, and it waits for more members"
+        assert not group.settling, f"{name}: {group.phase.value}, but it waits for more members"
     else:
-        assert not group.awaiting_sync, f"{name}: waits for syncs"
+        assert not group.awaiting_sync, f"{name}: waits for SyncGroups"
 
 
 def _check_member(running: Running, group: Group, member: Member) -> None:
     name = f"{group.group_id}, {member.member_id}"
     parked = member.join in running.parked or member.sync in running.parked
-    assert ("session", group.group_id, member.member_id) in running.deadlines or parked, f"{name}: never expires"
+    assert ("session", group.group_id, member.member_id) in running.deadlines or parked, f"{name}: has no session"
     assert member.join is None or group.phase is Phase.PREPARING, f"{name}: a join in {group.phase.value}"
     held = ("hold", group.group_id, member.member_id) in running.deadlines
     assert held == (member.heartbeat in running.parked), f"{name}: a held heartbeat and its deadline"

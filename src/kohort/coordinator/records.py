@@ -78,19 +78,19 @@ def _offset_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey
 
 
 _known_offset_key = lru_cache(maxsize=16_384)(_offset_key)
-"""A group commits the same partitions again and again."""
+"""Cached, because a group commits the same partitions again and again."""
 LONGEST_KNOWN = 250
-"""Characters of a group id whose keys are remembered: a request can carry ids of a megabyte."""
+"""Characters of a group id whose keys are cached: a request can carry ids of a megabyte."""
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
-    """Version 1 only for a commit with an explicit retention, because only it has an expiry."""
+    """Version 1 for a commit with an explicit retention, because only that version has an expiry."""
     find = _known_offset_key if len(group) <= LONGEST_KNOWN else _offset_key
     key, encoded = find(group, topic, partition)
     if value is None:
         return Record(encoded, None, (key, None))
     if value.expire_timestamp >= 0:
-        return Record(encoded, _value(value, 1))  # which has no leader epoch: what it says is not quite `value`
+        return Record(encoded, _value(value, 1))  # without `parsed`: version 1 has no leader epoch
     return Record(encoded, _value(value, 4), (key, value))
 
 
@@ -110,7 +110,7 @@ def group_record(group: str, value: GroupMetadataValue | None) -> Record:
 
 
 def generation_record(group: str, generation: int | None) -> Record:
-    """Of the empty name: what groups that are forgotten had at most."""
+    """Under the empty name: the highest generation of the forgotten groups."""
     value = None if generation is None else GenerationValue(generation=generation)
     return _version_0(GENERATION, GenerationKey(group=group), value)
 
@@ -146,7 +146,7 @@ def regex_record(group: str, regex: str, value: ConsumerGroupRegularExpressionVa
 
 
 def parse(record: Record) -> tuple[Any, Any] | None:
-    """Key and value (None for a tombstone). None for a type that this version does not know, or that Kafka gave up (4).
+    """Key and value (None for a tombstone). None for an unknown type and for type 4, which Kafka abandoned.
 
     Raises ProtocolError for a known type with an unknown version or broken bytes.
     """

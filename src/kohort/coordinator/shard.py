@@ -1,11 +1,11 @@
-"""One shard of the coordinator: it owns one partition of `__consumer_offsets` and the groups that hash to it.
+"""One shard of the group coordinator: it owns one partition of `__consumer_offsets` and the groups that hash to it.
 
-`step` decides and collects effects; records reach the hard state only through `apply`, which the caller calls with
-them right after the step, and with the log's records on a start. So live state and replayed state are one fold.
+`step` decides and collects effects. Records reach the hard state only through `apply`: the caller applies the records
+of a step right after it, and those of the log at a start, so live and replayed state are the same fold.
 
-A shard serves requests between Loaded and Unloaded. Before, its log is still being replayed: requests get 14, but a
-heartbeat succeeds and a SyncGroup gets 27, because clients take 14 there for a fatal error (S11, H9). Afterwards its
-coordinator is elsewhere (16).
+A shard serves requests between Loaded and Unloaded. Before Loaded its log is being replayed: requests get 14, but a
+heartbeat succeeds and a SyncGroup gets 27, because clients treat 14 there as fatal (S11, H9). After Unloaded its
+coordinator is another broker: requests get 16.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 
 def partition_for(group_id: str, shards: int) -> int:
-    """The shard of a group: Java's String.hashCode over UTF-16 units, as Kafka places groups."""
+    """The shard of a group, as in Kafka: Java's String.hashCode over UTF-16 units."""
     value = 0
     units = group_id.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -113,7 +113,7 @@ class Shard:
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self.unavailable: ErrorCode = LOADING
-        """What requests are refused with; NONE while the shard serves them."""
+        """The error of all requests; NONE while the shard serves them."""
         self.version = 0
         """Every step raises it that can change the answer to a repeated heartbeat or commit (steady_answer.py)."""
 
@@ -223,7 +223,7 @@ class Shard:
             case JoinGroupRequest() if mixed is not None:
                 self.consumers.mixed.join(mixed, event, now)
             case JoinGroupRequest():
-                self._make_way(event.body)
+                self._delete_empty_consumer_group(event.body)
                 self._groups.joins.join(event, now)
             case SyncGroupRequest() if mixed is not None:
                 self.consumers.mixed.sync(mixed, event, now)
@@ -240,8 +240,8 @@ class Shard:
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
 
-    def _make_way(self, request: JoinGroupRequest) -> None:
-        """A consumer group without members makes way for the classic one that a newcomer founds (J34)."""
+    def _delete_empty_consumer_group(self, request: JoinGroupRequest) -> None:
+        """Delete a consumer group without members if this join creates a classic one (J34)."""
         group = self.consumers.groups.get(request.group_id)
         if group is not None and founds(request, self._config):
             self.consumers.delete(group, "it becomes a classic group")
@@ -274,7 +274,7 @@ class Shard:
         return self._offsets.fetch(request, version)
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
-        """What this member of a consumer group may fetch now."""
+        """Which partitions this member of a consumer group may fetch now."""
         if self.unavailable:
             return every(self.unavailable)
         return fetch_fence(self.consumers.groups.get(group_id), member_id, epoch)
@@ -343,7 +343,7 @@ class Shard:
         )
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
-        """Who is awaited, and for how long still; None for a group that is not there."""
+        """Which members are awaited, and for how long; None if the group does not exist."""
         consumers = self.consumers.groups.get(group_id)
         if consumers is not None:
             return self.consumers.status_of(consumers, now)

@@ -1,7 +1,7 @@
-"""What the coordinator knows of topics: a view that never changes; another one comes with `TopicsChanged`.
+"""What the coordinator knows of topics: an immutable view. `TopicsChanged` brings the next one.
 
-Another view costs what has changed, not what there is: entries lie in buckets, and of a view with a few other entries
-only their buckets are new. So ten thousand topics that are created one by one are not copied ten thousand times.
+A new view costs as much as has changed: entries are in buckets, and only the buckets of changed entries are copied. So
+ten thousand topics that are created one by one are not copied ten thousand times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = TypeVar("Key", str, bytes)
 
 
 class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
-    """Topics by a key of theirs. The order is not random, and it means nothing."""
+    """Topics by name or id. The order is deterministic and has no meaning."""
 
     __slots__ = ("_buckets", "_size")
 
@@ -43,7 +43,7 @@ class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
         return self._size
 
     def replaced(self, gone: Iterable[Key], present: Mapping[Key, TopicSpec]) -> SpecsBy[Key]:
-        """Another one, first without `gone`, then with `present`."""
+        """A copy without `gone` and with `present`."""
         other: SpecsBy[Key] = SpecsBy()
         other._buckets = self._buckets.copy()
         other._size = self._size
@@ -65,7 +65,7 @@ class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
 
 
 def _bucket(key: str | bytes) -> int:
-    """Not `hash`, which differs from process to process."""
+    """Not `hash`, which differs between processes."""
     return crc32(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key) % BUCKETS
 
 
@@ -74,10 +74,10 @@ class Topics:
     by_name: Mapping[str, TopicSpec] = field(default_factory=SpecsBy)
     by_id: Mapping[bytes, TopicSpec] = field(default_factory=SpecsBy)
     version: int = 0
-    """Rises with every change of the metadata."""
+    """Raised by every change of the metadata."""
 
     def with_changed(self, names: Iterable[str], present: Iterable[TopicSpec], version: int = 0) -> Topics:
-        """What there is when topics of these names have changed, and `present` are those of them that exist now."""
+        """The view after topics of these names have changed; `present`: those of them that exist now."""
         assert isinstance(self.by_name, SpecsBy)
         assert isinstance(self.by_id, SpecsBy)
         former = [spec for name in names if (spec := self.by_name.get(name)) is not None]
@@ -94,7 +94,7 @@ def topics_of(specs: Iterable[TopicSpec]) -> Topics:
 
 
 def hash_of(topics: Topics, names: Iterable[str]) -> int:
-    """Of everything about these topics that a target assignment depends on; 0 when none of them exists."""
+    """A hash of all that a target assignment depends on; 0 if none of the topics exists."""
     present = (spec for name in names if (spec := topics.by_name.get(name)) is not None)
     total = sum(map(_digest, present)) % 2**64
     return total - 2**64 if total >= 2**63 else total
@@ -102,7 +102,7 @@ def hash_of(topics: Topics, names: Iterable[str]) -> int:
 
 @lru_cache(maxsize=65_536)
 def _digest(spec: TopicSpec) -> int:
-    """Remembered, because a group may be subscribed to thousands of topics, and each member that joins asks."""
+    """Cached, because a group may subscribe to thousands of topics, and each join needs it."""
     racks = [sorted(of_partition) for of_partition in spec.racks]
     text = repr((spec.name, spec.topic_id, spec.partitions, racks))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

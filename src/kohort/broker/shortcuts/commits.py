@@ -227,7 +227,7 @@ class Commits:
 
 
 def _is_whole(response: Any) -> bool:
-    """Whether all was committed."""
+    """True if all partitions were committed."""
     return isinstance(response, OffsetCommitResponse) and all(
         partition.error_code == ErrorCode.NONE for topic in response.topics for partition in topic.partitions
     )

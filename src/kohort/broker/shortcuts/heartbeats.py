@@ -1,13 +1,13 @@
-"""Heartbeats that need no turn, by far the most frequent requests: a member says that it lives, and nothing else.
+"""Heartbeats that need no turn, by far the most frequent requests: a member only signals that it is alive.
 
-A turn of nothing but such a heartbeat would decide nothing and append nothing. So it is answered the moment it arrives,
-if nothing waits for a turn, and inside of a turn without the way through a handler. Where more is to be done (an
-error, an answer that is held, a member that is to learn something) `Shard.heard` does nothing, and it takes the common
-way. Either way gives the same bytes in the same order: tests/broker/test_heartbeats.py.
+A turn of nothing but such a heartbeat would decide and append nothing. So it is answered as it arrives if nothing waits
+for a turn, and inside of a turn without a handler. If more has to be done (an error, a held answer, news for the
+member) `Shard.take_heartbeat` does nothing and the heartbeat goes to the handler. Both ways give the same bytes in the
+same order: tests/broker/test_heartbeats.py.
 
-A member sends the same bytes each time, but for the correlation id. So a connection keeps what its last heartbeat was
-read as, or those of the members that share it, and compares: equal bytes are the equal request. It keeps what the shard
-made of it, too: until something happens in the shard, the answer is the same, and only the session's end moves.
+A member sends the same bytes each time, apart from the correlation id. The cache keeps the last heartbeat of each
+connection as it was read, or those of all members that share the connection: equal bytes are an equal request. While
+the shard's version is the same so is the answer, and only the end of the session moves.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ CLASSIC: Api = APIS[12]
 CONSUMER: Api = APIS[68]
 CLASSIC_KEY, CONSUMER_KEY = b"\0\x0c", b"\0\x44"
 LONGEST = 1_024
-"""Bytes of a frame that is looked at here."""
+"""Longest frame, in bytes, that is read here."""
 SHARING = 1_024
-"""Members that share a connection, and whose heartbeats are kept."""
+"""Heartbeats that are kept of the members that share one connection."""
 MOST_SHARING = 131_072
-"""The same for all connections together: some 100 MB."""
+"""The same for all connections together, some 100 MB."""
 SHORTEST = 16
-"""With its length; a whole one has more."""
+"""Bytes with the length; a complete frame has more."""
 
 _LENGTH = Struct(">i")
 
@@ -75,12 +75,12 @@ class Beat:
         """API and version."""
         self.head = _LENGTH.pack(len(frame)) + self.api
         self.tail = frame[8:]
-        """All that follows the correlation id."""
+        """Everything after the correlation id."""
         self.event = event
         self.client = event.client
-        """Who had sent it."""
+        """The client that sent it."""
         self.following: Beat | None = None
-        """Which one came behind it last time, where members share the connection and take turns; None: itself."""
+        """The next heartbeat of the connection last time, if members share it and take turns; None: this one."""
         self.shard = shard
         self.steady: SteadyAnswer | None = None
         """The shard's answer to the last one of these heartbeats."""
@@ -89,20 +89,20 @@ class Beat:
         self.member_id: str = request.member_id
         self.generation_id: int = request.generation_id if self.is_classic else request.member_epoch
         self.answers = -1
-        """What the answer tells that is written below: an error, or an interval."""
+        """The error or the interval in the answer below."""
         self.answer_head = b""
-        """What stands before its correlation id."""
+        """The bytes before its correlation id."""
         self.answer_tail = b""
-        """What stands behind it."""
+        """The bytes after it."""
 
     def is_at(self, data: bytes, start: int) -> bool:
-        """Whether it stands there once more, with whatever correlation id."""
+        """True if `data` has this heartbeat at `start`, with any correlation id."""
         return data[start + 12 : start + 4 + self.size] == self.tail and data[start : start + 8] == self.head
 
-    def write_answer(self, said: int) -> None:
+    def write_answer(self, answer: int) -> None:
         body: Any
         if self.is_classic:
-            key, body = CLASSIC.key, HeartbeatResponse(error_code=said)
+            key, body = CLASSIC.key, HeartbeatResponse(error_code=answer)
         else:
             key = CONSUMER.key
             body = ConsumerGroupHeartbeatResponse(
@@ -110,10 +110,10 @@ class Beat:
                 error_code=0,
                 member_id=self.member_id,
                 member_epoch=self.generation_id,
-                heartbeat_interval_ms=said,
+                heartbeat_interval_ms=answer,
             )
         whole = encode_response(body, self.event.version, 0, api_key=key)
-        self.answers = said
+        self.answers = answer
         self.answer_head, self.answer_tail = whole[:4], whole[8:]
 
 
@@ -164,7 +164,7 @@ class Heartbeats:
             answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
             start += beat.size + 4
             if start == size and not out:
-                return answer, start  # one alone, as most are
+                return answer, start  # most come alone
             out.append(answer)
         return b"".join(out), start
 
@@ -287,7 +287,7 @@ class Heartbeats:
         if isinstance(request, HeartbeatRequest):
             if request.group_instance_id is not None or client.software_name in state.held_clients:
                 return None
-        elif not state.serves_consumer_groups or not _says_nothing(request):
+        elif not state.serves_consumer_groups or not _is_bare(request):
             return None
         else:
             held = hold_ms(state, more_behind=False)
@@ -295,6 +295,6 @@ class Heartbeats:
         return Beat(frame, request, event, state.shards[state.shard_of(request.group_id)])
 
 
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """But that the member is there. The shard looks closer."""
+def _is_bare(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """True if it only signals that the member is alive. The shard checks the rest."""
     return request.member_epoch > 0 and request.topic_partitions is None and request.subscribed_topic_names is None
