@@ -36,7 +36,7 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         assert hard.consumers.subscribed_to([topic]) == [hard.consumers.groups[i] for i in sorted(found)], topic
     for request_id, (group_id, member_id) in running.parked.items():
         if group_id in hard.consumers.groups:
-            assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds an unknown member's heartbeat"
+            assert member_id in hard.consumers.groups[group_id].members, f"{group_id}: holds a heartbeat of no member"
             assert ("consumer hold", group_id, member_id) in running.deadlines, f"{group_id}: a hold without a deadline"
             continue
         parked = running.groups[group_id].members[member_id]
