@@ -77,7 +77,7 @@ peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes doc
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m peers tests/peers tests/client_library tests/clients tests/java
+	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
@@ -115,4 +115,4 @@ $(BENCHES): bench
 	@:
 
 clean: ## remove the virtual environment and what tests and demos left
-	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site src/kohort/_compiled
+	rm -rf $(VENV) .jars .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site src/kohort/_compiled

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import hypothesis
@@ -75,21 +76,34 @@ def _rank_of(item: pytest.Item) -> int:
     return SHARED.index(group) if group in SHARED else len(SHARED) + (not group)
 
 
+_counter = count()
+
+
+@pytest.fixture
+def unique() -> str:
+    """A word that no other test of this run uses, for names of topics and groups."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    return f"t{worker}n{next(_counter)}"
+
+
 @pytest.fixture(scope="session")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Apache Kafka's jars from Maven, or from the folder that KAFKA_LIB names."""
-    from bench import _kafka as apache
+def class_path() -> str:
+    """Apache Kafka's jars from Maven."""
+    import java_libraries
 
-    folder = os.environ.get("KAFKA_LIB")
-    return f"{folder}/*" if folder else apache.fetch_jars(tmp_path_factory.mktemp("kafka") / "lib")
+    return java_libraries.kafka()
 
 
 @pytest.fixture(scope="session")
-def servers_of_kafka(class_path: str) -> Iterator[str]:
-    """Apache Kafka, from Maven's jars."""
+def servers_of_kafka(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Apache Kafka: the one that `make test-peers` has started, or one of this process's own."""
+    if running := os.environ.get("KAFKA_SERVERS"):
+        yield running
+        return
     from bench import _kafka
 
-    with _kafka.kafka(class_path, LIKE_KOHORT) as (_, (host, port)):
+    settings = request.getfixturevalue("class_path"), LIKE_KOHORT
+    with _kafka.kafka(*settings, java_options=_kafka.BRIEF) as (_, (host, port)):
         yield f"{host}:{port}"
 
 

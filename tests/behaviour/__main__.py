@@ -13,13 +13,13 @@ import os
 import secrets
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
-sys.path[:0] = [str(path) for path in (FOLDER.parents[1], FOLDER.parent / "coordinator", FOLDER.parent / "peers")]
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(path) for path in (TESTS.parent, TESTS / "coordinator", TESTS / "java", TESTS / "peers")]
 
+import java_libraries  # noqa: E402
 import random_run  # noqa: E402
 import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
@@ -39,10 +39,7 @@ def main() -> int:
     if missing:
         print(f"peers-behaviour needs Maven and Java 17: no {' and no '.join(missing)} on the path", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as folder:
-        given = os.environ.get("KAFKA_LIB")
-        class_path = f"{given}/*" if given else apache.fetch_jars(Path(folder) / "lib")
-        return _compare(class_path, options)
+    return _compare(java_libraries.kafka(), options)
 
 
 def _compare(class_path: str, options: argparse.Namespace) -> int:

@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 
 from kohort.cli.commands import app
 
-_counter = iter(range(1_000_000))
-
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
@@ -55,9 +53,3 @@ def start(bootstrap: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     for process in running:
         process.kill()
         process.communicate(timeout=10)
-
-
-@pytest.fixture
-def unique() -> str:
-    """A name that no other test uses."""
-    return f"cli{next(_counter)}"

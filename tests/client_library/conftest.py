@@ -15,14 +15,12 @@ from kafka_peer import EVERYWHERE, LIKE_KOHORT
 
 from kohort.client.cluster import Cluster
 
-_counter = iter(range(1_000_000))
-
 
 @pytest.fixture(params=EVERYWHERE)
 def own_server(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A server of this test's own, running; it has `bootstrap_servers`, `start`, `stop`, `kill`, `restart`."""
     if request.param == "kafka":
-        node = _kafka.Node(request.getfixturevalue("class_path"), LIKE_KOHORT)
+        node = _kafka.Node(request.getfixturevalue("class_path"), LIKE_KOHORT, java_options=_kafka.BRIEF)
         node.start()
         yield node
         node.remove()
@@ -46,9 +44,3 @@ def cluster(three_brokers: object) -> Iterator[Cluster]:
     servers: str = three_brokers.bootstrap_servers  # type: ignore[attr-defined]
     with Cluster(servers, api_timeout_ms=15_000) as client:
         yield client
-
-
-@pytest.fixture
-def unique() -> str:
-    """A name that no other test uses."""
-    return f"lib{next(_counter)}"

@@ -18,12 +18,3 @@ def server() -> Iterator[KohortServer]:
 @pytest.fixture
 def bootstrap(server: KohortServer) -> str:
     return server.bootstrap_servers
-
-
-_counter = iter(range(1_000_000))
-
-
-@pytest.fixture
-def unique() -> str:
-    """A word that no other test of this run uses, for names of topics and groups."""
-    return f"t{next(_counter)}"

@@ -1,27 +1,18 @@
-"""Kafka's Java libraries, copied by Maven into a folder outside the sources, and a server to run them against."""
+"""Kafka's Java libraries, and a server to run them against."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
+import java_libraries
 import pytest
 
 from kohort.testing import KohortServer
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="session")
-def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
-    lib = tmp_path_factory.mktemp("java") / "lib"
-    subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={lib}"],
-        check=True,
-        timeout=500,
-    )
-    return f"{lib}/*"
+def classpath() -> str:
+    return java_libraries.clients()
 
 
 @pytest.fixture(scope="module")

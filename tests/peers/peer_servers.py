@@ -44,7 +44,7 @@ def kohort(settings: Mapping[str, str]) -> Iterator[Address]:
 
 @contextmanager
 def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
-    with apache.kafka(class_path, SETTINGS | OF_KAFKA | settings) as (_, address):
+    with apache.kafka(class_path, SETTINGS | OF_KAFKA | settings, java_options=apache.BRIEF) as (_, address):
         wait_for_the_coordinator(address)
         yield address
 

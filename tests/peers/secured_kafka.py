@@ -51,7 +51,7 @@ def secured_kafka(class_path: str, folder: Path) -> Iterator[SecuredKafka]:
     ports = dict(zip(names, apache.free_ports(len(names)), strict=True))
     scram = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
     options = [word for each in scram for word in ("--add-scram", each)]
-    with apache.kafka(class_path, _settings(folder), ports, options) as (_, (host, port)):
+    with apache.kafka(class_path, _settings(folder), ports, options, apache.BRIEF) as (_, (host, port)):
         secured, mutual, brief = (f"{host}:{ports[name]}" for name in names)
         yield SecuredKafka(f"{host}:{port}", secured, mutual, brief)
 

@@ -160,7 +160,10 @@ def test_the_history_of_apache_kafkas_own_groups(class_path: str, tmp_path: Path
     data = tmp_path / "data"
     spark = spark_session("history of Apache Kafka")
     try:
-        with apache.kafka(class_path, SETTINGS | {"log.dirs": str(data)}) as (_, (host, port)):
+        with apache.kafka(class_path, SETTINGS | {"log.dirs": str(data)}, java_options=apache.BRIEF) as (
+            _,
+            (host, port),
+        ):
             seen = play(f"{host}:{port}")
             live = history(spark, output=tmp_path / "live", bootstrap_servers=f"{host}:{port}")
             check(tmp_path / "live", seen, lag=True)

@@ -23,7 +23,7 @@ BATCHES = 12
 
 @pytest.fixture(scope="module")
 def address(class_path: str) -> Iterator[str]:
-    with _kafka.kafka(class_path, {"quota.window.num": "3"}) as (_, (host, port)):
+    with _kafka.kafka(class_path, {"quota.window.num": "3"}, java_options=_kafka.BRIEF) as (_, (host, port)):
         quota = ["--alter", "--add-config", f"consumer_byte_rate={BYTES_A_SECOND}"]
         command = ["java", "-cp", class_path, "kafka.admin.ConfigCommand", "--bootstrap-server", f"{host}:{port}"]
         subprocess.run([*command, *quota, "--entity-type", "clients", "--entity-default"], check=True, timeout=120)

@@ -32,7 +32,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def servers(class_path: str) -> Iterator[str]:
-    with _kafka.kafka(class_path, SETTINGS) as (_, (host, port)):
+    with _kafka.kafka(class_path, SETTINGS, java_options=_kafka.BRIEF) as (_, (host, port)):
         yield f"{host}:{port}"
 
 

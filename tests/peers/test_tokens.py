@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench import _kafka as apache
 
 from kohort.client import GroupToken, KafkaError, LastingToken, lead
 from kohort.client.cluster import Cluster
@@ -16,18 +15,10 @@ from kohort.client.coordination.token_topic import Overtaken
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "4",
-}
-
 
 @pytest.fixture(scope="module")
-def servers(class_path: str) -> Iterator[str]:
-    with apache.kafka(class_path, SETTINGS) as (_, (host, port)):
-        yield f"{host}:{port}"
+def servers(servers_of_kafka: str) -> str:
+    return servers_of_kafka
 
 
 @pytest.fixture

@@ -16,13 +16,12 @@ from kohort.testing import KohortServer
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     from kohort.spark.runtime.session import spark_session
 
     settings = {"spark.sql.shuffle.partitions": "2"}
     if any(item.get_closest_marker("java") for item in request.session.items):
-        jars = kafka_connector.fetch(tmp_path_factory.mktemp("connector"))
-        settings["spark.jars"] = ",".join(map(str, jars))
+        settings["spark.jars"] = ",".join(map(str, kafka_connector.jars()))
     session = spark_session("kohort tests", config=settings)
     yield session
     session.stop()
