@@ -21,8 +21,9 @@ from kohort.simulator.actors.participant import Participant
 from kohort.simulator.actors.reader import Reader
 from kohort.simulator.actors.sharer import ITEMS, Sharer
 from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm
+from kohort.simulator.checks.classic_checks import running
 from kohort.simulator.checks.holders import Holders
-from kohort.simulator.checks.onlooker import Onlooker, running
+from kohort.simulator.checks.onlooker import Onlooker
 from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, Violation, World
@@ -81,7 +82,7 @@ class Simulation:
         self.world.topics.update(TOPICS)
         self.process = Process(self.world, plan)
         self.checkers = Onlooker(self.world, self.process.config, self.process.disk.storage)
-        self.checkers.subscribed = frozenset(TOPICS)
+        self.checkers.classic.subscribed = frozenset(TOPICS)
         self.process.observer = self.checkers
         self.owners = Owners()
         self.holders = Holders()

@@ -18,21 +18,18 @@ from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Release, Send, Turn
 from kohort.config import Config
-from kohort.coordinator.classic.group import Group
 from kohort.coordinator.events import JournalEntry
-from kohort.coordinator.shard import Shard
-from kohort.simulator.checks import promises
 from kohort.simulator.checks.beliefs import BelievingConsumer
+from kohort.simulator.checks.classic_checks import ClassicChecks
 from kohort.simulator.checks.consumer_checks import ConsumerChecks
-from kohort.simulator.checks.facts import GroupFacts
 from kohort.simulator.checks.ledger import Ledger, replayed
 from kohort.simulator.checks.reader_checks import promised_by_fetch
-from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED
+from kohort.simulator.plan import CONSUMER_GROUPS, MIXED
 from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.world import Millis, Violation, World
 from kohort.storage.protocol import LogKey, Storage
 from kohort.wire.codec import decode
-from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -42,7 +39,6 @@ from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.group_records import OffsetCommitKey
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
-from kohort.wire.schemas.leave_group import LeaveGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
@@ -68,9 +64,7 @@ class Onlooker:
         self.config = config
         self.ledger = Ledger()
         self.consumers = ConsumerChecks(world, config, self.ledger, (*CONSUMER_GROUPS, MIXED))
-        self.groups: dict[str, GroupFacts] = {name: GroupFacts(name) for name in GROUPS}
-        self.subscribed: frozenset[str] = frozenset()
-        """Topics that every member of the run subscribes to."""
+        self.classic = ClassicChecks(world, config, self.ledger, self.consumers.of)
         self._storage = storage
         self._offsets_topic = b""
         self._broker: Broker
@@ -82,18 +76,10 @@ class Onlooker:
         """The server has just started: all shards are loaded in this turn."""
         self._moved: list[int] = []
         """Shards that are loaded anew in this turn."""
-        self._answers: list[Answer] = []
-        """Of this turn."""
         self._told: list[JournalEntry] = []
         """What the shards told the journal in this turn."""
         self._turn_began: Millis = 0
         self._replayed_at: Millis = 0
-
-    def facts(self, name: str) -> GroupFacts:
-        found = self.groups.get(name)
-        if found is None:
-            found = self.groups[name] = GroupFacts(name)
-        return found
 
     # -- the server's life
 
@@ -107,8 +93,8 @@ class Onlooker:
         if topic is not None:
             self._offsets_topic = topic.topic_id
             self._compare(broker)
-        for facts in self.groups.values():
-            self._reload(broker, facts)
+        for facts in self.classic.groups.values():
+            self.classic.reload(broker, facts)
 
     def _listen(self, broker: Broker) -> None:
         """The journal folds what it is told; here every entry is wanted."""
@@ -122,13 +108,6 @@ class Onlooker:
 
         self._told.clear()
         setattr(journal, "tell", overhear)  # noqa: B010
-
-    def _reload(self, broker: Broker, facts: GroupFacts) -> None:
-        facts.unsettled = True
-        facts.nonempty_at = -(1 << 60)  # A rebalance that was never synced is forgotten, and its members with it.
-        if broker.state.shards:
-            stored = self.ledger.fold(broker.state.shard_of(facts.name)).groups.get(facts.name)
-            facts.reload([] if stored is None else [member.member_id for member in stored.members])
 
     def died(self) -> None:
         self._asked.clear()
@@ -178,11 +157,7 @@ class Onlooker:
         for name in self.consumers.facts:
             if self._moved and broker.state.shard_of(name) in self._moved:
                 self.consumers.load(name)
-        for facts in self.groups.values():
-            facts.generations = {facts.current}
-            facts.unsettled = self._loading
-            if self._moved and broker.state.shard_of(facts.name) in self._moved:
-                self._reload(broker, facts)
+        self.classic.turn_begins(broker, loading=self._loading, moved=self._moved)
 
     def decided(self, turn: Turn) -> None:
         """The turn is decided and applied, and not yet durable."""
@@ -212,24 +187,14 @@ class Onlooker:
         now = broker.state.now
         answers = [answer for release in releases if isinstance(release, Send) for answer in self._paired(release)]
         self.consumers.decided(broker, self._told)
-        told = [entry for entry in self._told if not self.consumers.of(entry.group)]
-        for entry in told:
-            if entry.what in ("generation began", "group is empty"):
-                self._generation(entry, now)
-            elif entry.what == "member joined":
-                self.facts(entry.group).joining.add(entry.member_id)
-        for facts in self.groups.values():
-            facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in told)
-        self._answers = answers
+        self.classic.decided(self._told, answers, now)
         for link, asked, response in answers:
             self._check_promise(broker, link, asked, response, now)
         for entry in self._told:
             self._tell(entry)
-        for entry in told:
-            self._journal(entry, now)
-        self._check_awaited(broker, now)
+        self.classic.journal(broker, now, deleting=self._deleting)
         for _, asked, response in answers:
-            self._check_refusal(asked, response)
+            self.classic.refused(asked, response)
         if self.world.telling:
             for link, asked, response in answers:
                 self.world.tell("server", f"to {link.owner.name}: {brief(asked.request)} -> {brief(response)}")
@@ -241,10 +206,7 @@ class Onlooker:
         if broker.next_deadline() is None:
             self._told.clear()
             return  # It stops.
-        for name, facts in self.groups.items():
-            shard = state.shards[state.shard_of(name)]
-            taken = self.ledger.fold(shard.index).generations.get(name, 0)
-            self._settle(facts, running(shard).get(name), taken, state.now)
+        self.classic.turn_ends(broker)
         self._loading = False
         self.consumers.turn_ends(broker, links.values(), self._turn_began)
         for request_id, parked in broker._parked.items():
@@ -301,7 +263,7 @@ class Onlooker:
             self._check_fetched(broker, request, response)
             return
         if isinstance(request, DeleteGroupsRequest):
-            self._check_deleted(broker, response)
+            self.classic.deleted(response)
             return
         name = getattr(request, "group_id", None)
         if name is None:
@@ -313,24 +275,7 @@ class Onlooker:
             elif isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest):
                 self.consumers.classic(asked, response, broker)
             return
-        facts = self.facts(name)
-        fold = self.ledger.fold(broker.state.shard_of(name))
-        match request:
-            case JoinGroupRequest():
-                asked_ms = request.rebalance_timeout_ms if asked.version >= 1 else request.session_timeout_ms
-                facts.least_rebalance_ms = min(facts.least_rebalance_ms, asked_ms)
-                promises.promised_by_join(facts, self.ledger, fold, request, response, now)
-            case SyncGroupRequest():
-                promises.promised_by_sync(facts, self.ledger, fold, request, response, now)
-            case HeartbeatRequest():
-                # It may have been held: its session counts from when it came.
-                came = now - (self.world.now - asked.asked_at)
-                promises.promised_by_heartbeat(facts, request, response.error_code, came)
-            case LeaveGroupRequest():
-                promises.promised_by_leave(facts, request, response)
-            case OffsetCommitRequest():
-                names = {topic.topic_id: topic.name for topic in broker.state.catalog.topics.values()}
-                promises.promised_by_commit(facts, self.ledger, request, response, names, now)
+        self.classic.promised(broker, asked, response, now)
 
     def _check_fetched(self, broker: Broker, request: OffsetFetchRequest, response: Any) -> None:
         groups = [(g.group_id, g) for g in response.groups] or [(request.group_id, response)]
@@ -366,192 +311,22 @@ class Onlooker:
                             name,
                         )
 
-    def _check_deleted(self, broker: Broker, response: Any) -> None:
-        for result in response.results:
-            if result.error_code or self.consumers.of(result.group_id):
-                continue
-            facts = self.facts(result.group_id)
-            if facts.phase not in ("Dead", "Empty") and len(facts.generations) == 1 and not facts.unsettled:
-                raise Violation("a live group is not deleted", result.group_id, result.group_id)
-
-    def _check_refusal(self, asked: Asked, response: Any) -> None:
-        request = asked.request
-        if self.consumers.of(getattr(request, "group_id", "")):
-            return
-        match request:
-            case JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest():
-                promises.check_refusal(self.facts(request.group_id), request, response.error_code)
-            case OffsetCommitRequest():
-                for error in {p.error_code for t in response.topics for p in t.partitions}:
-                    promises.check_refusal(self.facts(request.group_id), request, error)
-
     # -- the journal
 
     def _tell(self, entry: JournalEntry) -> None:
         self.world.tell("journal", f"{entry.group}({entry.generation_id}) {entry.what} {entry.member_id} {entry.cause}")
 
-    def _generation(self, entry: JournalEntry, now: Millis) -> None:
-        facts = self.facts(entry.group)
-        facts.generations.add(entry.generation_id)
-        facts.current = entry.generation_id
-        facts.generation_began = now
-        facts.joined |= facts.joining
-        facts.joining.clear()
-
-    def _journal(self, entry: JournalEntry, now: Millis) -> None:
-        facts = self.facts(entry.group)
-        member_id = entry.member_id
-        match entry.what:
-            case "rebalance started":
-                facts.rebalance_started = now
-            case "session expired":
-                self._check_expired(facts, member_id, now)
-                facts.remove(member_id, "its session expired")
-            case "member removed":
-                if entry.waited_ms >= 0:  # for being late; an operator may remove whom he likes
-                    self._check_static_stays(facts, entry, now)
-                    self._check_late(facts, member_id, now)
-                facts.remove(member_id, "it was removed")
-            case "member left":
-                facts.remove(member_id, "it left")
-            case "static member returned":
-                self._returned(facts, entry)
-            case "group deleted":
-                facts.current = max(
-                    (fold.generations.get(facts.name, 0) for fold in self.ledger.folds.values()), default=0
-                )
-                for gone in list(facts.members):
-                    facts.remove(gone, "the group was deleted")
-
-    def _check_expired(self, facts: GroupFacts, member_id: str, now: Millis) -> None:
-        member = facts.members.get(member_id)
-        if member is None or facts.unsettled:
-            return
-        if member.last_seen + member.session_ms > now:
-            raise Violation(
-                "a session ends after its timeout",
-                f"{facts.name}: {member_id} was seen {now - member.last_seen} ms ago, of {member.session_ms}",
-                facts.name,
-            )
-        heads: dict[int, Answer] = {}
-        for answer in self._answers:
-            heads.setdefault(answer[0].id, answer)  # What came behind it waited in the connection, and was not parked.
-        for _, asked, response in heads.values():
-            request = asked.request
-            if (
-                isinstance(request, JoinGroupRequest | SyncGroupRequest)
-                and (request.member_id, request.group_instance_id) == (member_id, member.instance_id)
-                and request.group_id == facts.name
-                and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            ):
-                raise Violation("who is parked does not expire", f"{facts.name}: {member_id}", facts.name)
-
-    def _returned(self, facts: GroupFacts, entry: JournalEntry) -> None:
-        """Of several that took over in one turn, the last one holds the instance."""
-        same = [
-            told.member_id
-            for told in self._told
-            if told.group == entry.group and told.instance_id == entry.instance_id and told.what == entry.what
-        ]
-        if entry.instance_id is None or same[-1] != entry.member_id:
-            facts.remove(entry.member_id, "fenced")
-        else:
-            facts.hold_instance(entry.instance_id, entry.member_id)
-
-    def _check_static_stays(self, facts: GroupFacts, entry: JournalEntry, now: Millis) -> None:
-        joining = facts.phase == "PreparingRebalance" and facts.rebalance_started < now and not facts.unsettled
-        if entry.instance_id is not None and joining:
-            raise Violation(
-                "static members that are late stay", f"{facts.name}: {entry.member_id} is removed", facts.name
-            )
-
-    def _check_awaited(self, broker: Broker, now: Millis) -> None:
-        """Ids that were given out are waited for, and keep their group."""
-        for entry in self._told:
-            if self.consumers.of(entry.group):
-                continue
-            facts = self.facts(entry.group)
-            if facts.unsettled or not facts.pending:
-                continue
-            used = {told.member_id for told in self._told if told.what == "member joined"}
-            awaited = [m for m, until in facts.pending.items() if now < until and m not in used]
-            if entry.what == "group deleted" and awaited and not self._deleting:
-                raise Violation("a group with pending members stays", f"{facts.name}: {awaited}", facts.name)
-            if entry.what != "generation began" or facts.initial or facts.phase != "PreparingRebalance":
-                continue
-            group = running(broker.state.shards[broker.state.shard_of(facts.name)]).get(facts.name)
-            still = [member_id for member_id in awaited if group is not None and member_id in group.pending]
-            if still and 0 <= entry.waited_ms < facts.least_rebalance_ms:
-                raise Violation("a rebalance waits for those it gave ids to", f"{facts.name}: {still}", facts.name)
-
-    def _check_late(self, facts: GroupFacts, member_id: str, now: Millis) -> None:
-        """Removed by the coordinator: the others waited for it, for as long as they may."""
-        if member_id not in facts.members or facts.unsettled or self.config.group_max_size < 1_000:
-            return
-        since = facts.rebalance_started
-        if facts.phase in ("CompletingRebalance", "Stable") and facts.generation_began < now:
-            since = max(since, facts.generation_began) if facts.rebalance_started < now else facts.generation_began
-        if now - since < facts.least_rebalance_ms:
-            raise Violation(
-                "who is late has had the rebalance timeout",
-                f"{facts.name}: {member_id} is removed after {now - since} ms of {facts.least_rebalance_ms}",
-                facts.name,
-            )
-
-    # -- what is known after the turn
-
-    def _settle(self, facts: GroupFacts, group: Group | None, taken: int, now: Millis) -> None:
-        if facts.unsettled:
-            facts.current = taken if group is None else group.generation_id
-            for member_id in list(facts.members):
-                if group is None or member_id not in group.members:
-                    facts.remove(member_id, "it was lost with the server")
-            facts.reload([] if group is None else group.members)
-            for member in [] if group is None else group.members.values():
-                if member.join is None:
-                    facts.admit(member.member_id, member.instance_id, member.session_timeout_ms, now)
-            facts.rebalance_started = facts.generation_began = now
-        elif group is None:
-            facts.current = taken
-        elif group.generation_id != facts.current and group.members:
-            raise Violation(
-                "a generation begins when a join completes",
-                f"{facts.name}: {group.generation_id} is in force, {facts.current} began last",
-                facts.name,
-            )
-        facts.phase = "Dead" if group is None else group.phase.value
-        facts.initial = group is not None and group.initial
-        given = {} if group is None else group.pending
-        facts.pending = {name: facts.pending.get(name, now + session_ms) for name, session_ms in given.items()}
-        if group is not None and group.members:
-            facts.nonempty_at = now
-            full = facts.phase in ("CompletingRebalance", "Stable") and not facts.unsettled
-            if full and len(group.members) > self.config.group_max_size:
-                raise Violation("limits hold", f"{facts.name} has {len(group.members)} members", facts.name)
-        facts.unsettled = False
-
     def _check_tombstones(self, broker: Broker) -> None:
-        """No offset goes without a reason: it was deleted on request, or its time was over."""
+        """No offset goes without a reason: a request deleted it, or it expired."""
         if self._deleting or self._loading or self._moved:
             return
-        state = broker.state
-        retention = self.config.offsets_retention_ms
         for key, value in self.ledger.written:
             if value is not None or not isinstance(key, OffsetCommitKey):
                 continue
             if self.consumers.of(key.group):
-                self.consumers.check_tombstone(key, state.now)
-                continue
-            facts = self.facts(key.group)
-            group = running(state.shards[state.shard_of(key.group)]).get(key.group)
-            phase = "Dead" if group is None else group.phase.value
-            rebalancing = ("PreparingRebalance", "CompletingRebalance")
-            if phase in rebalancing and facts.phase in rebalancing:
-                raise Violation("nothing expires during a rebalance", f"{key}", key.group)
-            if phase == facts.phase == "Stable" and key.topic in self.subscribed:
-                raise Violation("subscribed topics do not expire", f"{key}", key.group)
-            if phase in ("Empty", "Dead") and state.now - facts.nonempty_at < retention:
-                raise Violation("offsets outlive their group for the retention", f"{key}", key.group)
+                self.consumers.check_tombstone(key, broker.state.now)
+            else:
+                self.classic.tombstone(broker, key)
 
     # -- whoever waits
 
@@ -566,11 +341,6 @@ class Onlooker:
                 continue
             if not isinstance(head.request, FetchRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest):
                 raise Violation("every request is answered", f"{link.owner.name}: {brief(head.request)}")
-
-
-def running(shard: Shard) -> dict[str, Group]:
-    """The running groups of a shard, for reading."""
-    return shard.running.groups
 
 
 def brief(message: Any) -> str:
