@@ -41,7 +41,7 @@ class OneLog:
         self.settings = settings(**configs)
         self.pending: list[Operation] = []
         if self.storage.log_info(LOG) is None:
-            self.storage.commit([CreateLog(LOG)])
+            self.storage.commit([CreateLog(LOG)], self.storage.acquire())
         self.partition = self.opened()
 
     def opened(self, leader_epoch: int = 0) -> Partition:
@@ -57,7 +57,7 @@ class OneLog:
         return appended
 
     def commit(self, operations: Sequence[Operation] = ()) -> None:
-        self.storage.commit([*self.pending, *operations])
+        self.storage.commit([*self.pending, *operations], self.storage.acquire())
         self.pending.clear()
         self.partition.committed()
 

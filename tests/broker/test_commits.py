@@ -54,7 +54,7 @@ def tell(wire: Wire, client: Connection, *requests: OffsetCommitRequest) -> list
     turn = wire.broker.step(
         [Frame(client.id, encode_request(one, VERSION, n, "client")[4:]) for n, one in enumerate(requests)], wire.now
     )
-    wire.storage.commit(turn.operations)
+    wire.storage.commit(turn.operations, wire.storage.acquire())
     return [operation for operation in turn.operations if isinstance(operation, Append)]
 
 
@@ -194,6 +194,6 @@ def test_another_client_id_is_another_client() -> None:
         tell(wire, client, request(offset, member))
     frame = encode_request(request(4, member), VERSION, 1, "somebody")[4:]
     turn = wire.broker.step([Frame(client.id, frame)], wire.now)
-    wire.storage.commit(turn.operations)
+    wire.storage.commit(turn.operations, wire.storage.acquire())
     assert wire.broker._connections[client.id].client.client_id == "somebody"
     assert committed(client) == 4

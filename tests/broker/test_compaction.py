@@ -171,7 +171,7 @@ def test_control_batches_stay() -> None:
     log = compacted_log()
     control = encode_batch([New(b"\0\0\0\1", b"\0\0\0\0\0\0", NOW)], is_control=True)
     stored = StoredBatch(0, 0, NOW, control)
-    log.storage.commit([Append(LOG, (stored,))])
+    log.storage.commit([Append(LOG, (stored,))], log.storage.acquire())
     log.restart()
     log.produce(batch((b"\0\0\0\1", b"x")))
     log.produce(batch((b"z", b"z")))

@@ -34,7 +34,7 @@ SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.
 def raw(client: Connection, data: bytes) -> list[Send | Disconnect]:
     """Send bytes as a frame and return what is released, undecoded."""
     turn = client.wire.broker.step((Frame(client.id, data),), client.wire.now)
-    client.wire.storage.commit(turn.operations)
+    client.wire.storage.commit(turn.operations, client.wire.storage.acquire())
     return list(turn.releases)
 
 

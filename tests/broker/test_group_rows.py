@@ -39,10 +39,10 @@ class FailingStorage(MemoryStorage):
 
     fails = False
 
-    def commit(self, operations: Any) -> None:
+    def commit(self, operations: Any, lease: Any) -> None:
         if self.fails:
             raise StorageError("the disk is full")
-        super().commit(operations)
+        super().commit(operations, lease)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_fetch_behind_a_commit_waits_for_it(client: Connection, wire: Wire, st
     turn = wire.broker.step((client.frame(commit_request(5), 7), fetch), wire.now)
     assert reader.responses == []
     assert turn.operations, "the commit; the answer leaves when it is durable, never before"
-    wire.storage.commit(turn.operations)
+    wire.storage.commit(turn.operations, wire.storage.acquire())
     for release in turn.releases:
         wire.connections[release.connection].received(release)
     assert reader.take().groups[0].topics[0].partitions[0].committed_offset == 5

@@ -79,7 +79,7 @@ class Teller:
         self.storage = MemoryStorage()
         endpoints = [Endpoint("127.0.0.1", 9092 + index) for index in range(2)]
         chance = random.Random(1)
-        self.broker = Broker(config, self.storage, now=START_MS, random=chance, endpoints=endpoints)
+        self.broker = Broker(config, self.storage, now=START_MS, random=chance, endpoints=endpoints).load()
         self.answers: dict[int, bytes] = defaultdict(bytes)
         self.written: list[Operation] = []
         self.swift = 0
@@ -94,7 +94,7 @@ class Teller:
             turn = self.broker.step(arrived, now)
             self.written.extend(turn.operations)
             if turn.operations:
-                self.storage.commit(turn.operations)
+                self.storage.commit(turn.operations, self.storage.acquire())
             for release in turn.releases:
                 closed = isinstance(release, Disconnect)
                 self.answers[release.connection] += b"<closed>" if closed else release.whole  # type: ignore[union-attr]
@@ -627,7 +627,7 @@ def test_limits_hold(config: dict[str, int]) -> None:
         now=wire.now,
         random=random.Random(1),
         endpoints=[Endpoint("127.0.0.1", 9092)],
-    )
+    ).load()
     limited.step([Opened(ConnectionId(1), 1, "127.0.0.1")], wire.now)
     assert limited.at_once(ConnectionId(1), frame, wire.now) == (b"", 0)
 

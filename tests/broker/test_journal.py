@@ -275,7 +275,7 @@ def test_a_batch_that_is_no_batch_is_passed_over(client: Connection, wire: Wire)
     come_and_go(client)
     partition = journal_partition(wire)
     bad = StoredBatch(partition.end_offset, partition.end_offset, wire.now, b"\x00" * 80, -1, 0)
-    wire.storage.commit([Append(partition.log, (bad,))])
+    wire.storage.commit([Append(partition.log, (bad,))], wire.storage.acquire())
     broken = Wire(wire.storage, now=wire.now)
     assert len(stories(broken.connect())) == 2
     come_and_go(broken.connect())

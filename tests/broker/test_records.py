@@ -280,7 +280,7 @@ def test_fetch_sees_nothing_of_its_own_turn_and_all_of_it_in_the_next(wire: Wire
         wire.now,
     )
     assert [release.connection for release in turn.releases] == [other.id], "the fetch waits for the commit"
-    wire.storage.commit(turn.operations)
+    wire.storage.commit(turn.operations, wire.storage.acquire())
     wire.step()
     assert values_of(client.take()) == [b"a"]
 

@@ -64,13 +64,13 @@ def test_the_first_turn_writes_what_is_missing_and_later_ones_nothing() -> None:
     storage = MemoryStorage()
     config = Config(offsets_topic_num_partitions=3)
     settings: dict[str, Any] = {"now": START_MS, "endpoints": [Endpoint("h", 1)]}
-    broker = Broker(config, storage, random=random.Random(1), **settings)
-    assert storage.logs() == [], "the constructor writes nothing"
+    broker = Broker(config, storage, random=random.Random(1), **settings).load()
+    assert storage.logs() == [], "loading writes nothing"
     first = broker.step((), START_MS)
     assert sum(isinstance(operation, CreateLog) for operation in first.operations) == 5
-    storage.commit(first.operations)
+    storage.commit(first.operations, storage.acquire())
     assert broker.step((), START_MS).operations == ()
-    again = Broker(config, storage, random=random.Random(2), **settings)
+    again = Broker(config, storage, random=random.Random(2), **settings).load()
     assert again.cluster_id == broker.cluster_id
     assert again.step((), START_MS).operations == ()
 
@@ -128,11 +128,11 @@ class CrashingStorage(MemoryStorage):
         self.left = commits
         self.after = after
 
-    def commit(self, operations: Any) -> None:
+    def commit(self, operations: Any, lease: Any) -> None:
         self.left -= 1
         if self.left == 0 and not self.after:
             raise Crash
-        super().commit(operations)
+        super().commit(operations, lease)
         if self.left == 0:
             raise Crash
 
@@ -280,10 +280,10 @@ def test_damaged_data_is_refused() -> None:
     topic_id = create_topic(client, "t")
     log = wire.broker.state.catalog.topics["t"].log_key(0)
     assert log.topic_id == topic_id
-    wire.storage.commit([DeleteLog(log)])
+    wire.storage.commit([DeleteLog(log)], wire.storage.acquire())
     with pytest.raises(StorageError, match="lacks the log of t-0"):
         wire.restarted()
-    wire.storage.commit([CreateLog(log), CreateLog(log._replace(partition=9))])
+    wire.storage.commit([CreateLog(log), CreateLog(log._replace(partition=9))], wire.storage.acquire())
     with pytest.raises(StorageError, match="of no topic"):
         wire.restarted()
 

@@ -32,7 +32,8 @@ from kohort.broker.messages import changed
 from kohort.storage import sqlite
 from kohort.storage.directory import checksum
 from kohort.storage.protocol import StorageError
-from kohort.storage.sqlite import FILE_NAME, SqliteStorage
+from kohort.storage.sqlite import SqliteStorage
+from kohort.storage.sqlite_file import FILE_NAME
 from kohort.storage.sqlite_format import PAGE_SIZE
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -69,8 +70,8 @@ class Recorded(SqliteStorage):
         self.worlds: list[World] = []
         self.world: Callable[[], World] = tuple
 
-    def commit(self, operations: Any) -> None:
-        super().commit(operations)
+    def commit(self, operations: Any, lease: Any) -> None:
+        super().commit(operations, lease)
         self.ends.append(self.path.with_name(WAL_NAME).stat().st_size)
         self.worlds.append(self.world())
 

@@ -93,7 +93,7 @@ def test_a_topic_may_go_in_the_middle_of_its_compaction() -> None:
     for _ in range(20):
         turn = wire.broker.step((), wire.now)
         if turn.operations:
-            wire.storage.commit(turn.operations)
+            wire.storage.commit(turn.operations, wire.storage.acquire())
         if wire.broker._upkeep._compaction is not None:
             break
     assert wire.broker._upkeep._compaction is not None

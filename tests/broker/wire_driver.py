@@ -184,7 +184,7 @@ class Wire:
             now=now,
             random=random.Random(seed),
             endpoints=[Endpoint("127.0.0.1", 9092 + index) for index in range(brokers)],
-        )
+        ).load()
         self.step()
 
     def connect(self, broker_id: int = 1, client_id: str = "client") -> Connection:
@@ -210,7 +210,7 @@ class Wire:
         self.complaints.extend(turn.complaints)
         self.tasks.extend(turn.tasks)
         if turn.operations:
-            self.storage.commit(turn.operations)
+            self.storage.commit(turn.operations, self.storage.acquire())
         for release in turn.releases:
             self.connections[release.connection].received(release)
 

@@ -100,7 +100,7 @@ class World:
             now=self.now,
             random=random.Random(1),
             endpoints=[Endpoint("127.0.0.1", 9092 + index) for index in range(self.config.brokers)],
-        )
+        ).load()
 
     # -- the lines of a story
 
@@ -198,7 +198,7 @@ class World:
 
     def _end(self, turn: Turn) -> None:
         if turn.operations:
-            self.storage.commit(turn.operations)
+            self.storage.commit(turn.operations, self.storage.acquire())
         for handed_out in turn.tasks:
             self._arrived.append(TaskDone(handed_out.shard, outcome(handed_out.task)))
         for release in turn.releases:

@@ -80,6 +80,9 @@ class EchoBroker:
         self.times.append(now)
         return data, len(data)
 
+    def load(self) -> None:
+        pass
+
     def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn:
         self.turns.append(list(arrived))
         self.times.append(now)

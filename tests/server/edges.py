@@ -65,13 +65,13 @@ class SlowStorage(MemoryStorage):
         self.sizes: list[int] = []
         self.fail: Exception | None = None
 
-    def commit(self, operations: Any) -> None:
+    def commit(self, operations: Any, lease: Any) -> None:
         if operations:
             assert self.may_commit.wait(10)
             if self.fail is not None:
                 raise self.fail
             self.sizes.append(len(operations))
-        super().commit(operations)
+        super().commit(operations, lease)
 
 
 class Edge(KohortServer):
@@ -89,7 +89,7 @@ class Edge(KohortServer):
     def hold_commits_in_a_thread(self) -> None:
         """From now on the (slow) storage commits in the writer thread, as SQLite does."""
         turns: Any = self._running._turns
-        turns._writer = kohort.server.turns._Writer(self._loop, turns._storage)
+        turns._writer = kohort.server.turns._Writer(self._loop, turns._storage, turns._lease)
 
     def wire(self, broker_id: int = 1) -> Wire:
         return Wire(self.bootstrap_servers.split(",")[broker_id - 1])

@@ -25,9 +25,9 @@ class Peeking(MemoryStorage):
         self.peek("replay")
         return super().logs()
 
-    def commit(self, operations: Any) -> None:
+    def commit(self, operations: Any, lease: Any) -> None:
         self.peek("first turn")
-        super().commit(operations)
+        super().commit(operations, lease)
 
     def peek(self, when: str) -> None:
         assert self.server is not None

@@ -12,6 +12,7 @@ from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
 from kohort.broker.turn import Closed, ConnectionId, Frame, Opened, Shutdown
+from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
 
 
@@ -76,6 +77,19 @@ def test_a_failed_commit_stops_everything_and_acknowledges_nothing(edge_of: Call
         assert other.is_closed
     with pytest.raises(RuntimeError, match="the disk of /nowhere is full"):
         edge.stop()
+
+
+def test_a_server_that_has_lost_its_lease_acknowledges_nothing_more(edge_of: Callable[..., Edge]) -> None:
+    storage = MemoryStorage()
+    edge = edge_of(storage)
+    with edge.wire() as wire:
+        assert wire.ask(b"write") == [b"write"]
+        storage.acquire()
+        wire.push(b"write")
+        assert wire.is_closed
+    with pytest.raises(RuntimeError, match="another process has taken over the data"):
+        edge.stop()
+    assert len(storage.logs()) == 1
 
 
 def test_a_bug_stops_everything(edge: Edge) -> None:

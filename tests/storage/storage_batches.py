@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import google_crc32c
 
 from kohort.storage.gathered import stored
-from kohort.storage.protocol import Append, LogKey, Storage, StoredBatch
+from kohort.storage.protocol import Append, LogKey, Operation, Storage, StoredBatch
 from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch
 
 LOG = LogKey(bytes(range(16)), 0)
 OTHER = LogKey(bytes(range(16)), 1)
 OWN = LogKey(bytes(range(16)), 2)
 """Of the broker's own records."""
+
+
+def commit(storage: Storage, operations: Sequence[Operation]) -> None:
+    """A commit of the engine's only writer."""
+    storage.commit(operations, storage.acquire())
 
 
 def make_batch(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -15,6 +16,7 @@ from kohort.storage.protocol import (
     BatchInfo,
     CreateLog,
     DeleteLog,
+    Fenced,
     LogInfo,
     LogKey,
     Replace,
@@ -76,7 +78,7 @@ def test_an_unknown_log_is_empty(storage: Storage) -> None:
 
 
 def test_a_new_log_is_empty_at_its_start_offset(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(LOG, start_offset=7)])
+    commit(storage, [CreateLog(LOG, start_offset=7)])
     for each in both_lives(storage, reopen):
         assert each.logs() == [LogInfo(LOG, 7, 7, 0)]
         assert each.read(LOG, 0, 100) == []
@@ -85,8 +87,8 @@ def test_a_new_log_is_empty_at_its_start_offset(storage: Storage, reopen: Reopen
 
 def test_appended_batches_are_read_back_as_they_were(storage: Storage, reopen: Reopen) -> None:
     batches = (make_batch(0, 3), make_batch(3, 1, size=5000, fill=b"yz"), make_batch(4, 2, producer_id=9))
-    storage.commit([CreateLog(LOG), CreateLog(OTHER), Append(LOG, batches[:2]), Append(OTHER, (make_batch(0),))])
-    storage.commit([Append(LOG, batches[2:])])
+    commit(storage, [CreateLog(LOG), CreateLog(OTHER), Append(LOG, batches[:2]), Append(OTHER, (make_batch(0),))])
+    commit(storage, [Append(LOG, batches[2:])])
     for each in both_lives(storage, reopen):
         assert each.read(LOG, 0, 1 << 30) == list(batches)
         assert each.logs() == [LogInfo(LOG, 0, 6, 100 + 5000 + 100), LogInfo(OTHER, 0, 1, 100)]
@@ -98,32 +100,32 @@ def test_appended_batches_are_read_back_as_they_were(storage: Storage, reopen: R
 
 
 def test_reading_starts_with_the_batch_that_holds_the_offset(storage: Storage) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
+    commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
     assert [bases(storage, offset) for offset in (0, 2, 3, 5, 8, 9)] == [[0, 3, 6]] * 2 + [[3, 6]] * 2 + [[6], []]
     assert [batch.base_offset for batch in storage.batches(LOG, 4)] == [3, 6]
 
 
 def test_reading_stops_before_the_byte_limit_but_gives_one_batch(storage: Storage) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(n, size=100) for n in range(5)))])
+    commit(storage, [CreateLog(LOG), Append(LOG, tuple(make_batch(n, size=100) for n in range(5)))])
     assert [len(bases(storage, 0, limit)) for limit in (0, 1, 100, 199, 200, 250, 500)] == [1, 1, 1, 1, 2, 2, 5]
     assert bases(storage, 4, 1) == [4]
 
 
 def test_an_append_may_leave_a_gap(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(5), make_batch(8)))])
-    storage.commit([Append(LOG, (make_batch(20),))])
+    commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(5), make_batch(8)))])
+    commit(storage, [Append(LOG, (make_batch(20),))])
     for each in both_lives(storage, reopen):
         assert [bases(each, offset) for offset in (0, 5, 6, 9, 20)] == [[5, 8, 20], [5, 8, 20], [8, 20], [20], [20]]
 
 
 def test_trim_drops_whole_batches_and_keeps_the_end(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
-    storage.commit([Trim(LOG, 4)])
+    commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3), make_batch(3, 3), make_batch(6, 3)))])
+    commit(storage, [Trim(LOG, 4)])
     assert storage.logs() == [LogInfo(LOG, 4, 9, 200)]
     assert bases(storage) == [3, 6]
-    storage.commit([Trim(LOG, 2)])  # the start never goes back
+    commit(storage, [Trim(LOG, 2)])  # the start never goes back
     assert storage.logs() == [LogInfo(LOG, 4, 9, 200)]
-    storage.commit([Trim(LOG, 9)])
+    commit(storage, [Trim(LOG, 9)])
     for each in both_lives(storage, reopen):
         assert each.logs() == [LogInfo(LOG, 9, 9, 0)]
         assert bases(each) == []
@@ -131,7 +133,7 @@ def test_trim_drops_whole_batches_and_keeps_the_end(storage: Storage, reopen: Re
 
 
 def test_appending_goes_on_after_everything_was_trimmed(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3),)), Trim(LOG, 3), Append(LOG, (make_batch(3),))])
+    commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3),)), Trim(LOG, 3), Append(LOG, (make_batch(3),))])
     for each in both_lives(storage, reopen):
         assert each.logs() == [LogInfo(LOG, 3, 4, 100)]
         assert bases(each) == [3]
@@ -152,23 +154,23 @@ def test_appending_goes_on_after_everything_was_trimmed(storage: Storage, reopen
 def test_replace_swaps_a_range(
     storage: Storage, reopen: Reopen, first: int, last: int, kept: list[int], left: list[int]
 ) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(base, 3) for base in (0, 3, 6, 9)))])
-    storage.commit([Replace(LOG, first, last, tuple(make_batch(base, size=80) for base in kept))])
+    commit(storage, [CreateLog(LOG), Append(LOG, tuple(make_batch(base, 3) for base in (0, 3, 6, 9)))])
+    commit(storage, [Replace(LOG, first, last, tuple(make_batch(base, size=80) for base in kept))])
     for each in both_lives(storage, reopen):
         assert bases(each) == left
         assert each.logs()[0].end_offset == 12
         assert each.logs()[0].size == sum(info.size for info in each.batches(LOG))
         assert bases(each, 11) == [base for base in left if base == 9]
-    each.commit([Append(LOG, (make_batch(12),))])
+    commit(each, [Append(LOG, (make_batch(12),))])
     assert bases(each) == [*left, 12]
 
 
 def test_a_deleted_log_is_gone_and_may_be_made_anew(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(LOG), CreateLog(OTHER), Append(LOG, (make_batch(0),)), Append(OTHER, (make_batch(0),))])
-    storage.commit([DeleteLog(LOG)])
+    commit(storage, [CreateLog(LOG), CreateLog(OTHER), Append(LOG, (make_batch(0),)), Append(OTHER, (make_batch(0),))])
+    commit(storage, [DeleteLog(LOG)])
     assert bases(storage) == []
     assert storage.logs() == [LogInfo(OTHER, 0, 1, 100)]
-    storage.commit([CreateLog(LOG), DeleteLog(LOG), CreateLog(LOG, 3)])
+    commit(storage, [CreateLog(LOG), DeleteLog(LOG), CreateLog(LOG, 3)])
     for each in both_lives(storage, reopen):
         assert each.logs() == [LogInfo(LOG, 3, 3, 0), LogInfo(OTHER, 0, 1, 100)]
         assert bases(each) == []
@@ -177,8 +179,8 @@ def test_a_deleted_log_is_gone_and_may_be_made_anew(storage: Storage, reopen: Re
 
 def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
     times = [50, 10, 20, 60, 60, 40, 70]
-    storage.commit([CreateLog(LOG)])
-    storage.commit([Append(LOG, tuple(make_batch(n, timestamp=time) for n, time in enumerate(times)))])
+    commit(storage, [CreateLog(LOG)])
+    commit(storage, [Append(LOG, tuple(make_batch(n, timestamp=time) for n, time in enumerate(times)))])
 
     def found(timestamp: int) -> int | None:
         batch = storage.first_at_or_after(LOG, timestamp)
@@ -188,11 +190,11 @@ def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
     newest = storage.max_timestamp(LOG)
     assert newest is not None
     assert newest.base_offset == 6
-    storage.commit([Replace(LOG, 6, 6, ())])
+    commit(storage, [Replace(LOG, 6, 6, ())])
     newest = storage.max_timestamp(LOG)
     assert newest is not None
     assert (newest.base_offset, newest.max_timestamp) == (3, 60)
-    storage.commit([Trim(LOG, 5)])
+    commit(storage, [Trim(LOG, 5)])
     assert [found(at) for at in (0, 40, 41)] == [5, 5, None]
     newest = storage.max_timestamp(LOG)
     assert newest is not None
@@ -201,13 +203,13 @@ def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
 
 def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> None:
     batches = [make_batch(n, producer_id=(7, 8, -1)[n % 3]) for n in range(12)]
-    storage.commit([CreateLog(LOG), Append(LOG, tuple(batches))])
+    commit(storage, [CreateLog(LOG), Append(LOG, tuple(batches))])
     for each in both_lives(storage, reopen):
         assert each.producers(LOG) == [7, 8]
         assert [batch.base_offset for batch in each.producer_batches(LOG, 7, 3)] == [3, 6, 9]
         assert each.producer_batches(LOG, 8, 100) == batches[1::3]
         assert each.producer_batches(LOG, 9, 3) == []
-    each.commit([Trim(LOG, 11)])
+    commit(each, [Trim(LOG, 11)])
     assert each.producers(LOG) == []
 
 
@@ -227,16 +229,16 @@ def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> Non
 def test_a_commit_that_makes_no_sense_is_refused_whole(
     storage: Storage, wrong: Append | Trim | DeleteLog | CreateLog | Replace
 ) -> None:
-    storage.commit([CreateLog(LOG), Append(LOG, (make_batch(0, 3),))])
+    commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3),))])
     with pytest.raises(StorageError):
-        storage.commit([CreateLog(LogKey(bytes(16), 0)), wrong])
+        commit(storage, [CreateLog(LogKey(bytes(16), 0)), wrong])
     assert bases(storage) == [0]
     assert storage.logs() == [LogInfo(LOG, 0, 3, 100)]
 
 
 def test_logs_are_ordered_by_key(storage: Storage) -> None:
     keys = [LogKey(bytes([topic] * 16), partition) for topic in (200, 3, 90) for partition in (2, 0, 1)]
-    storage.commit([CreateLog(key) for key in keys])
+    commit(storage, [CreateLog(key) for key in keys])
     assert [info.key for info in storage.logs()] == sorted(keys)
 
 
@@ -249,17 +251,17 @@ def test_what_is_deleted_piece_by_piece_never_comes_back(
     storage: Storage, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "PURGED_BATCHES", 1)
-    storage.commit([CreateLog(LOG), Append(LOG, tuple(make_batch(n, producer_id=5) for n in range(10)))])
-    storage.commit([Trim(LOG, 8)])
+    commit(storage, [CreateLog(LOG), Append(LOG, tuple(make_batch(n, producer_id=5) for n in range(10)))])
+    commit(storage, [Trim(LOG, 8)])
     assert bases(storage) == [8, 9]
     assert [batch.base_offset for batch in storage.producer_batches(LOG, 5, 5)] == [8, 9]
-    storage.commit([DeleteLog(LOG)])
+    commit(storage, [DeleteLog(LOG)])
     storage = reopen(storage)
-    storage.commit([CreateLog(LOG)])
+    commit(storage, [CreateLog(LOG)])
     assert bases(storage) == []
     assert storage.producers(LOG) == []
     for n in range(15):
-        storage.commit([Append(LOG, (make_batch(n),))])
+        commit(storage, [Append(LOG, (make_batch(n),))])
     assert bases(storage) == list(range(15))
     if isinstance(storage, SqliteStorage):
         assert storage._db.execute("SELECT count(*) FROM batches").fetchone() == (15,)
@@ -271,7 +273,7 @@ def test_own_records_are_read_back_wherever_they_are(
 ) -> None:
     """Gathered, in their log, or some here and some there; their batches may be joined, their records are the same."""
     monkeypatch.setattr(sqlite, "GATHERED_BYTES", 3000)
-    storage.commit([CreateLog(OWN), CreateLog(LOG)])
+    commit(storage, [CreateLog(OWN), CreateLog(LOG)])
     end = 0
     sizes = {}
     for n in range(120):
@@ -280,7 +282,7 @@ def test_own_records_are_read_back_wherever_they_are(
             end, 1 + n % 3, timestamp=1000 - n, size=9000 if n == 50 else n % 40 - 1, leader_epoch=n // 80
         )
         sizes[end] = append.batches[0].last_offset + 1 - end
-        storage.commit([append] if n % 10 else [append, Append(LOG, (make_batch(n),))])
+        commit(storage, [append] if n % 10 else [append, Append(LOG, (make_batch(n),))])
         end = append.batches[0].last_offset + 1
         if n == 100:
             storage = reopen(storage)
@@ -314,13 +316,33 @@ def test_own_records_are_read_back_wherever_they_are(
 
 
 def test_own_batches_are_replaced_and_trimmed_as_they_were_read(storage: Storage, reopen: Reopen) -> None:
-    storage.commit([CreateLog(OWN)])
+    commit(storage, [CreateLog(OWN)])
     for n in range(10):
-        storage.commit([own_append(n)])
+        commit(storage, [own_append(n)])
     read = storage.read(OWN, 0, 1 << 30)
     assert [batch.base_offset for batch in read] == list(range(10))
-    storage.commit([own_append(10), Replace(OWN, 3, 5, (read[4],)), own_append(11), Trim(OWN, 2)])
+    commit(storage, [own_append(10), Replace(OWN, 3, 5, (read[4],)), own_append(11), Trim(OWN, 2)])
     for engine in both_lives(storage, reopen):
         assert [record.offset for record in own_records(engine)] == [2, 4, 6, 7, 8, 9, 10, 11]
-    engine.commit([DeleteLog(OWN), CreateLog(OWN), own_append(0)])
+    commit(engine, [DeleteLog(OWN), CreateLog(OWN), own_append(0)])
     assert [record.offset for record in own_records(reopen(engine))] == [0]
+
+
+def test_a_writer_without_the_lease_is_fenced(storage: Storage, reopen: Reopen) -> None:
+    former = storage.acquire()
+    storage.commit([CreateLog(LOG)], former)
+    lease = storage.acquire()
+    with pytest.raises(Fenced):
+        storage.commit([CreateLog(OTHER)], former)
+    storage.commit([Append(LOG, (make_batch(0),))], lease)
+    for each in both_lives(storage, reopen):
+        assert each.logs() == [LogInfo(LOG, 0, 1, 100)], "nothing of the fenced commit was done"
+
+
+def test_reads_may_run_in_another_thread(storage: Storage) -> None:
+    commit(storage, [CreateLog(LOG), Append(LOG, tuple(make_batch(n) for n in range(5)))])
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(bases, storage).result() == [0, 1, 2, 3, 4]
+        assert [info.base_offset for info in thread.submit(lambda: list(storage.batches(LOG, 3))).result()] == [3, 4]
+    commit(storage, [Append(LOG, (make_batch(5),))])
+    assert bases(storage, 4) == [4, 5]

@@ -16,13 +16,13 @@ CHILD = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from storage_batches import LOG, OWN, make_batch, own_append
+from storage_batches import LOG, OWN, commit, make_batch, own_append
 from kohort.storage.protocol import Append, CreateLog, Trim
 from kohort.storage import sqlite
 sqlite.GATHERED_BYTES = 2000
 storage = sqlite.SqliteStorage(Path(sys.argv[1]))
 if storage.log_info(LOG) is None:
-    storage.commit([CreateLog(LOG), CreateLog(OWN)])
+    commit(storage, [CreateLog(LOG), CreateLog(OWN)])
 end = storage.log_info(LOG).end_offset
 sizes = [100, 3000, 70_000]
 while True:
@@ -34,7 +34,7 @@ while True:
         own += [Append(LOG, batches), Trim(OWN, max(0, end - 700))]
     else:
         own += [Append(LOG, batches)]
-    storage.commit(own)
+    commit(storage, own)
     end += len(batches)
     print(end, flush=True)
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
 
 from kohort.storage import checkpoint
 from kohort.storage.protocol import (
@@ -30,7 +30,8 @@ from kohort.storage.protocol import (
     StoredBatch,
     Trim,
 )
-from kohort.storage.sqlite import FILE_NAME, SqliteStorage
+from kohort.storage.sqlite import SqliteStorage
+from kohort.storage.sqlite_file import FILE_NAME
 
 Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
 
@@ -38,17 +39,17 @@ Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
 def filled(directory: Path, commits: int = 60) -> Content:
     chance = random.Random(3)
     storage = SqliteStorage(directory)
-    storage.commit([CreateLog(LOG), CreateLog(OTHER), CreateLog(OWN)])
+    commit(storage, [CreateLog(LOG), CreateLog(OTHER), CreateLog(OWN)])
     end = 0
     for n in range(commits):
         made = []
         for _ in range(3):
             made.append(make_batch(end, 2, timestamp=n, size=chance.choice([80, 300, 20_000]), producer_id=n % 4))
             end += 2
-        storage.commit([Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),)), own_append(n, size=250)])
+        commit(storage, [Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),)), own_append(n, size=250)])
         if n == commits // 2:
-            storage.commit([Trim(OWN, 3)])  # which moves what is gathered into its log
-    storage.commit([Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
+            commit(storage, [Trim(OWN, 3)])  # which moves what is gathered into its log
+    commit(storage, [Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
     content = everything(storage)
     storage.close()
     return content
@@ -150,7 +151,7 @@ def test_a_newer_format(tmp_path: Path) -> None:
 def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
     """Format 1 has no gathered batches."""
     storage = SqliteStorage(tmp_path)
-    storage.commit([CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
+    commit(storage, [CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
     storage.close()
     db = sqlite3.connect(tmp_path / FILE_NAME)
     db.executescript("DROP TABLE gathered; PRAGMA user_version = 1;")
@@ -158,7 +159,7 @@ def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
     for n in range(3):
         storage = SqliteStorage(tmp_path)
         assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == [0]
-        storage.commit([own_append(n)])
+        commit(storage, [own_append(n)])
         assert [record.offset for record in own_records(storage)] == list(range(n + 1))
         storage.close()
 
@@ -179,9 +180,9 @@ def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
 )
 def test_what_is_gathered_does_not_vanish_silently(tmp_path: Path, statement: str) -> None:
     storage = SqliteStorage(tmp_path)
-    storage.commit([CreateLog(OWN)])
+    commit(storage, [CreateLog(OWN)])
     for n in range(3):
-        storage.commit([own_append(n)])
+        commit(storage, [own_append(n)])
     storage.close()
     db = sqlite3.connect(tmp_path / FILE_NAME)
     if "NULL" in statement:
@@ -214,16 +215,16 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_a_full_disk_stops_writes_and_loses_nothing(tmp_path: Path) -> None:
     storage = SqliteStorage(tmp_path)
-    storage.commit([CreateLog(LOG)])
+    commit(storage, [CreateLog(LOG)])
     pages = storage._db.execute("PRAGMA page_count").fetchone()[0]
     storage._db.execute(f"PRAGMA max_page_count = {pages + 30}")
     acknowledged = 0
     with pytest.raises(StorageError, match="is full; free some space"):  # noqa: PT012
         while acknowledged < 1000:
-            storage.commit([Append(LOG, (make_batch(acknowledged, size=10_000),))])
+            commit(storage, [Append(LOG, (make_batch(acknowledged, size=10_000),))])
             acknowledged += 1
     with pytest.raises(StorageError, match="an earlier write"):
-        storage.commit([Append(LOG, (make_batch(acknowledged),))])
+        commit(storage, [Append(LOG, (make_batch(acknowledged),))])
     storage.close()
     storage = SqliteStorage(tmp_path)
     assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == list(range(acknowledged))
@@ -237,9 +238,9 @@ def test_closing_in_the_middle_of_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     for _ in range(20):
         storage = SqliteStorage(tmp_path)
         if end == 0:
-            storage.commit([CreateLog(LOG)])
+            commit(storage, [CreateLog(LOG)])
         for _ in range(10):
-            storage.commit([Append(LOG, (make_batch(end, size=50_000),))])
+            commit(storage, [Append(LOG, (make_batch(end, size=50_000),))])
             end += 1
         storage.close()
         assert not (tmp_path / f"{FILE_NAME}-wal").exists()
@@ -251,11 +252,11 @@ def crashed(directory: Path, commits: int) -> list[int]:
     running = directory / "running"
     storage = SqliteStorage(running)
     wal = running / f"{FILE_NAME}-wal"
-    storage.commit([CreateLog(LOG), CreateLog(OWN)])
+    commit(storage, [CreateLog(LOG), CreateLog(OWN)])
     ends = []
     for n in range(commits):
         large = [Append(LOG, (make_batch(n // 2, size=5000),))] if n % 2 == 0 else []
-        storage.commit([own_append(n), *large])
+        commit(storage, [own_append(n), *large])
         ends.append(wal.stat().st_size)
     for name in (FILE_NAME, f"{FILE_NAME}-wal"):
         shutil.copy(running / name, directory / name)
@@ -315,7 +316,7 @@ def test_a_torn_last_commit_is_as_if_it_had_not_been(tmp_path: Path) -> None:
 
 def test_the_view_is_readable_with_any_tool(tmp_path: Path) -> None:
     storage = SqliteStorage(tmp_path)
-    storage.commit([CreateLog(LogKey(b"\xab" * 16, 2)), Append(LogKey(b"\xab" * 16, 2), (make_batch(0, 3),))])
+    commit(storage, [CreateLog(LogKey(b"\xab" * 16, 2)), Append(LogKey(b"\xab" * 16, 2), (make_batch(0, 3),))])
     db = sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)
     row = db.execute("SELECT topic_id, partition, base_offset, last_offset, size FROM log_batches").fetchone()
     assert row == ("ab" * 16, 2, 0, 2, 100)

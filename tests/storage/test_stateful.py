@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from storage_batches import LOG, OTHER, OWN, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -102,10 +102,10 @@ class Engines(RuleBasedStateMachine):
         chosen = [batch for batch in chosen if batch.base_offset >= self.start_of_own()]
         if chosen:
             first, last = chosen[0].base_offset, chosen[-1].last_offset
-            self.sqlite.commit([Replace(OWN, chosen[0].base_offset, chosen[-1].base_offset, ())])
+            commit(self.sqlite, [Replace(OWN, chosen[0].base_offset, chosen[-1].base_offset, ())])
             theirs = [b for b in self.memory.read(OWN, 0, 1 << 30) if first <= b.base_offset <= last]
             if theirs:
-                self.memory.commit([Replace(OWN, theirs[0].base_offset, theirs[-1].base_offset, ())])
+                commit(self.memory, [Replace(OWN, theirs[0].base_offset, theirs[-1].base_offset, ())])
 
     def start_of_own(self) -> int:
         info = self.memory.log_info(OWN)
@@ -119,7 +119,7 @@ class Engines(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         for engine in (self.memory, self.sqlite):
-            engine.commit(self.turn)
+            commit(engine, self.turn)
         self.turn.clear()
 
     @precondition(lambda self: not self.turn)
@@ -135,7 +135,7 @@ class Engines(RuleBasedStateMachine):
         wrong = [*self.turn, Trim(LogKey(bytes(16), 9), 1)]
         for engine in (self.memory.copy(), self.sqlite):
             try:
-                engine.commit(wrong)
+                commit(engine, wrong)
             except StorageError:
                 continue
             raise AssertionError("a trim of an unknown log was taken")

@@ -103,7 +103,11 @@ class Broker:
         self._last_request_id = 0
         self._stopping = False
         self._first_records_due = True
+
+    def load(self) -> Broker:
+        """Read the stored logs: once, before the first step. Writes nothing. Raises StorageError, ProtocolError."""
         replay(self._state)
+        return self
 
     @property
     def cluster_id(self) -> str:

@@ -1,7 +1,7 @@
 """From stored logs to a running state: the replay, and what the first turn has to write.
 
 The replay reads the metadata log, opens every partition, and feeds each state machine the log that it owns.
-The constructor of the broker writes nothing; the first turn writes what is missing: the cluster's id and the offsets
+`Broker.load` writes nothing; the first turn writes what is missing: the cluster's id and the offsets
 topic in a fresh data directory, new leaders when brokers that led something are not there any more.
 """
 

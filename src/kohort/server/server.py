@@ -1,6 +1,6 @@
 """A server: storage, broker, turn loop, connections and listeners, put together, started and stopped.
 
-Start: open the storage (and its lock), bind the sockets, replay, commit the first turn, and only then listen.
+Start: open the storage (and its lock), bind the sockets, load the logs, commit the first turn, and only then listen.
 Stop: listen no more, let the broker answer what is parked, let the answers leave, close the storage.
 Failure: no answer leaves any more, everything is dropped, `wait_failed` tells the cause. A restart is a replay.
 """
@@ -94,15 +94,17 @@ class Server:
         racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
         if len(racks) == 1:
             racks *= len(self.advertised)
+        self._broker = Broker(
+            self.config,
+            storage,
+            now=self._clock.now(),
+            random=random.Random(),
+            endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
+            assignors=assignors,
+        )
+        lease = storage.acquire()
         try:
-            self._broker = Broker(
-                self.config,
-                storage,
-                now=self._clock.now(),
-                random=random.Random(),
-                endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
-                assignors=assignors,
-            )
+            self._broker.load()
         except ProtocolError as error:
             raise StorageError(
                 f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
@@ -111,6 +113,7 @@ class Server:
         self._turns = TurnLoop(
             self._broker,
             storage,
+            lease,
             in_place=isinstance(storage, MemoryStorage),
             clock=self._clock,
             began=lambda: self._connections.turn_began(),

@@ -1,7 +1,8 @@
 """The turn loop: drives the schedule of turns (broker/turn_schedule.py) on an event loop.
 
 A turn is committed by the writer thread, and the event loop reads on meanwhile. A storage that takes no time (memory)
-commits in place. Any exception is the end (fail-stop): no answer leaves any more, and the owner learns it once.
+commits in place. Any exception is the end (fail-stop), also that another writer has taken the lease: no answer leaves
+any more, and the owner learns it once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Rele
 from kohort.broker.turn_schedule import Steps, TurnSchedule
 from kohort.server import log
 from kohort.server.clock import Clock, Timer
-from kohort.storage.protocol import Operation, Storage
+from kohort.storage.protocol import Lease, Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
 
@@ -30,6 +31,7 @@ class TurnLoop:
         self,
         broker: Steps,
         storage: Storage,
+        lease: Lease,
         *,
         in_place: bool,
         clock: Clock,
@@ -40,13 +42,14 @@ class TurnLoop:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._storage = storage
+        self._lease = lease
         self._clock = clock
         self._began = began
         self._deliver = deliver
         self._hand_out = hand_out
         self._failed = failed
         self._complaints = _ComplaintLog()
-        self._writer = None if in_place else _Writer(self._loop, storage)
+        self._writer = None if in_place else _Writer(self._loop, storage, lease)
         self._schedule = TurnSchedule(broker, self)
         self._controls: list[tuple[Arrived | None, Callable[[], None], asyncio.Future[None]]] = []
         self._taken: list[asyncio.Future[None]] = []
@@ -128,7 +131,7 @@ class TurnLoop:
 
     def commit(self, turn: Turn) -> None:
         if self._writer is None:
-            self._storage.commit(turn.operations)
+            self._storage.commit(turn.operations, self._lease)
             self._schedule.committed()
         else:
             self._writer.commit(turn.operations, self._committed)
@@ -197,9 +200,10 @@ class _ComplaintLog:
 class _Writer:
     """The thread that commits."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, storage: Storage) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, storage: Storage, lease: Lease) -> None:
         self._loop = loop
         self._storage = storage
+        self._lease = lease
         self._queue: SimpleQueue[tuple[Sequence[Operation], Callable[[Exception | None], None]] | None] = SimpleQueue()
         self._worker = threading.Thread(target=self._run, name="kohort-writer", daemon=True)
         self._worker.start()
@@ -218,7 +222,7 @@ class _Writer:
             operations, then = job
             failure: Exception | None = None
             try:
-                self._storage.commit(operations)
+                self._storage.commit(operations, self._lease)
             except Exception as error:
                 failure = error
             self._loop.call_soon_threadsafe(then, failure)

@@ -5,25 +5,26 @@ of their own log each, a third of a megabyte for the WAL; as one row of the tabl
 in memory as well, until there is much of them; then each log's are joined into one batch and written as any other, and
 the rows go. This is done for the broker's own records only (`Append.joinable`), whose batches nobody else has counted.
 
-A row: CRC-32C of its id and what follows | for each batch: number of its log 8, the batch as it is. The ids count on
-for ever. Row 0 says which are there, so that one that vanished is noticed: first 8, last 8, CRC-32C.
+Row 0 says which rows there are, so that a vanished one is noticed. The layout is in sqlite_format.py.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from struct import Struct, error
-from typing import TYPE_CHECKING
-
-import google_crc32c
+from struct import error
 
 from kohort.storage.protocol import Append, LogKey, Operation, StoredBatch
+from kohort.storage.sqlite_format import (
+    GATHERED_CRC,
+    GATHERED_LOG,
+    GATHERED_RANGE,
+    LogRow,
+    gathered_checksum,
+    range_row,
+)
 from kohort.wire.batches import join_batches, read_header
 from kohort.wire.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from kohort.storage.sqlite_format import LogRow
 
 SMALL = 4096
 """Bytes of a batch that is gathered, at most: of a larger one it counts that it is written twice."""
@@ -32,10 +33,6 @@ JOINABLE = 1_024
 ten partitions costs 4 µs less so where this is compiled, one of forty would cost 2 µs more."""
 JOINED = 65_536
 """Bytes of a joined batch, about."""
-
-_LOG = Struct(">q")
-_CRC = Struct(">I")
-_RANGE = Struct(">qq")
 
 
 class GatheredLog:
@@ -81,7 +78,7 @@ class Gathered:
             if len(batch.data) > SMALL or batch.base_offset != end_offset:
                 return count
             self._keep(key, batch)
-            new.append(_LOG.pack(log.id))
+            new.append(GATHERED_LOG.pack(log.id))
             new.append(batch.data)
         return len(operations)
 
@@ -100,7 +97,7 @@ class Gathered:
         self._last += 1
         content = b"".join(self._new)
         self._new.clear()
-        return [(0, range_row(self._first, self._last)), (self._last, _checksum(self._last, content) + content)]
+        return [(0, range_row(self._first, self._last)), (self._last, gathered_checksum(self._last, content) + content)]
 
     def take(self, *, join: bool) -> tuple[dict[LogKey, list[StoredBatch]], list[tuple[int, bytes]]]:
         """All that is gathered, joined or as it came, and row 0 without it. All other rows are to be deleted."""
@@ -114,8 +111,8 @@ class Gathered:
     def load(self, row_id: int, data: bytes, keys: dict[int, LogKey], ends: dict[LogKey, int]) -> None:
         """A row, as it was found; ValueError if it is not as it must be. `keys`: the logs by their number; `ends`: the
         offsets at which they end, which move along."""
-        content = data[_CRC.size :]
-        if data[: _CRC.size] != _checksum(row_id, content):
+        content = data[GATHERED_CRC.size :]
+        if data[: GATHERED_CRC.size] != gathered_checksum(row_id, content):
             raise ValueError("a row of gathered batches does not match its checksum")
         for log_id, batch in _batches_in(content):
             key = keys.get(log_id)
@@ -129,7 +126,7 @@ def loaded(rows: Sequence[tuple[int, bytes]], keys: dict[int, LogKey], ends: dic
     """What is gathered, from all rows of the table, ordered by id. Raises ValueError where it is damaged."""
     try:
         (zero, said), *others = rows
-        first, last = _RANGE.unpack_from(said)
+        first, last = GATHERED_RANGE.unpack_from(said)
         if zero != 0 or said != range_row(first, last) or [row_id for row_id, _ in others] != [*range(first, last + 1)]:
             raise ValueError("a row of gathered batches is missing")
         gathered = Gathered(first, last)
@@ -140,21 +137,11 @@ def loaded(rows: Sequence[tuple[int, bytes]], keys: dict[int, LogKey], ends: dic
     return gathered
 
 
-def range_row(first: int, last: int) -> bytes:
-    """Row 0: which ids there are."""
-    content = _RANGE.pack(first, last)
-    return content + _checksum(0, content)
-
-
-def _checksum(row_id: int, content: bytes) -> bytes:
-    return _CRC.pack(google_crc32c.value(_LOG.pack(row_id) + content))
-
-
 def _batches_in(content: bytes) -> Iterator[tuple[int, StoredBatch]]:
     position = 0
     while position < len(content):
-        (log_id,) = _LOG.unpack_from(content, position)
-        position += _LOG.size
+        (log_id,) = GATHERED_LOG.unpack_from(content, position)
+        position += GATHERED_LOG.size
         header = read_header(content, position)
         data = content[position : position + header.size]
         position += header.size

@@ -4,8 +4,8 @@ A log is a list of batches in offset order with parallel lists to bisect in: bas
 to and including each batch. The latter never falls along the log, so the first batch at or after an instant is found
 by bisecting it.
 
-Faults for tests: `fail_at_commit` makes the n-th commit (counted from 1) fail with nothing of it done, and `copy` is
-the disk as a kill -9 at this moment would leave it.
+Faults for tests: `fail_at_commit` makes the n-th commit (counted from 1) fail with nothing of it done, a second
+`acquire` fences the first writer, and `copy` is the disk as a kill -9 at this moment would leave it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kohort.storage.protocol import (
     BatchInfo,
     CreateLog,
     DeleteLog,
+    Fenced,
+    Lease,
     LogInfo,
     LogKey,
     Operation,
@@ -79,6 +81,7 @@ class MemoryStorage:
         """Commits tried so far."""
         self._logs: dict[LogKey, _Log] = {}
         self._failed = False
+        self._lease = Lease(0)
 
     def copy(self) -> MemoryStorage:
         """An independent engine with everything committed so far, and no faults."""
@@ -86,7 +89,13 @@ class MemoryStorage:
         twin._logs = {key: log.copy() for key, log in self._logs.items()}
         return twin
 
-    def commit(self, operations: Sequence[Operation]) -> None:
+    def acquire(self) -> Lease:
+        self._lease = Lease(self._lease + 1)
+        return self._lease
+
+    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
+        if lease != self._lease:
+            raise Fenced
         if self._failed:
             raise StorageError("an earlier commit failed; this engine takes no more writes")
         self.commits += 1

@@ -3,17 +3,25 @@
 A log is the content of one partition. Its entries are Kafka record batches (magic 2), opaque to the engine, keyed by
 their base offset. The engine knows nothing of topics: the broker keeps its metadata in a log of its own.
 
-Order: the broker hands over all operations of a turn in one `commit`; when `commit` returns, everything in it
-survives kill -9 and power loss. If it raises, nothing of it is assumed and the process stops (fail-stop).
-`commit` may run in a writer thread; the broker reads only while no commit is under way.
+The broker hands over all operations of a turn in one `commit`. When `commit` returns, everything in it survives kill -9
+and power loss. If it raises, the broker assumes nothing of it and the process stops (fail-stop).
+
+One writer: `acquire` gives a lease. A commit with a lease that another writer has taken over raises `Fenced` and does
+nothing. The engines of this package lock their data, so a running server never loses its lease.
+
+Threads: one call at a time, from any thread. `commit` may run in a writer thread, and reads may run off the event loop,
+between two commits. `log_info` costs no read and is called from the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 import msgspec
+
+Lease = NewType("Lease", int)
+"""The right to write. Each `acquire` gives a larger number."""
 
 
 class LogKey(NamedTuple):
@@ -111,6 +119,13 @@ class StorageError(Exception):
     """The data directory cannot be used (locked, damaged, of a newer format), or a write failed. Says what to do."""
 
 
+class Fenced(StorageError):
+    """Another writer has acquired the lease. Nothing of the commit was done, and the engine must stop."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has taken over the data; this one stops, and acknowledges nothing more")
+
+
 class DamagedBatch(StorageError):
     """One stored batch does not match its checksum; what stands around it is sound. It is never handed out."""
 
@@ -118,8 +133,11 @@ class DamagedBatch(StorageError):
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 
-    def commit(self, operations: Sequence[Operation]) -> None:
-        """Apply the operations in order, all or none, durably. Raises StorageError."""
+    def acquire(self) -> Lease:
+        """Become the writer. Who held the lease before is fenced from now on. Raises StorageError."""
+
+    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
+        """Apply the operations in order, all or none, durably. Raises Fenced, StorageError."""
 
     def logs(self) -> list[LogInfo]:
         """All logs, ordered by key."""

@@ -30,22 +30,20 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import google_crc32c
 
 from kohort.storage.check import Extent, check_operations
-from kohort.storage.checkpoint import BUSY_MS, Checkpointer
-from kohort.storage.directory import DirectoryLock, WalFrames, replayed_frames
+from kohort.storage.checkpoint import Checkpointer
+from kohort.storage.directory import WalFrames, replayed_frames
 from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import (
     Append,
     BatchInfo,
     CreateLog,
-    DamagedBatch,
     DeleteLog,
+    Fenced,
+    Lease,
     LogInfo,
     LogKey,
     Operation,
@@ -55,29 +53,22 @@ from kohort.storage.protocol import (
     Trim,
     info_of,
 )
+from kohort.storage.sqlite_file import FILE_NAME, SqliteFile
 from kohort.storage.sqlite_format import (
-    APPLICATION_ID,
-    COLUMNS,
     FORMAT_VERSION,
     GATHERED_SCHEMA,
     INSERT_BATCHES,
     INSERT_GATHERED,
     PAGE_SIZE,
-    ROW,
-    SCHEMA,
     SELECT,
     BatchRow,
     LogRow,
-    is_intact,
 )
+from kohort.storage.sqlite_rows import BatchRows
 
-FILE_NAME = "kohort.db"
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
 """What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
-READ_AT_ONCE = 16 * 1024
-"""Bytes of a batch that is read together with its row. A larger one is read when it is known that there is room for it:
-a consumer that asks for a megabyte of batches of nearly a megabyte would have each of them read twice."""
 GATHERED_BYTES = 256 * 1024
 """Of gathered batches; when there is more, they are moved into their logs: a few milliseconds of work."""
 
@@ -86,77 +77,46 @@ class SqliteStorage:
     """Opens (or creates) the data directory `data_dir`; raises StorageError when it cannot be used."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.path = Path(data_dir) / FILE_NAME
-        self._lock = DirectoryLock(Path(data_dir))
+        self._file = SqliteFile(Path(data_dir))
+        self.path = self._file.path
         self._failed = False
-        self._closed = False
+        self._lease = Lease(0)
         try:
-            self._open()
+            wal = WalFrames(self.path.with_name(FILE_NAME + "-wal"))
+            with self._file.errors("open"):
+                self._file.open()
+                self._db = self._file.db
+                try:
+                    self._load(wal)
+                except BaseException:
+                    self._db.close()
+                    raise
         except BaseException:
-            self._lock.release()
+            self._file.release()
             raise
+        self._checkpointer = Checkpointer(self.path)
 
     # -- opening and closing
 
-    def _open(self) -> None:
-        wal = WalFrames(self.path.with_name(FILE_NAME + "-wal"))
-        with self._errors("open"):
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
-            try:
-                self._prepare()
-                self._logs = self._load_logs()
-                self._purges = self._load_purges()
-                if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
-                    raise self._damaged("its write-ahead log has a bad frame, and synced commits behind it")
-                if self._version < FORMAT_VERSION:
-                    self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
-                self._gathered = self._load_gathered()
-                row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
-                self._next_data_id = (row[0] or 0) + 1
-                self._new_data: list[tuple[int, bytes]] = []
-                self._new_rows: list[tuple[int, ...]] = []
-                """Rows of the commit under way that are not written yet."""
-                self._new_bytes = 0
-                """Of the batches that the commit under way has put into their logs."""
-                # A deleted log's number is not given again before its batches are purged.
-                taken = [*(log.id for log in self._logs.values()), *self._purges]
-                self._next_log_id = max(taken, default=0) + 1
-            except BaseException:
-                self._db.close()
-                raise
-        self._checkpointer = Checkpointer(self.path)
-
-    def _prepare(self) -> None:
-        db = self._db
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        application = db.execute("PRAGMA application_id").fetchone()[0]
-        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-        if not empty or version or application:
-            if application != APPLICATION_ID:
-                raise StorageError(
-                    f"{self.path} is a database of another program, not of kohort; choose another data.dir"
-                )
-            if version > FORMAT_VERSION:
-                raise StorageError(
-                    f"{self.path} has format {version}, and this kohort knows up to {FORMAT_VERSION}: "
-                    "it was written by a newer kohort; start that one, or choose another data.dir"
-                )
-        else:
-            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA wal_autocheckpoint = 0")
-        db.execute("PRAGMA cell_size_check = ON")
-        db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA cache_size = -16384")
-        if empty:
-            db.executescript(
-                f"BEGIN IMMEDIATE; {SCHEMA} {GATHERED_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-            )
-            self._lock.sync_directory()
-        elif version < 1:
-            raise self._damaged("its format version is missing")
-        self._version = FORMAT_VERSION if empty else version
+    def _load(self, wal: WalFrames) -> None:
+        self._logs = self._load_logs()
+        self._rows = BatchRows(self._file, self._logs)
+        self._purges = self._load_purges()
+        if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
+            raise self._file.damaged("its write-ahead log has a bad frame, and synced commits behind it")
+        if self._file.version < FORMAT_VERSION:
+            self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
+        self._gathered = self._load_gathered()
+        row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
+        self._next_data_id = (row[0] or 0) + 1
+        self._new_data: list[tuple[int, bytes]] = []
+        self._new_rows: list[tuple[int, ...]] = []
+        """Rows of the commit under way that are not written yet."""
+        self._new_bytes = 0
+        """Of the batches that the commit under way has put into their logs."""
+        # A deleted log's number is not given again before its batches are purged.
+        taken = [*(log.id for log in self._logs.values()), *self._purges]
+        self._next_log_id = max(taken, default=0) + 1
 
     def _load_logs(self) -> dict[LogKey, LogRow]:
         logs: dict[LogKey, LogRow] = {}
@@ -170,7 +130,7 @@ class SqliteStorage:
             except (TypeError, struct.error):
                 intact = False
             if not intact:
-                raise self._damaged("a row of the table of logs does not match its checksum")
+                raise self._file.damaged("a row of the table of logs does not match its checksum")
             logs[log.key] = log
         return logs
 
@@ -178,7 +138,7 @@ class SqliteStorage:
         purges: dict[int, int] = dict(self._db.execute("SELECT log_id, below_offset FROM purges"))
         for log in self._logs.values():
             if purges.get(log.id, 0) > log.first_batch:
-                raise self._damaged("the table of purges names batches that a log still has")
+                raise self._file.damaged("the table of purges names batches that a log still has")
         return purges
 
     def _load_gathered(self) -> Gathered:
@@ -187,23 +147,22 @@ class SqliteStorage:
         try:
             return loaded(self._db.execute("SELECT id, data FROM gathered ORDER BY id").fetchall(), keys, ends)
         except ValueError as error:
-            raise self._damaged(str(error)) from None
+            raise self._file.damaged(str(error)) from None
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._checkpointer.stop()
-        try:
-            self._db.close()
-        except sqlite3.Error as error:
-            raise self._explained(error, "close") from error
-        finally:
-            self._lock.release()
+        if not self._file.closed:
+            self._checkpointer.stop()
+            self._file.close()
 
     # -- writing
 
-    def commit(self, operations: Sequence[Operation]) -> None:
+    def acquire(self) -> Lease:
+        self._lease = Lease(self._lease + 1)
+        return self._lease
+
+    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
+        if lease != self._lease:
+            raise Fenced
         if self._failed:
             raise StorageError(f"an earlier write to {self.path} failed; restart kohort to go on")
         check_operations(operations, self._extent)
@@ -212,7 +171,7 @@ class SqliteStorage:
         changed: dict[LogKey, LogRow] = {}
         before = self._next_data_id
         try:
-            with self._errors("write to"):
+            with self._file.errors("write to"):
                 self._db.execute("BEGIN IMMEDIATE")
                 gathered = self._gathered.add(operations, self._logs)  # a turn of commits is nothing else
                 for operation in operations[gathered:]:
@@ -298,11 +257,11 @@ class SqliteStorage:
             return
         if log.newest is None:
             self._write_rows()
-            tail = self._last_row(log)
+            tail = self._rows.last_row(log)
             log.newest = batches[0].max_timestamp if tail is None else tail.newest_timestamp
         if batches[0].base_offset != log.end_offset:
             self._write_rows()
-            tail = self._last_row(log)
+            tail = self._rows.last_row(log)
             if tail is not None:
                 self._set_next(tail, batches[0].base_offset)
             else:
@@ -349,7 +308,7 @@ class SqliteStorage:
         if start_offset <= log.start_offset:
             return
         log.start_offset = start_offset
-        first = self._row(
+        first = self._rows.row(
             log,
             "AND base_offset >= ? AND last_offset >= ? ORDER BY base_offset LIMIT 1",
             (log.first_batch, start_offset),
@@ -388,12 +347,12 @@ class SqliteStorage:
         self._db.execute("DELETE FROM batches WHERE log_id = ? AND base_offset <= ?", (log_id, rows[count - 1][0]))
 
     def _replace(self, log: LogRow, operation: Replace) -> None:
-        before = self._row(
+        before = self._rows.row(
             log,
             "AND base_offset >= ? AND base_offset < ? ORDER BY base_offset DESC LIMIT 1",
             (log.first_batch, operation.first),
         )
-        old_last = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (operation.last,))
+        old_last = self._rows.row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (operation.last,))
         if old_last is None or old_last.base_offset < max(operation.first, log.first_batch):
             raise StorageError(f"Replace: no batch begins between {operation.first} and {operation.last}")
         self._remove(log, max(operation.first, log.first_batch), operation.last)
@@ -449,12 +408,12 @@ class SqliteStorage:
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         found: list[StoredBatch] = []
         room = max_bytes
-        with self._errors("read"):
-            for row, data in self._walk_data(log, offset):
+        with self._file.errors("read"):
+            for row, data in self._rows.walk_data(log, offset):
                 room -= row.size
                 if room < 0 and found:
                     return found
-                found.append(self._load(row) if data is None else self._batch(row, data))
+                found.append(self._rows.load(row) if data is None else self._rows.batch(row, data))
                 if room <= 0:
                     return found
         for batch in self._gathered_since(log, offset):
@@ -467,8 +426,8 @@ class SqliteStorage:
         return found
 
     def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        with self._errors("read"):
-            for row in self._walk(log, offset):
+        with self._file.errors("read"):
+            for row in self._rows.walk(log, offset):
                 yield row.info()
         for batch in self._gathered_since(log, offset):
             yield info_of(batch)
@@ -477,49 +436,38 @@ class SqliteStorage:
         held = self._logs.get(log)
         if held is None:
             return None
-        with self._errors("read"):
-            for row in self._walk(log, self._bisect_newest(held, timestamp)):
+        with self._file.errors("read"):
+            for row in self._rows.walk(log, self._rows.bisect_newest(held, timestamp)):
                 if row.max_timestamp >= timestamp:
-                    return self._load(row)
+                    return self._rows.load(row)
         return next((batch for batch in self._gathered_since(log, 0) if batch.max_timestamp >= timestamp), None)
 
     def max_timestamp(self, log: LogKey) -> BatchInfo | None:
         held = self._logs.get(log)
         if held is None:
             return None
-        with self._errors("read"):
-            stored = self._newest_of(held)
+        with self._file.errors("read"):
+            stored = self._rows.newest_of(held)
         infos = [info for info in (stored, *map(info_of, self._gathered_since(log, 0))) if info is not None]
         return max(infos, key=lambda info: info.max_timestamp, default=None)
-
-    def _newest_of(self, held: LogRow) -> BatchInfo | None:
-        tail = self._last_row(held)
-        if tail is None:
-            return None
-        begin = self._bisect_newest(held, tail.newest_timestamp)
-        first = next(self._walk(held.key, begin))
-        if first.max_timestamp == tail.newest_timestamp:
-            return first.info()
-        # The batch with that timestamp has been trimmed or compacted away: look at all that are left.
-        return max((row.info() for row in self._walk(held.key, 0)), key=lambda info: info.max_timestamp)
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
         held = self._logs.get(log)
         if held is None or limit <= 0 or producer_id < 0:
             return []
-        with self._errors("read"):
+        with self._file.errors("read"):
             rows = self._db.execute(
                 f"{SELECT} AND producer_id = ? AND producer_id >= 0 AND base_offset >= ? "
                 "ORDER BY base_offset DESC LIMIT ?",
                 (held.id, producer_id, held.first_batch, limit),
             ).fetchall()
-            return [self._load(self._checked(row)) for row in reversed(rows)]
+            return [self._rows.load(self._rows.checked(row)) for row in reversed(rows)]
 
     def producers(self, log: LogKey) -> list[int]:
         held = self._logs.get(log)
         if held is None:
             return []
-        with self._errors("read"):
+        with self._file.errors("read"):
             return [
                 row[0]
                 for row in self._db.execute(
@@ -528,135 +476,3 @@ class SqliteStorage:
                     (held.id, held.first_batch),
                 )
             ]
-
-    def _walk(self, key: LogKey, offset: int) -> Iterator[BatchRow]:
-        """Rows in order from the one that holds `offset` (or the next) on; raises when one is missing."""
-        for row, _ in self._chain(key, offset, f"SELECT {COLUMNS} FROM batches"):
-            yield row
-
-    def _walk_data(self, key: LogKey, offset: int) -> Iterator[tuple[BatchRow, Any]]:
-        """The same with the bytes of small batches, None for large ones. Of no more than one batch is read in vain when
-        the caller stops."""
-        data = f"CASE WHEN size <= {READ_AT_ONCE} THEN data END"
-        joined = f"SELECT {COLUMNS}, {data} FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
-        return self._chain(key, offset, joined)
-
-    def _chain(self, key: LogKey, offset: int, select: str) -> Iterator[tuple[BatchRow, Any]]:
-        log = self._logs.get(key)
-        if log is None or offset >= log.end_offset:
-            return
-        expected = self._first_base(log, offset)
-        rows = self._db.execute(
-            f"{select} WHERE log_id = ? AND base_offset >= ? ORDER BY base_offset", (log.id, expected)
-        )
-        for values in rows:
-            row = self._checked(values)
-            if row.base_offset != expected:
-                raise self._damaged(f"a batch at offset {expected} is missing")
-            expected = row.next_offset
-            yield row, values[-1]
-        if expected != log.end_offset:
-            raise self._damaged(f"a batch at offset {expected} is missing")
-
-    def _first_base(self, log: LogRow, offset: int) -> int:
-        """The base offset of the batch that holds `offset`, or of the next one."""
-        if offset < log.first_batch:
-            return log.first_batch
-        holder = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
-        if holder is not None and holder.last_offset >= offset:
-            return holder.base_offset
-        expected = log.first_batch if holder is None else holder.next_offset
-        if expected <= offset:
-            raise self._damaged(f"a batch at offset {expected} is missing")
-        return expected
-
-    def _bisect_newest(self, log: LogRow, timestamp: int) -> int:
-        """The base offset of the first batch whose `newest_timestamp` is at or after `timestamp`, or the log's end."""
-        low, high = log.first_batch, log.end_offset
-        while low < high:
-            row = self._row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", ((low + high) // 2,))
-            if row is None:
-                raise self._damaged(f"a batch at offset {log.first_batch} is missing")
-            if row.newest_timestamp >= timestamp:
-                high = max(row.base_offset, low)
-            else:
-                low = row.next_offset
-        return low
-
-    def _last_row(self, log: LogRow) -> BatchRow | None:
-        if log.first_batch >= log.end_offset:
-            return None
-        row = self._row(log, "ORDER BY base_offset DESC LIMIT 1", ())
-        if row is None or row.next_offset != log.end_offset:
-            raise self._damaged(f"the last batch before offset {log.end_offset} is missing")
-        return row
-
-    def _row(self, log: LogRow, rest: str, arguments: tuple[int, ...]) -> BatchRow | None:
-        values = self._db.execute(SELECT + rest, (log.id, *arguments)).fetchone()
-        return None if values is None else self._checked(values)
-
-    def _checked(self, values: tuple[Any, ...]) -> BatchRow:
-        try:
-            row = BatchRow._make(values[:10])
-            intact = google_crc32c.value(ROW.pack(*row)) == values[10]
-        except struct.error:
-            intact = False
-        if not intact:
-            raise self._damaged("a row of the table of batches does not match its checksum")
-        return row
-
-    def _load(self, row: BatchRow) -> StoredBatch:
-        found = self._db.execute("SELECT data FROM batch_data WHERE id = ?", (row.data_id,)).fetchone()
-        if found is None:
-            raise self._damaged(f"the data of the batch at offset {row.base_offset} is missing")
-        return self._batch(row, found[0])
-
-    def _batch(self, row: BatchRow, data: Any) -> StoredBatch:
-        batch = StoredBatch(
-            row.base_offset, row.last_offset, row.max_timestamp, data, row.producer_id, row.leader_epoch
-        )
-        if not is_intact(batch, row.size):
-            raise DamagedBatch(f"{self.path} is damaged: the batch at offset {row.base_offset} fails its checksum")
-        return batch
-
-    # -- errors
-
-    @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        if self._closed:
-            raise StorageError(f"{self.path} is closed")
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._explained(error, doing) from error
-        except UnicodeDecodeError as error:
-            # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
-            raise self._damaged("its schema is no text") from error
-
-    def _explained(self, error: sqlite3.Error, doing: str) -> StorageError:
-        code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
-        match code:
-            # The statements are ours and right: where SQLite finds an error in them, the schema is not ours any more.
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-                return self._damaged(str(error))
-            case sqlite3.SQLITE_FULL:
-                return StorageError(
-                    f"the disk of {self.path} is full; free some space and start kohort again: "
-                    "everything that it acknowledged is there"
-                )
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StorageError(f"cannot {doing} {self.path}: another program holds a lock on it ({error})")
-            case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-                return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
-            case _:
-                return StorageError(f"cannot {doing} {self.path}: {error} ({_code_name(error)}); check its disk")
-
-    def _damaged(self, what: str) -> StorageError:
-        return StorageError(
-            f"{self.path} is damaged: {what}. Restore the data directory from a backup, or move it away and start "
-            "with an empty one; what is readable can be saved with SQLite's .recover"
-        )
-
-
-def _code_name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", "unknown code")

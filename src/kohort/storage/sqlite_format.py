@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from kohort.storage.gathered import range_row
 from kohort.storage.protocol import BatchInfo, LogKey, StoredBatch
 
 APPLICATION_ID = 0x6B6F686F  # "koho"
@@ -56,6 +55,23 @@ CREATE VIEW log_batches AS
   WHERE base_offset >= first_batch
   ORDER BY topic_id, partition, base_offset;
 """
+
+GATHERED_LOG = struct.Struct(">q")
+GATHERED_CRC = struct.Struct(">I")
+GATHERED_RANGE = struct.Struct(">qq")
+"""A row of `gathered`: CRC-32C of its id and of the rest | for each batch: number of its log 8, the batch as it is.
+Ids are never used again. Row 0 says which rows there are: first 8, last 8, CRC-32C."""
+
+
+def range_row(first: int, last: int) -> bytes:
+    """Row 0: which ids there are."""
+    content = GATHERED_RANGE.pack(first, last)
+    return content + gathered_checksum(0, content)
+
+
+def gathered_checksum(row_id: int, content: bytes) -> bytes:
+    return GATHERED_CRC.pack(google_crc32c.value(GATHERED_LOG.pack(row_id) + content))
+
 
 GATHERED_SCHEMA = f"""
 CREATE TABLE gathered (id INTEGER PRIMARY KEY, data BLOB NOT NULL); -- small appends that are not in their logs yet

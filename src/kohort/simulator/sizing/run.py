@@ -350,7 +350,7 @@ def _allocated(config: Config, storage: Storage) -> int:
     tracemalloc.start()
     try:
         endpoints = [Endpoint("127.0.0.1", 9092)]
-        broker = Broker(config, storage, now=START_MS, random=Random(0), endpoints=endpoints)
+        broker = Broker(config, storage, now=START_MS, random=Random(0), endpoints=endpoints).load()
         gc.collect()
         return tracemalloc.get_traced_memory()[0] if broker else 0
     finally:

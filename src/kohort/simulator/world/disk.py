@@ -20,7 +20,7 @@ from random import Random
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.world import Millis
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Operation
+from kohort.storage.protocol import Lease, Operation
 
 
 class Fate(Enum):
@@ -51,5 +51,5 @@ class Disk:
             return Fate.FAILED, sync_ms
         return Fate.SYNCED, sync_ms
 
-    def commit(self, operations: Sequence[Operation]) -> None:
-        self.storage.commit(operations)
+    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
+        self.storage.commit(operations, lease)

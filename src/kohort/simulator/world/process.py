@@ -21,6 +21,7 @@ from kohort.simulator.world.disk import Disk, Fate
 from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.off_loop import ASSIGNORS, OffLoop
 from kohort.simulator.world.world import START_MS, Millis, Violation, World
+from kohort.storage.protocol import Lease
 
 PORT = 9092
 
@@ -61,6 +62,7 @@ class Process:
         self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
         self._random = world.random("process")
         self._schedule: TurnSchedule
+        self._lease = Lease(0)
         self._timer_at: Millis | None = None
         self._clock_offset: Millis = 0
         self._last_connection = 0
@@ -95,6 +97,8 @@ class Process:
             endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
             assignors=ASSIGNORS,
         )
+        self._lease = self.disk.storage.acquire()
+        self.broker.load()
         self.world.tell("server", f"starts, life {self.lives}")
         self._stop_after_turn = False
         self._timer_at = None
@@ -169,7 +173,7 @@ class Process:
             self.crash(fate.value)
             return
         try:
-            self.disk.commit(turn.operations)
+            self.disk.commit(turn.operations, self._lease)
         except Exception as error:
             raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
         if fate is Fate.UNHEARD:

@@ -1,0 +1,122 @@
+"""The SQLite engine's file: locked, opened, created when it is missing; and what its errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kohort.storage.checkpoint import BUSY_MS
+from kohort.storage.directory import DirectoryLock
+from kohort.storage.protocol import StorageError
+from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, GATHERED_SCHEMA, PAGE_SIZE, SCHEMA
+
+FILE_NAME = "kohort.db"
+
+
+class SqliteFile:
+    """Locks the data directory; `open` connects. Raises StorageError."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / FILE_NAME
+        self.version = FORMAT_VERSION
+        """Of the format that was found."""
+        self.closed = False
+        self._lock = DirectoryLock(data_dir)
+        self.db: sqlite3.Connection
+
+    def open(self) -> None:
+        self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
+        try:
+            self._prepare()
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _prepare(self) -> None:
+        db = self.db
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        if not empty or version or application:
+            if application != APPLICATION_ID:
+                raise StorageError(
+                    f"{self.path} is a database of another program, not of kohort; choose another data.dir"
+                )
+            if version > FORMAT_VERSION:
+                raise StorageError(
+                    f"{self.path} has format {version}, and this kohort knows up to {FORMAT_VERSION}: "
+                    "it was written by a newer kohort; start that one, or choose another data.dir"
+                )
+        else:
+            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cache_size = -16384")
+        if empty:
+            db.executescript(
+                f"BEGIN IMMEDIATE; {SCHEMA} {GATHERED_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
+            )
+            self._lock.sync_directory()
+        elif version < 1:
+            raise self.damaged("its format version is missing")
+        self.version = FORMAT_VERSION if empty else version
+
+    def release(self) -> None:
+        """Give the lock back, of a file that could not be used."""
+        self._lock.release()
+
+    def close(self) -> None:
+        self.closed = True
+        try:
+            self.db.close()
+        except sqlite3.Error as error:
+            raise self.explained(error, "close") from error
+        finally:
+            self._lock.release()
+
+    # -- errors
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        if self.closed:
+            raise StorageError(f"{self.path} is closed")
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self.explained(error, doing) from error
+        except UnicodeDecodeError as error:
+            # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
+            raise self.damaged("its schema is no text") from error
+
+    def explained(self, error: sqlite3.Error, doing: str) -> StorageError:
+        code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
+        match code:
+            # The statements are ours and right: where SQLite finds an error in them, the schema is not ours any more.
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
+                return self.damaged(str(error))
+            case sqlite3.SQLITE_FULL:
+                return StorageError(
+                    f"the disk of {self.path} is full; free some space and start kohort again: "
+                    "everything that it acknowledged is there"
+                )
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StorageError(f"cannot {doing} {self.path}: another program holds a lock on it ({error})")
+            case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
+            case _:
+                return StorageError(f"cannot {doing} {self.path}: {error} ({_code_name(error)}); check its disk")
+
+    def damaged(self, what: str) -> StorageError:
+        return StorageError(
+            f"{self.path} is damaged: {what}. Restore the data directory from a backup, or move it away and start "
+            "with an empty one; what is readable can be saved with SQLite's .recover"
+        )
+
+
+def _code_name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "unknown code")

@@ -1,0 +1,131 @@
+"""Rows of the table `batches`: found, walked in order, compared with their checksums; and the bytes that belong to them.
+
+Every row says where the next one begins, so a missing row is noticed. A row or a batch that does not match its checksum
+raises StorageError and is never handed out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import google_crc32c
+
+from kohort.storage.protocol import BatchInfo, DamagedBatch, LogKey, StoredBatch
+from kohort.storage.sqlite_file import SqliteFile
+from kohort.storage.sqlite_format import COLUMNS, ROW, SELECT, BatchRow, LogRow, is_intact
+
+READ_AT_ONCE = 16 * 1024
+"""Bytes of a batch that is read together with its row. A larger one is read when it is known that there is room for it:
+a consumer that asks for a megabyte of batches of nearly a megabyte would have each of them read twice."""
+
+
+class BatchRows:
+    def __init__(self, file: SqliteFile, logs: Mapping[LogKey, LogRow]) -> None:
+        self._file = file
+        self._db = file.db
+        self._logs = logs
+
+    def newest_of(self, held: LogRow) -> BatchInfo | None:
+        tail = self.last_row(held)
+        if tail is None:
+            return None
+        begin = self.bisect_newest(held, tail.newest_timestamp)
+        first = next(self.walk(held.key, begin))
+        if first.max_timestamp == tail.newest_timestamp:
+            return first.info()
+        # The batch with that timestamp has been trimmed or compacted away: look at all that are left.
+        return max((row.info() for row in self.walk(held.key, 0)), key=lambda info: info.max_timestamp)
+
+    def walk(self, key: LogKey, offset: int) -> Iterator[BatchRow]:
+        """Rows in order from the one that holds `offset` (or the next) on; raises when one is missing."""
+        for row, _ in self._chain(key, offset, f"SELECT {COLUMNS} FROM batches"):
+            yield row
+
+    def walk_data(self, key: LogKey, offset: int) -> Iterator[tuple[BatchRow, Any]]:
+        """The same with the bytes of small batches, None for large ones. Of no more than one batch is read in vain when
+        the caller stops."""
+        data = f"CASE WHEN size <= {READ_AT_ONCE} THEN data END"
+        joined = f"SELECT {COLUMNS}, {data} FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
+        return self._chain(key, offset, joined)
+
+    def _chain(self, key: LogKey, offset: int, select: str) -> Iterator[tuple[BatchRow, Any]]:
+        log = self._logs.get(key)
+        if log is None or offset >= log.end_offset:
+            return
+        expected = self._first_base(log, offset)
+        rows = self._db.execute(
+            f"{select} WHERE log_id = ? AND base_offset >= ? ORDER BY base_offset", (log.id, expected)
+        )
+        for values in rows:
+            row = self.checked(values)
+            if row.base_offset != expected:
+                raise self._file.damaged(f"a batch at offset {expected} is missing")
+            expected = row.next_offset
+            yield row, values[-1]
+        if expected != log.end_offset:
+            raise self._file.damaged(f"a batch at offset {expected} is missing")
+
+    def _first_base(self, log: LogRow, offset: int) -> int:
+        """The base offset of the batch that holds `offset`, or of the next one."""
+        if offset < log.first_batch:
+            return log.first_batch
+        holder = self.row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", (offset,))
+        if holder is not None and holder.last_offset >= offset:
+            return holder.base_offset
+        expected = log.first_batch if holder is None else holder.next_offset
+        if expected <= offset:
+            raise self._file.damaged(f"a batch at offset {expected} is missing")
+        return expected
+
+    def bisect_newest(self, log: LogRow, timestamp: int) -> int:
+        """The base offset of the first batch whose `newest_timestamp` is at or after `timestamp`, or the log's end."""
+        low, high = log.first_batch, log.end_offset
+        while low < high:
+            row = self.row(log, "AND base_offset <= ? ORDER BY base_offset DESC LIMIT 1", ((low + high) // 2,))
+            if row is None:
+                raise self._file.damaged(f"a batch at offset {log.first_batch} is missing")
+            if row.newest_timestamp >= timestamp:
+                high = max(row.base_offset, low)
+            else:
+                low = row.next_offset
+        return low
+
+    def last_row(self, log: LogRow) -> BatchRow | None:
+        if log.first_batch >= log.end_offset:
+            return None
+        row = self.row(log, "ORDER BY base_offset DESC LIMIT 1", ())
+        if row is None or row.next_offset != log.end_offset:
+            raise self._file.damaged(f"the last batch before offset {log.end_offset} is missing")
+        return row
+
+    def row(self, log: LogRow, rest: str, arguments: tuple[int, ...]) -> BatchRow | None:
+        values = self._db.execute(SELECT + rest, (log.id, *arguments)).fetchone()
+        return None if values is None else self.checked(values)
+
+    def checked(self, values: tuple[Any, ...]) -> BatchRow:
+        try:
+            row = BatchRow._make(values[:10])
+            intact = google_crc32c.value(ROW.pack(*row)) == values[10]
+        except struct.error:
+            intact = False
+        if not intact:
+            raise self._file.damaged("a row of the table of batches does not match its checksum")
+        return row
+
+    def load(self, row: BatchRow) -> StoredBatch:
+        found = self._db.execute("SELECT data FROM batch_data WHERE id = ?", (row.data_id,)).fetchone()
+        if found is None:
+            raise self._file.damaged(f"the data of the batch at offset {row.base_offset} is missing")
+        return self.batch(row, found[0])
+
+    def batch(self, row: BatchRow, data: Any) -> StoredBatch:
+        batch = StoredBatch(
+            row.base_offset, row.last_offset, row.max_timestamp, data, row.producer_id, row.leader_epoch
+        )
+        if not is_intact(batch, row.size):
+            raise DamagedBatch(
+                f"{self._file.path} is damaged: the batch at offset {row.base_offset} fails its checksum"
+            )
+        return batch
