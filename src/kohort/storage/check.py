@@ -1,8 +1,7 @@
-"""What a commit may ask for, decided once for all engines.
+"""Checks the operations of a commit, for all engines.
 
-The operations of a commit are checked against the logs as they stand, each seeing the ones before it, before an
-engine changes anything. An operation that is refused here is a bug of the broker: the process stops, and nothing of
-the commit has been done.
+Operations are checked in order, each against the logs as the operations before it leave them, before an engine changes
+anything. A refused operation is a bug of the broker: nothing of the commit is done, and the process stops.
 """
 
 from __future__ import annotations

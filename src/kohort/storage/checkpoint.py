@@ -1,7 +1,7 @@
-"""Checkpoints of the SQLite engine: the WAL copied into the database beside the writer, so that commits do not wait.
+"""Checkpoints of the SQLite engine: a thread copies the WAL into the database, so that commits do not wait for it.
 
-Under steady writing the copy never quite catches up, and SQLite begins the WAL anew only when it has: when the WAL has
-grown to WAL_LIMIT, the next commit copies the little that is left and makes SQLite begin anew.
+SQLite restarts the WAL only when all of it is copied. Under steady writing the copy never quite catches up. So when the
+WAL has grown to WAL_LIMIT, the next commit copies the little that is left and restarts the WAL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kohort.storage.sqlite_format import PAGE_SIZE
 CHECKPOINT_BYTES = 8 * 1024 * 1024
 """A checkpoint starts in the background when about this much has been written to the WAL since the last one."""
 WAL_LIMIT = 64 * 1024 * 1024
-"""Bytes of WAL above which a commit finishes the checkpoint, so that SQLite begins the WAL anew."""
+"""Bytes of WAL above which a commit finishes the checkpoint and restarts the WAL."""
 
 BUSY_MS = 10_000
 """How long a commit waits for another program that holds a lock on the file."""
@@ -37,7 +37,7 @@ class Checkpointer:
             return
         if self._restart_due:
             self._restart_due = False
-            # Somebody who reads the file with a tool holds this up: then it is tried again after the next checkpoint.
+            # A program that reads the file delays this. It is tried again after the next checkpoint.
             db.execute("PRAGMA busy_timeout = 20")
             db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -58,11 +58,11 @@ class Checkpointer:
                     frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
                     self._restart_due = frames * PAGE_SIZE >= WAL_LIMIT
                 except sqlite3.Error:
-                    # The WAL still holds everything. The disk that failed here fails the next commit as well, which
-                    # stops the process; should it not, the next commit copies by itself and reports the error.
+                    # The WAL still holds everything. If the disk fails the next commit too, that stops the process;
+                    # if not, the next commit copies by itself and reports the error.
                     self._restart_due = True
                 self._wake.clear()
-                if not self._stopping:  # `stop` may have come between, and its wake-up been cleared away
+                if not self._stopping:  # `clear` may have undone the wake-up of `stop`
                     self._wake.wait()
         finally:
             db.close()

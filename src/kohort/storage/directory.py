@@ -1,4 +1,4 @@
-"""The data directory: created when missing, used by one process at a time, and its write-ahead log looked at.
+"""The data directory: created when missing, locked by one process at a time; finds damage in the write-ahead log.
 
 The lock is an flock: the kernel drops it with the process, however that ends, so a stale lock file is no obstacle.
 """
@@ -21,9 +21,10 @@ LOCK_NAME = "kohort.lock"
 _WAL_HEADER = struct.Struct(">IIIIIIII")
 _FRAME_HEADER = struct.Struct(">IIIIII")
 _FLIPPED_BITS = 1
-"""Of 64. From round to round one salt counts up and the other is drawn, so theirs are closer once in 2^32."""
+"""Salts of the present round differ in at most so many of 64 bits. Those of another round do so once in 2^32: from round
+to round one salt counts up and the other is random."""
 _EXAMINED_FRAMES = 512
-"""How many frames of a commit that SQLite dropped are looked at for that: half a second's work."""
+"""How many frames of a dropped commit are examined for a flipped bit: half a second's work."""
 
 
 class DirectoryLock:
@@ -65,21 +66,21 @@ class DirectoryLock:
 
 
 class WalFrames:
-    """The frames of a write-ahead log as found before SQLite looks at it; what it made of them is checked afterwards.
+    """The frames of a write-ahead log, read before SQLite opens it; then `lost` checks what SQLite made of them.
 
-    SQLite replays the log up to its first bad frame and forgets the rest. After a crash that is the torn end of the
-    last commit, which nobody was told of. But if yet another frame follows that commit, the commit had been synced
-    before it, and forgetting it would lose what was acknowledged: that is damage. Only a damaged last commit cannot be
-    told from a torn one. Format: https://www.sqlite.org/walformat.html
+    SQLite replays the log up to its first bad frame and drops the rest. After a crash the rest is the torn end of the
+    last commit, which was never acknowledged. But if another frame follows that commit, the commit had been synced and
+    acknowledged: then the file is damaged. Only a damaged last commit looks the same as a torn one.
+    Format: https://www.sqlite.org/walformat.html
 
-    Damage may hit what says where commits end, too. A frame whose salts differ from the present round's in one bit is
-    of this round all the same (a former round's differ in many, and what was never written is zeros). And the mark
-    of a commit may have become 0: then the frame matches its checksum when a bit of the mark is turned back.
+    Damage may also hit the marks that end commits. A frame whose salts differ from the present round's in one bit
+    belongs to this round (those of a former round differ in many, and what was never written is zeros). If the mark of
+    a commit has become 0, the frame matches its checksum once a bit of the mark is flipped back.
     """
 
     def __init__(self, path: Path) -> None:
         self.commit_ends: list[bool] = []
-        """Of each frame that belongs to the log's present round: whether it ends a commit."""
+        """For each frame: true if it belongs to the log's present round and ends a commit."""
         self._path = path
         self._present = 0
         """Frames up to the last one of the present round."""
@@ -117,13 +118,13 @@ class WalFrames:
             position += _FRAME_HEADER.size + self._page_size
 
     def lost(self, replayed: int) -> bool:
-        """Whether synced commits stand behind the `replayed` frames that SQLite accepted. Call it before a write."""
+        """True if synced commits follow the `replayed` frames that SQLite accepted. To be called before a write."""
         if any(self.commit_ends[replayed : self._present - 1]):
             return True
         return self._mark_was_flipped(replayed)
 
     def _mark_was_flipped(self, replayed: int) -> bool:
-        """Whether the first bad frame would be right if one bit of its commit mark were different."""
+        """True if the first bad frame is right with one bit of its commit mark flipped."""
         with self._path.open("rb") as file:
             # A checksum goes on from the frame before; the first one from the log's header.
             frame_size = _FRAME_HEADER.size + self._page_size

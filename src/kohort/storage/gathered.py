@@ -1,9 +1,10 @@
-"""Small appends, gathered: a commit writes all of them as one row; those of many commits move into their logs together.
+"""Gathered appends: a commit writes its small appends as one row, and those of many commits move into their logs later.
 
-A turn of many groups' commits appends a batch of two hundred bytes to each of dozens of logs. Their rows lie in pages
-of their own log each, a third of a megabyte for the WAL; as one row of the table `gathered` they are a page. They stay
-in memory as well, until there is much of them; then each log's are joined into one batch and written as any other, and
-the rows go. This is done for the broker's own records only (`Append.joinable`), whose batches nobody else has counted.
+A turn with commits of many groups appends a batch of two hundred bytes to each of dozens of logs. Written to the logs,
+each batch changes pages of its own, a third of a megabyte of WAL in all; as one row of the table `gathered` they are a
+page. Gathered batches stay in memory too. When there are many, those of each log are joined into one batch, written as
+any other, and the rows are deleted. Only the broker's own records are gathered (`Append.joinable`): no client has seen
+how their batches are cut.
 
 Row 0 says which rows there are, so that a vanished one is noticed. The layout is in sqlite_format.py.
 """
@@ -27,16 +28,16 @@ from kohort.wire.batches import join_batches, read_header
 from kohort.wire.errors import ProtocolError
 
 SMALL = 4096
-"""Bytes of a batch that is gathered, at most: of a larger one it counts that it is written twice."""
+"""The largest batch that is gathered, in bytes. For a larger one it matters that it is written twice."""
 JOINABLE = 1_024
-"""Bytes of a batch that is joined with others, at most: it saves a row a batch, and costs by the record. A commit of
-ten partitions costs 4 µs less so where this is compiled, one of forty would cost 2 µs more."""
+"""The largest batch that is joined with others, in bytes: joining saves a row a batch, and costs by the record. Compiled,
+a commit of ten partitions costs 4 µs less with it, one of forty would cost 2 µs more."""
 JOINED = 65_536
-"""Bytes of a joined batch, about."""
+"""About the size of a joined batch, in bytes."""
 
 
 class GatheredLog:
-    """What is gathered of one log."""
+    """The gathered batches of one log."""
 
     __slots__ = ("batches", "size")
 
@@ -50,7 +51,7 @@ class GatheredLog:
         return self.batches[-1].last_offset + 1
 
     def since(self, offset: int) -> list[StoredBatch]:
-        """Those from the one that holds `offset`, or the next one after it, on."""
+        """The batches from the one that holds `offset` (or the next one) on."""
         return self.batches[bisect_left(self.batches, offset, key=lambda batch: batch.last_offset) :]
 
 
@@ -62,7 +63,7 @@ class Gathered:
         self._first = first
         self._last = last
         self._new: list[bytes] = []
-        """Of the commit under way."""
+        """Parts of the row that the commit under way writes."""
 
     def add(self, operations: Sequence[Operation], logs: Mapping[LogKey, LogRow]) -> int:
         """Gather the small appends that `operations` begin with. Returns how many these are."""
@@ -100,7 +101,7 @@ class Gathered:
         return [(0, range_row(self._first, self._last)), (self._last, gathered_checksum(self._last, content) + content)]
 
     def take(self, *, join: bool) -> tuple[dict[LogKey, list[StoredBatch]], list[tuple[int, bytes]]]:
-        """All that is gathered, joined or as it came, and row 0 without it. All other rows are to be deleted."""
+        """Empties itself. Returns the batches, joined or as they came, and the new row 0; delete all other rows."""
         logs = {key: joined(log.batches) if join else log.batches for key, log in self.logs.items()}
         self.logs = {}
         self.size = 0
@@ -109,8 +110,8 @@ class Gathered:
         return logs, [(0, range_row(self._first, self._last))]
 
     def load(self, row_id: int, data: bytes, keys: dict[int, LogKey], ends: dict[LogKey, int]) -> None:
-        """A row, as it was found; ValueError if it is not as it must be. `keys`: the logs by their number; `ends`: the
-        offsets at which they end, which move along."""
+        """Take a stored row; ValueError if it is damaged. `keys` are the logs by their numbers, `ends` their end offsets,
+        which are updated."""
         content = data[GATHERED_CRC.size :]
         if data[: GATHERED_CRC.size] != gathered_checksum(row_id, content):
             raise ValueError("a row of gathered batches does not match its checksum")
@@ -123,11 +124,15 @@ class Gathered:
 
 
 def loaded(rows: Sequence[tuple[int, bytes]], keys: dict[int, LogKey], ends: dict[LogKey, int]) -> Gathered:
-    """What is gathered, from all rows of the table, ordered by id. Raises ValueError where it is damaged."""
+    """The gathered batches of a table's rows, ordered by id. Raises ValueError for damaged rows."""
     try:
-        (zero, said), *others = rows
-        first, last = GATHERED_RANGE.unpack_from(said)
-        if zero != 0 or said != range_row(first, last) or [row_id for row_id, _ in others] != [*range(first, last + 1)]:
+        (zero, range_data), *others = rows
+        first, last = GATHERED_RANGE.unpack_from(range_data)
+        if (
+            zero != 0
+            or range_data != range_row(first, last)
+            or [row_id for row_id, _ in others] != [*range(first, last + 1)]
+        ):
             raise ValueError("a row of gathered batches is missing")
         gathered = Gathered(first, last)
         for row_id, data in others:
@@ -149,7 +154,7 @@ def _batches_in(content: bytes) -> Iterator[tuple[int, StoredBatch]]:
 
 
 def joined(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
-    """The same records in fewer batches, as far as one header can say of them what theirs say."""
+    """The same records in fewer batches. Batches are joined only if one header can describe them all."""
     made: list[StoredBatch] = []
     run: list[StoredBatch] = []
     size = 0

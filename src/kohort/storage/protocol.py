@@ -1,4 +1,4 @@
-"""What the broker asks of a storage engine: logs of record batches, changed by one durable commit a turn.
+"""The protocol of storage engines: logs of record batches, changed by one durable commit a turn.
 
 A log is the content of one partition. Its entries are Kafka record batches (magic 2), opaque to the engine, keyed by
 their base offset. The engine knows nothing of topics: the broker keeps its metadata in a log of its own.
@@ -32,7 +32,7 @@ class LogKey(NamedTuple):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """One record batch with what the engine indexes of it. `data` carries its final base offset and leader epoch."""
+    """One record batch with the values that the engine indexes. `data` carries its final base offset and leader epoch."""
 
     base_offset: int
     last_offset: int
@@ -55,7 +55,6 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 def info_of(batch: StoredBatch) -> BatchInfo:
-    """A batch as it is described without its data."""
     return BatchInfo(
         batch.base_offset,
         batch.last_offset,
@@ -67,7 +66,7 @@ def info_of(batch: StoredBatch) -> BatchInfo:
 
 
 class LogInfo(msgspec.Struct, frozen=True, gc=False):
-    """What a start needs to know of a log. An empty log has `end_offset == start_offset`."""
+    """A log without its batches. An empty log has `end_offset == start_offset`."""
 
     key: LogKey
     start_offset: int
@@ -93,7 +92,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     log: LogKey
     batches: tuple[StoredBatch, ...]
     joinable: bool = False
-    """Records of the broker's own, uncompressed and of no producer: they may be read back later in fewer batches."""
+    """The broker's own records, uncompressed and of no producer: the engine may join their batches."""
 
 
 class Trim(msgspec.Struct, frozen=True, gc=False):
@@ -116,7 +115,7 @@ Operation = CreateLog | DeleteLog | Append | Trim | Replace
 
 
 class StorageError(Exception):
-    """The data directory cannot be used (locked, damaged, of a newer format), or a write failed. Says what to do."""
+    """The data cannot be used (locked, damaged, of a newer format), or a write failed. The text says what to do."""
 
 
 class Fenced(StorageError):
@@ -127,7 +126,7 @@ class Fenced(StorageError):
 
 
 class DamagedBatch(StorageError):
-    """One stored batch does not match its checksum; what stands around it is sound. It is never handed out."""
+    """One stored batch does not match its checksum and is never handed out. Other batches can be read."""
 
 
 class Storage(Protocol):

@@ -2,8 +2,8 @@
 
 Tables: `logs` has a row a log; `batches` a row a record batch without its bytes, clustered by log and offset, so that
 walking a log's batches reads no data; `batch_data` the bytes, in the order they were written. The view `log_batches`
-joins them for people with an SQLite tool. Small appends of the broker's own records are in `gathered` before they are
-there (gathered.py).
+joins them for people with an SQLite tool. Small appends of the broker's own records are first stored in `gathered`
+(gathered.py).
 
 Settings, and why:
 - WAL with synchronous=FULL: a commit appends to the WAL and syncs it once; it survives power loss.
@@ -13,12 +13,12 @@ Settings, and why:
 - Checkpoints (copying the WAL into the file, two syncs) are done by a thread with a connection of its own: SQLite
   lets a PASSIVE checkpoint run beside a writer, so a commit hardly ever waits for one.
 
-Damage. SQLite detects only some of it: pages carry no checksum. So every row of `logs` and `batches` carries a
-CRC-32C over its columns, a batch's bytes are compared with its columns and with their own CRC-32C when they are read,
-and every row says at which offset the next one begins (`next_offset`; the last one's is the log's end), so that a row
-that vanished is noticed too. Reading batches gives what was written or raises StorageError. What is not covered: the
-index by producer (a lost entry would make a repeat go unnoticed), and a whole log that vanished, which the broker
-notices, since its metadata names it.
+Damage. SQLite detects only some damage: its pages have no checksum. So every row of `logs` and `batches` has a CRC-32C
+over its columns, a batch's bytes are compared with its columns and with their own CRC-32C when they are read, and every
+row says at which offset the next one begins (`next_offset`; for the last row, the log's end), so that a missing row is
+noticed. Reading batches gives what was written or raises StorageError. Not covered are the index by producer (a lost
+entry would hide a repeated batch) and a whole log that is missing: the broker notices that, since its metadata names
+the log.
 
 Trimmed and deleted batches leave the log at once and the file later, a few with each commit (`purges`).
 
@@ -70,7 +70,7 @@ PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
 """What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
 GATHERED_BYTES = 256 * 1024
-"""Of gathered batches; when there is more, they are moved into their logs: a few milliseconds of work."""
+"""Gathered batches beyond this size are moved into their logs: a few milliseconds of work."""
 
 
 class SqliteStorage:
@@ -207,7 +207,7 @@ class SqliteStorage:
         return None if log is None else Extent(log.start_offset, self._end_of(log))
 
     def _end_of(self, log: LogRow) -> int:
-        """Where it ends, with what is gathered of it."""
+        """The end offset, gathered batches included."""
         gathered = self._gathered.logs.get(log.key)
         return log.end_offset if gathered is None else gathered.end_offset
 
@@ -216,7 +216,7 @@ class SqliteStorage:
             return
         key = operation.log
         if key in self._gathered.logs:
-            # As it came: what is to be trimmed or replaced is said in terms of batches that were read.
+            # Not joined: the operation refers to batches as they were read.
             self._move_gathered(changed, join=False)
         self._apply(operation, changed)
 
@@ -328,7 +328,7 @@ class SqliteStorage:
         self._purges[log_id] = below_offset
 
     def _purge(self) -> None:
-        """Delete some of what no log counts any more. Deleting a log at once could take seconds of everybody's time."""
+        """Delete some of the purged batches. To delete a whole log in one commit could take seconds."""
         log_id, below_offset = next(iter(self._purges.items()))
         rows = self._db.execute(
             "SELECT base_offset, data_id, size FROM batches WHERE log_id = ? AND base_offset < ? "

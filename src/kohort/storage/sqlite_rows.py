@@ -1,4 +1,4 @@
-"""Rows of the table `batches`: found, walked in order, compared with their checksums; and the bytes that belong to them.
+"""Reads rows of the table `batches`, in order and checked, and the bytes that belong to them.
 
 Every row says where the next one begins, so a missing row is noticed. A row or a batch that does not match its checksum
 raises StorageError and is never handed out.
@@ -17,8 +17,8 @@ from kohort.storage.sqlite_file import SqliteFile
 from kohort.storage.sqlite_format import COLUMNS, ROW, SELECT, BatchRow, LogRow, is_intact
 
 READ_AT_ONCE = 16 * 1024
-"""Bytes of a batch that is read together with its row. A larger one is read when it is known that there is room for it:
-a consumer that asks for a megabyte of batches of nearly a megabyte would have each of them read twice."""
+"""Batches up to this size are read together with their row. A larger one is read once the reader has room for it:
+otherwise a consumer that fetches a megabyte of large batches would have each of them read twice."""
 
 
 class BatchRows:
