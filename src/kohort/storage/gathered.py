@@ -30,8 +30,8 @@ from kohort.wire.errors import ProtocolError
 SMALL = 4096
 """The largest batch that is gathered, in bytes. For a larger one it matters that it is written twice."""
 JOINABLE = 1_024
-"""The largest batch that is joined with others, in bytes: joining saves a row a batch, and costs by the record. Compiled,
-a commit of ten partitions costs 4 µs less with it, one of forty would cost 2 µs more."""
+"""The largest batch that is joined with others, in bytes: joining saves a row a batch, and costs by the record.
+Compiled, a commit of ten partitions costs 4 µs less with it, one of forty would cost 2 µs more."""
 JOINED = 65_536
 """About the size of a joined batch, in bytes."""
 
@@ -110,8 +110,8 @@ class Gathered:
         return logs, [(0, range_row(self._first, self._last))]
 
     def load(self, row_id: int, data: bytes, keys: dict[int, LogKey], ends: dict[LogKey, int]) -> None:
-        """Take a stored row; ValueError if it is damaged. `keys` are the logs by their numbers, `ends` their end offsets,
-        which are updated."""
+        """Take a stored row; ValueError if it is damaged. `keys` are the logs by their numbers, `ends` their end
+        offsets, which are updated."""
         content = data[GATHERED_CRC.size :]
         if data[: GATHERED_CRC.size] != gathered_checksum(row_id, content):
             raise ValueError("a row of gathered batches does not match its checksum")

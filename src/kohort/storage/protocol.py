@@ -32,7 +32,8 @@ class LogKey(NamedTuple):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """One record batch with the values that the engine indexes. `data` carries its final base offset and leader epoch."""
+    """One record batch with the values that the engine indexes. `data` carries its final base offset and leader
+    epoch."""
 
     base_offset: int
     last_offset: int
