@@ -140,7 +140,7 @@ def options_page() -> str:
         "[shared groups](../spark-sharing.md#settings), [the sink](../spark-sink.md#options).",
         "",
     ]
-    consumer = {f"kafka.{name}" for name in names.USED} | member.KAFKA
+    consumer = {f"kafka.{name}" for name in names.USED} | member.SETTINGS
     for title, intro, found in (
         ("Source: options of Spark's Kafka source", "", names.SPARK),
         ("Source: options of kohort", "", names.OWN),

@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 
 SCRIPT = """
 import os, signal, sys
-from kohort.spark import lake, tables
+from kohort.spark.lake import lake, tables
 from kohort.spark.lake.ingest import Json, ingest
 from kohort.spark.runtime.session import spark_session
 

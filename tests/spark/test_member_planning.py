@@ -18,7 +18,8 @@ from kohort.client.consumer.options import wanted
 from kohort.client.errors import KafkaError, NotOwned
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
-from kohort.spark.options.source import OptionError, Options, parse
+from kohort.spark.options.source import Options, parse
+from kohort.spark.options.values import OptionError
 from kohort.spark.source import pacing, planner
 from kohort.spark.source.member import membership, reader, refusals
 from kohort.spark.source.member.consumer import unanchored

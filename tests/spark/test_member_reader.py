@@ -18,7 +18,8 @@ import pytest
 from micro_batches import Query, rows, unfinished
 
 from kohort.client.cluster import Cluster
-from kohort.spark.options.source import OptionError, for_stream
+from kohort.spark.options.source import for_stream
+from kohort.spark.options.values import OptionError
 from kohort.spark.source.positions import BATCH, START
 from kohort.spark.source.stream_reader import KohortStreamReader
 from kohort.testing import KohortServer

@@ -9,7 +9,8 @@ import pytest
 
 from kohort.client.security.sasl import Plain
 from kohort.spark.options.names import OWN, REFUSED, SPARK
-from kohort.spark.options.source import ByTimestamp, OptionError, for_batch, for_stream, parse
+from kohort.spark.options.source import ByTimestamp, for_batch, for_stream, parse
+from kohort.spark.options.values import OptionError
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b"}
 
@@ -54,12 +55,12 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({**MEMBER, "groupMode": "reader"}, "groupMode is 'reader'; it takes committer or member"),
         ({**BASE, "groupMode": "member"}, "needs the option group.id"),
         ({**BASE, "kafka.group.instance.id": "a"}, r"kafka\.group\.instance\.id needs groupMode=member"),
-        ({**MEMBER, "subscribe": "", "assign": '{"a":[0]}'}, "not with the option assign"),
+        ({**MEMBER, "subscribe": "", "assign": '{"a":[0]}'}, "does not go with the option assign"),
         ({**MEMBER, "startingOffsets": '{"a":{"0":1}}'}, "startingOffsets takes earliest or latest"),
         ({**MEMBER, "startingTimestamp": "1"}, "not startingtimestamp"),
-        ({**MEMBER, "kafka.group.protocol": "new"}, "classic, consumer or auto"),
+        ({**MEMBER, "kafka.group.protocol": "new"}, "auto, classic or consumer"),
         ({**MEMBER, "kafka.partition.assignment.strategy": "mine"}, "no assignor 'mine'"),
-        ({**MEMBER, "kafka.session.timeout.ms": "-1"}, "milliseconds"),
+        ({**MEMBER, "kafka.session.timeout.ms": "-1"}, "whole number from 1"),
         ({**MEMBER, "kafka.heartbeat.interval.ms": "45000"}, "below kafka.session.timeout.ms"),
         ({"subscribe": "a"}, r"kafka\.bootstrap\.servers is missing"),
         ({"kafka.bootstrap.servers": "h:1"}, "exactly one of subscribe"),
@@ -72,7 +73,7 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({**BASE, "failOnDataLoss": "maybe"}, "true or false"),
         ({**BASE, "kafka.fetch.max.wait": "1"}, r"no such setting; did you mean kafka\.fetch\.max\.wait\.ms\?"),
         ({**BASE, "kafka.schema.registry.url": "x"}, "Kafka's consumer has no such setting$"),
-        ({**BASE, "kafka.auto.offset.reset": "latest"}, "is not supported: where a query starts is said by starting"),
+        ({**BASE, "kafka.auto.offset.reset": "latest"}, "is not supported: startingOffsets says where"),
         ({**BASE, "kafka.enable.auto.commit": "true"}, "is not supported: only what Spark has finished"),
         ({**BASE, "kafka.key.deserializer": "x"}, "is not supported: keys are bytes"),
         ({**BASE, "kafka.linger.ms": "1"}, "has no such setting"),
@@ -89,9 +90,9 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ),
         ({**BASE, "group.id": "a", "kafka.group.id": "b"}, "one of them is enough"),
         ({"kafka.bootstrap.servers": "h:1", "subscribe": ","}, "subscribe is ','"),
-        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": r"\p{L}+"}, "of Java's, .* are not"),
-        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "[a-z&&[^b]]"}, "of Java's, .* are not"),
-        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, "no regular expression"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": r"\p{L}+"}, "of Java's, .* are not supported"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "[a-z&&[^b]]"}, "of Java's, .* are not supported"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, "not a regular expression"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "[1]"}, "assign is"),
     ],
 )
@@ -152,11 +153,11 @@ def test_durations_are_as_spark_writes_them(text: str, milliseconds: int) -> Non
         ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets of a-0 may not be -2"),
         (
             {"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'},
-            "startingOffsets of a-0 is 5, behind its endingOffsets, 4",
+            "startingOffsets of a-0 is 5, after its endingOffsets, 4",
         ),
         (
             {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":4}}'},
-            "startingOffsetsByTimestamp of a-0 is 5, behind its endingOffsetsByTimestamp, 4",
+            "startingOffsetsByTimestamp of a-0 is 5, after its endingOffsetsByTimestamp, 4",
         ),
     ],
 )

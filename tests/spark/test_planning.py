@@ -10,7 +10,8 @@ import pytest
 from made_logs import Logs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
-from kohort.spark.options.source import OptionError, for_batch, parse
+from kohort.spark.options.source import for_batch, parse
+from kohort.spark.options.values import OptionError
 from kohort.spark.source import commits, pacing, planner
 from kohort.spark.source.data_source import KohortReader
 from kohort.spark.source.planner import DataLoss, Planner

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from kohort.spark.options.sink import parse_sink
-from kohort.spark.options.source import OptionError
+from kohort.spark.options.values import OptionError
 from kohort.spark.sink.rows import RowError, SchemaError, check, records
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
@@ -89,8 +89,8 @@ def test_settings_that_rule_idempotence_out_turn_it_off_unless_it_was_asked_for(
         ({"kafka.interceptor.classes": "x"}, r"kafka\.interceptor\.classes is refused: there is no Java"),
         ({"kafka.partitioner.class": "x"}, r"kafka\.partitioner\.class is refused"),
         ({"kafka.transactional.id": "x"}, r"kafka\.transactional\.id is refused: the sink writes without transactions"),
-        ({"kafka.linger": "5"}, r"kafka\.linger is '5'; librdkafka says: No such configuration property"),
-        ({"kafka.linger.ms": "soon"}, r"kafka\.linger\.ms is 'soon'; librdkafka says: Invalid value"),
+        ({"kafka.linger": "5"}, r"kafka\.linger is '5'; librdkafka: No such configuration property"),
+        ({"kafka.linger.ms": "soon"}, r"kafka\.linger\.ms is 'soon'; librdkafka: Invalid value"),
         ({"kafka.buffer.memory": "much"}, r"kafka\.buffer\.memory is 'much'; it takes a whole number"),
         ({"kafka.max.block.ms": "-1"}, r"kafka\.max\.block\.ms is '-1'; it takes a whole number"),
         ({"kafka.on_delivery": "x"}, r"kafka\.on_delivery is 'x'"),

@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.spark.options.source import OptionError, for_batch, parse
+from kohort.spark.options.source import for_batch, parse
+from kohort.spark.options.values import OptionError
 from kohort.spark.source import commits, pacing
 from kohort.spark.source.data_source import KohortReader
 from kohort.spark.source.planner import DataLoss

@@ -1,8 +1,8 @@
-"""Every option name that the source knows: Spark's Kafka source's, its own, and the settings of Kafka's consumer.
+"""Every option name that the source knows: those of Spark's Kafka source, its own, and settings of Kafka's consumer.
 
-A name is one of: read by the source; taken and without effect here, because it tunes something that only Java's client
-has; or refused with a reason. Anything else is a mistake, most often of spelling, and is answered with what it may have
-been meant to be. Names are in lower case: options are case-insensitive.
+A name is used by the source, or accepted without effect because it tunes something that only Java's client has, or
+refused with a reason. Any other name is a mistake, most often of spelling, and the error suggests the intended name.
+Options are case-insensitive; names are compared in lower case.
 
 Sources: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider; Kafka's ConsumerConfig.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 
 from kohort.client.security.properties import PREFIXES
-from kohort.spark.options import member as member_options
+from kohort.spark.options.member import SETTINGS as MEMBER_SETTINGS
 
 SPARK = (
     "subscribe",
@@ -38,7 +38,7 @@ SPARK = (
     "groupIdPrefix",
 )
 OWN = ("group.id", "groupMode", "checkpointLocation", "decode")
-"""What Spark's source does not have. docs/spark-source.md describes each."""
+"""Options that Spark's source does not have. docs/spark-source.md describes each."""
 
 USED = {
     "bootstrap.servers",
@@ -53,9 +53,9 @@ USED = {
     "metadata.max.age.ms",
     "fetch.max.wait.ms",
     "max.partition.fetch.bytes",
-    *(name.removeprefix("kafka.") for name in member_options.KAFKA),
+    *(name.removeprefix("kafka.") for name in MEMBER_SETTINGS),
 }
-"""Settings of Kafka's consumer that have a meaning here, without their `kafka.`."""
+"""Settings of Kafka's consumer that have an effect, without their `kafka.`."""
 
 WITHOUT_EFFECT = {
     "allow.auto.create.topics",
@@ -83,25 +83,25 @@ WITHOUT_EFFECT = {
     "socket.connection.setup.timeout.max.ms",
     "throw.on.fetch.stable.offset.unsupported",
 }
-"""Settings that tune Java's client. They are taken, so that a query keeps its options when its format changes."""
+"""Settings that tune Java's client. They are accepted, so that a query keeps its options when its format changes."""
 
 REFUSED = {
-    "auto.offset.reset": "where a query starts is said by startingOffsets, and from then on by its checkpoint",
+    "auto.offset.reset": "startingOffsets says where a query starts, and its checkpoint where it resumes",
     "key.deserializer": "keys are bytes; decode them with DataFrame functions",
     "value.deserializer": "values are bytes; decode them with DataFrame functions",
-    "enable.auto.commit": "only what Spark has finished may be committed; with group.id that happens by itself",
+    "enable.auto.commit": "only what Spark has finished may be committed; with group.id the source does that",
     "interceptor.classes": "Java classes cannot run here, and interceptors could change what is read",
 }
-"""What Spark's source refuses too."""
+"""Settings that Spark's source refuses, too."""
 
 SECURITY = tuple(PREFIXES)
-"""How the settings of TLS and SASL begin; `kohort.client.security.security` knows them one by one."""
+"""The prefixes of the settings of TLS and SASL; `kohort.client.security.security` checks their names."""
 
 KNOWN = frozenset(name.lower() for name in SPARK + OWN)
 
 
 def complaint(name: str) -> str | None:
-    """What is wrong with an option's name, in lower case; None if it is one that may be given."""
+    """The error of an option's name, in lower case; None if the name is allowed."""
     prefix, _, setting = name.partition(".")
     if prefix != "kafka":
         return None if name in KNOWN else f"unknown option {name}{_meant(name, SPARK + OWN)}"

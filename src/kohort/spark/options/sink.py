@@ -1,13 +1,12 @@
-"""The options of `format("kohort")` for writing: Spark's Kafka sink's, its `kafka.…` settings handed to librdkafka.
+"""The options of writes: those of Spark's Kafka sink, with its `kafka.…` settings translated for librdkafka.
 
-Spark's sink runs Java's producer, this one librdkafka. Most settings have the same name and meaning in both; the others
-are translated here, so that a query moves over with the format's name alone. Where the two differ by default, Java's
-default holds if the data or its place depends on it: which partition a key goes to, idempotence, how much may wait in
-memory, how long a record may take.
+Spark's sink uses Java's producer, this one librdkafka. Most settings have the same name and meaning in both. The others
+are translated here, so that a query only changes the name of its format. If the defaults differ, Java's default is used
+for everything that affects the data or its place: the partition of a key, idempotence, the size of the queue, the time
+limit of a record.
 
-Security settings are read as kohort's own client reads them (docs/security.md), in Java's names or librdkafka's.
-
-A setting that neither this page nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`;
+Security settings are read as in kohort's own client (docs/security.md), with Java's names or librdkafka's. A setting
+that neither this module nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`;
 librdkafka, CONFIGURATION.md; Spark, `KafkaSourceProvider.kafkaParamsForProducer` and `KafkaWriter`.
 """
 
@@ -19,20 +18,22 @@ from dataclasses import dataclass, field
 
 from kohort.client.security.security import Security
 from kohort.spark.options.names import SECURITY
-from kohort.spark.options.source import OptionError, security_of
+from kohort.spark.options.source import security_of
+from kohort.spark.options.values import OptionError, number
 
 KAFKA = "kafka."
 OWN = {"topic", "includeheaders", "checkpointlocation", "queryname"}
-"""Options that are no settings of the producer. The last two are Spark's own."""
+"""Options that are not settings of the producer. The last two are Spark's own."""
 
-NO_SERIALIZER = "text and bytes are written as they are; make them with DataFrame operations"
-NO_JAVA = "there is no Java here to run the class"
+NO_SERIALIZER = "text and bytes are written unchanged; serialize with DataFrame operations"
+NO_JAVA = "there is no Java to run the class"
 NO_TRANSACTIONS = "the sink writes without transactions, each row at least once"
 REFUSED = {
     "key.serializer": NO_SERIALIZER,
     "value.serializer": NO_SERIALIZER,
     "interceptor.classes": NO_JAVA,
-    "partitioner.class": f"{NO_JAVA}; keys go where Java's default sends them, and the column partition wins over them",
+    "partitioner.class": f"{NO_JAVA}; keys go where Java's default partitioner sends them, unless the column partition "
+    "names one",
     "transactional.id": NO_TRANSACTIONS,
     "transaction.timeout.ms": NO_TRANSACTIONS,
 }
@@ -48,7 +49,7 @@ WITHOUT_EFFECT = {
     "partitioner.availability.timeout.ms",
     "socket.connection.setup.timeout.max.ms",
 }
-"""Settings of Java's producer that change neither what is written nor where to; librdkafka has nothing like them."""
+"""Settings of Java's producer without an equivalent in librdkafka. They change neither the data nor its place."""
 
 RENAMED = {
     "max.request.size": ("message.max.bytes",),
@@ -56,7 +57,7 @@ RENAMED = {
     "receive.buffer.bytes": ("socket.receive.buffer.bytes",),
     "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),
 }
-"""Java's name, and what librdkafka calls it. The broker's part and the client's of a timeout are two settings there."""
+"""Java's name and librdkafka's. librdkafka has two settings for the broker's and the client's part of a timeout."""
 
 DEFAULTS = {
     "client.id": "kohort-spark",
@@ -75,12 +76,12 @@ class SinkOptions:
     """The checked options of one sink."""
 
     topic: str | None
-    """The topic of every row; None: the column `topic` says it."""
+    """The topic of every row; None: the column `topic` names it."""
     producer: tuple[tuple[str, str], ...] = field(repr=False)
-    """librdkafka's settings but for those of `security`, in the order of their names."""
+    """librdkafka's settings except those of `security`, sorted by name."""
     security: Security = field(default_factory=Security)
     max_block_ms: int = MAX_BLOCK_MS
-    """How long a row may wait for room in the queue."""
+    """How long a row waits for room in the queue."""
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
@@ -97,7 +98,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError("option topic is empty; it takes the name of a topic")
     settings = {name[len(KAFKA) :]: value.strip() for name, value in given.items() if name.startswith(KAFKA)}
     settings = {name: value for name, value in settings.items() if not name.startswith(SECURITY)}
-    max_block_ms = _whole("max.block.ms", settings.pop("max.block.ms", str(MAX_BLOCK_MS)))
+    settings.pop("max.block.ms", None)
+    max_block_ms = number(given, "kafka.max.block.ms", 0, MAX_BLOCK_MS)
     security = security_of(given)
     try:
         security.librdkafka()
@@ -124,20 +126,21 @@ def _producer(settings: Mapping[str, str]) -> dict[str, str]:
 def _translated(name: str, value: str, settings: Mapping[str, str]) -> dict[str, str]:
     match name:
         case "buffer.memory":
-            return {"queue.buffering.max.kbytes": str(max(1, _whole(name, value) // 1024))}
+            size = number({f"kafka.{name}": value}, f"kafka.{name}", 0, 0)
+            return {"queue.buffering.max.kbytes": str(max(1, size // 1024))}
         case "compression.gzip.level" | "compression.lz4.level" | "compression.zstd.level":
             codec = name.split(".")[1]
             return {"compression.level": value} if settings.get("compression.type") == codec else {}
         case "partitioner.ignore.keys":
             return {"partitioner": "random"} if value.lower() == "true" else {}
         case "send.buffer.bytes" | "receive.buffer.bytes" if value == "-1":
-            return {}  # the operating system's, which librdkafka takes by default
+            return {}  # the operating system's default, which is librdkafka's, too
         case _:
             return dict.fromkeys(RENAMED.get(name, (name,)), value)
 
 
 def _forgoes_idempotence(settings: Mapping[str, str]) -> bool:
-    """Whether settings rule idempotence out; Java's producer then does without it, if nobody has asked for it."""
+    """True if settings exclude idempotence; Java's producer then turns it off unless it was requested."""
     in_flight = settings.get("max.in.flight.requests.per.connection", settings.get("max.in.flight", "5"))
     return (
         settings.get("acks", "all") not in ("all", "-1")
@@ -146,24 +149,18 @@ def _forgoes_idempotence(settings: Mapping[str, str]) -> bool:
     )
 
 
-def _whole(name: str, value: str) -> int:
-    if not value.strip().isdigit():
-        raise OptionError(f"option kafka.{name} is {value!r}; it takes a whole number from 0 on")
-    return int(value)
-
-
 def _try(producer: Mapping[str, str]) -> None:
-    """Let librdkafka look at the settings, without a broker."""
+    """Let librdkafka check the settings, without a broker. Raises OptionError."""
     local = {name: value for name, value in producer.items() if name != "bootstrap.servers"}
     if reason := _reason(local):
         for name, value in local.items():
             if alone := _reason({name: value}):
-                raise OptionError(f"option kafka.{name} is {value!r}; librdkafka says: {alone}")
-        raise OptionError(f"the options kafka.… do not go together; librdkafka says: {reason}")
+                raise OptionError(f"option kafka.{name} is {value!r}; librdkafka: {alone}")
+        raise OptionError(f"the options kafka.… contradict each other; librdkafka: {reason}")
 
 
 def _reason(settings: Mapping[str, str]) -> str | None:
-    """Why there can be no producer with these settings."""
+    """Why librdkafka refuses these settings; None if it accepts them."""
     from confluent_kafka import KafkaException, Producer
 
     try:

@@ -1,9 +1,8 @@
-"""The options of `format("kohort")`: Spark's Kafka source's names and meanings, plus `group.id`.
+"""The options of reads: the names and meanings of Spark's Kafka source, plus those of kohort (`names.py`).
 
-An option that is silently ignored reads the wrong data, so an unknown name is an error; `option_names` has the table.
-Where a query starts can be said in three ways, and the first of them counts: a timestamp for all partitions, a
-timestamp for each, offsets. Source of the names and of this order: Spark's "Structured Streaming + Kafka Integration
-Guide" and its KafkaSourceProvider.
+If an option were ignored silently, the query would read the wrong data, so an unknown name is an error. Three options
+set where a query starts, and the first of them counts: a timestamp for all partitions, a timestamp for each, offsets.
+Source of the names and of this order: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kohort.client.security.security import Security
-from kohort.spark.options import member as member_options
-from kohort.spark.options.member import MemberOptionError, MemberOptions
+from kohort.spark.options.member import MemberOptions, member_options
 from kohort.spark.options.names import SECURITY, complaint
+from kohort.spark.options.values import OptionError, choice, flag, number
 
 LATEST, EARLIEST = -1, -2
-"""The two marks that may stand for an offset in JSON, as in Spark's source."""
+"""The two values that stand for an offset in JSON, as in Spark's source."""
 
 ByPartition = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:
-    """The first records at or after a time in milliseconds: one for all partitions, or one for each.
+    """The first records at or after a time in milliseconds, one time for all partitions or one for each.
 
-    `option` is the name of the option that said so.
+    `option` is the name of the option with the times.
     """
 
     at: int | ByPartition
@@ -47,13 +46,9 @@ GROUP_WORDS: dict[str, Fallback] = {
     "group-or-latest": "latest",
     "group-or-fail": "fail",
 }
-"""What may be said for startingOffsets, and where partitions start for which the group has no committed offset."""
+"""Words of startingOffsets for a group, and where partitions without a committed offset start."""
 
 UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class OptionError(ValueError):
-    """An option is missing, unknown, or has a bad value; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +60,10 @@ class Options:
     pattern: str | None = None
     assigned: dict[str, tuple[int, ...]] = field(default_factory=dict)
     starting: Where | None = None
-    """None when the option was left out; `starting_or` has the default."""
+    """None if the option is missing; `starting_or` has the default."""
     group_fallback: Fallback = "earliest"
     no_match: Literal["error", "latest"] = "error"
-    """Where to start if no record is as young as the timestamp."""
+    """Where to start if no record is at or after the timestamp."""
     ending: Where = "latest"
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -78,18 +73,18 @@ class Options:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     decode: Literal["raw", "consumer_offsets"] = "raw"
-    """Whether keys and values come as they are, or as the columns of `kohort.spark.history.decoding.decode`."""
+    """The columns: keys and values, or those of `kohort.spark.history.decoding.decode`."""
     poll_timeout_ms: int = 120_000
-    """How long a task waits for records that should be there."""
+    """How long a task waits for records that should exist."""
     offset_retries: int = 3
-    """How often a log is looked at that seems to end before what the query has reached."""
+    """How often to ask for the end of a log that seems to end before what the query has reached."""
     offset_retry_ms: int = 1_000
     group_id: str | None = None
     starts_at_group: bool = False
-    """Whether a query for which nothing else is said starts at the group's committed offsets."""
+    """True if a query without an option for its start starts at the group's committed offsets."""
     checkpoint: str | None = None
     member: MemberOptions | None = None
-    """None: a query that commits to its group, and is no member of it."""
+    """None: a query that commits to its group without being a member."""
     client_id: str = "kohort-spark"
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
@@ -103,7 +98,7 @@ class Options:
     security: Security = field(default_factory=Security)
 
     def starting_or(self, default: Literal["earliest", "latest"]) -> Where:
-        """Where to start; a group's committed offsets when `group.id` is given and nothing else is said."""
+        """Where to start: with `group.id` and no option for the start, at the group's committed offsets."""
         if self.starting is not None:
             return self.starting
         return "group" if self.starts_at_group else default
@@ -136,33 +131,33 @@ def parse(options: Mapping[str, str]) -> Options:
         assigned=_assigned(given.get("assign")),
         starting=starting,
         group_fallback=fallback,
-        no_match=_no_match(given.get("startingoffsetsbytimestampstrategy", "error")),
+        no_match=choice(given, "startingOffsetsByTimestampStrategy", "error", "latest"),
         ending=_ending(given),
-        max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger", 1),
-        min_offsets_per_trigger=_number(given, "minOffsetsPerTrigger", 1),
+        max_offsets_per_trigger=number(given, "maxOffsetsPerTrigger", 1, None),
+        min_offsets_per_trigger=number(given, "minOffsetsPerTrigger", 1, None),
         max_trigger_delay_ms=_duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
-        min_partitions=_number(given, "minPartitions", 1),
-        max_records_per_partition=_number(given, "maxRecordsPerPartition", 1),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
-        include_headers=_flag(given, "includeHeaders", False),
-        decode=_decode(given.get("decode", "raw")),
-        poll_timeout_ms=_number_or(given, "kafkaConsumer.pollTimeoutMs", 1, DEFAULT.poll_timeout_ms),
-        offset_retries=_number_or(given, "fetchOffset.numRetries", 0, DEFAULT.offset_retries),
-        offset_retry_ms=_number_or(given, "fetchOffset.retryIntervalMs", 0, DEFAULT.offset_retry_ms),
+        min_partitions=number(given, "minPartitions", 1, None),
+        max_records_per_partition=number(given, "maxRecordsPerPartition", 1, None),
+        fail_on_data_loss=flag(given, "failOnDataLoss", True),
+        include_headers=flag(given, "includeHeaders", False),
+        decode=choice(given, "decode", "raw", "consumer_offsets"),
+        poll_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs", 1, DEFAULT.poll_timeout_ms),
+        offset_retries=number(given, "fetchOffset.numRetries", 0, DEFAULT.offset_retries),
+        offset_retry_ms=number(given, "fetchOffset.retryIntervalMs", 0, DEFAULT.offset_retry_ms),
         group_id=group_id,
         starts_at_group=bool(given.get("group.id")),
         checkpoint=given.get("checkpointlocation", "").strip() or None,
-        member=_member(given),
+        member=member_options(given),
         client_id=given.get("kafka.client.id", DEFAULT.client_id),
-        request_timeout_ms=_number_or(given, "kafka.request.timeout.ms", 1, DEFAULT.request_timeout_ms),
-        api_timeout_ms=_number_or(given, "kafka.default.api.timeout.ms", 1, DEFAULT.api_timeout_ms),
-        connect_timeout_ms=_number_or(given, "kafka.socket.connection.setup.timeout.ms", 1, DEFAULT.connect_timeout_ms),
-        retry_backoff_ms=_number_or(given, "kafka.retry.backoff.ms", 0, DEFAULT.retry_backoff_ms),
-        retry_backoff_max_ms=_number_or(given, "kafka.retry.backoff.max.ms", 0, DEFAULT.retry_backoff_max_ms),
-        metadata_max_age_ms=_number_or(given, "kafka.metadata.max.age.ms", 0, DEFAULT.metadata_max_age_ms),
-        isolation=_isolation(given.get("kafka.isolation.level", "read_uncommitted")),
-        max_wait_ms=_number_or(given, "kafka.fetch.max.wait.ms", 0, DEFAULT.max_wait_ms),
-        partition_fetch_bytes=_number_or(given, "kafka.max.partition.fetch.bytes", 1024, DEFAULT.partition_fetch_bytes),
+        request_timeout_ms=number(given, "kafka.request.timeout.ms", 1, DEFAULT.request_timeout_ms),
+        api_timeout_ms=number(given, "kafka.default.api.timeout.ms", 1, DEFAULT.api_timeout_ms),
+        connect_timeout_ms=number(given, "kafka.socket.connection.setup.timeout.ms", 1, DEFAULT.connect_timeout_ms),
+        retry_backoff_ms=number(given, "kafka.retry.backoff.ms", 0, DEFAULT.retry_backoff_ms),
+        retry_backoff_max_ms=number(given, "kafka.retry.backoff.max.ms", 0, DEFAULT.retry_backoff_max_ms),
+        metadata_max_age_ms=number(given, "kafka.metadata.max.age.ms", 0, DEFAULT.metadata_max_age_ms),
+        isolation=choice(given, "kafka.isolation.level", "read_uncommitted", "read_committed"),
+        max_wait_ms=number(given, "kafka.fetch.max.wait.ms", 0, DEFAULT.max_wait_ms),
+        partition_fetch_bytes=number(given, "kafka.max.partition.fetch.bytes", 1024, DEFAULT.partition_fetch_bytes),
     )
     least, most = checked.min_offsets_per_trigger, checked.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
@@ -171,7 +166,7 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 def for_stream(options: Mapping[str, str]) -> Options:
-    """The options of a streaming read. Raises OptionError, also for those that only a batch read has."""
+    """The options of a streaming read. Raises OptionError, also for options of batch reads only."""
     for name in options:
         if name.lower() in ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"):
             raise OptionError(f"{name} is for batch reads; a streaming read has no end")
@@ -179,9 +174,9 @@ def for_stream(options: Mapping[str, str]) -> Options:
 
 
 def for_batch(options: Mapping[str, str]) -> Options:
-    """The options of a batch read. Raises OptionError, also where it would start at the end or end before its start.
+    """The options of a batch read. Raises OptionError, also if the read would start at the end or end before its start.
 
-    How a micro-batch is limited (maxOffsetsPerTrigger and its kind) has no meaning in it, and is taken.
+    The limits of micro-batches (such as maxOffsetsPerTrigger) are accepted without effect.
     """
     checked = parse(options)
     if checked.member is not None:
@@ -213,7 +208,7 @@ def _refuse_backwards(starting: str, start: int | ByPartition, ending: str, end:
         for partition, offset in offsets.items():
             until = end.get(topic, {}).get(partition, offset)
             if 0 <= until < offset:
-                raise OptionError(f"{starting} of {topic}-{partition} is {offset}, behind its {ending}, {until}")
+                raise OptionError(f"{starting} of {topic}-{partition} is {offset}, after its {ending}, {until}")
 
 
 def _group(given: Mapping[str, str]) -> str | None:
@@ -223,15 +218,8 @@ def _group(given: Mapping[str, str]) -> str | None:
     return own or kafkas or None
 
 
-def _member(given: Mapping[str, str]) -> MemberOptions | None:
-    try:
-        return member_options.member_options(given)
-    except MemberOptionError as error:
-        raise OptionError(str(error)) from None
-
-
 def security_of(given: Mapping[str, str]) -> Security:
-    """`kafka.security.protocol`, `kafka.ssl.…`, `kafka.sasl.…`: as Kafka's clients take them. Raises OptionError."""
+    """`kafka.security.protocol`, `kafka.ssl.…` and `kafka.sasl.…`, as in Kafka's clients. Raises OptionError."""
     try:
         lower = {name.lower(): value for name, value in given.items()}
         settings = {n.removeprefix("kafka."): value for n, value in lower.items() if n.startswith("kafka.")}
@@ -249,16 +237,16 @@ def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _pattern(text: str | None) -> str | None:
-    """A regular expression, as Python has them. What only Java's have is refused and never read differently."""
+    """A regular expression of Python. Syntax that only Java has is refused, so that it never means something else."""
     if text is None or not text.strip():
         return None
-    hint = "Python's regular expressions are taken; of Java's, \\p{…}, \\Q…\\E, (?<name>…) and [a&&b] are not"
+    hint = "the syntax is Python's; of Java's, \\p{…}, \\Q…\\E, (?<name>…) and [a&&b] are not supported"
     with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)  # set operations, which Java's have and Python's may get
+        warnings.simplefilter("error", FutureWarning)  # set operations, which Java has and Python may get
         try:
             re.compile(text.strip(), re.ASCII)
         except (re.error, FutureWarning) as error:
-            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error} ({hint})") from None
+            raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error} ({hint})") from None
     return text.strip()
 
 
@@ -329,7 +317,7 @@ def _where(name: str, text: str, words: str) -> Where:
 
 
 def _by_partition(text: str) -> ByPartition | None:
-    """Whole numbers by topic and partition; None where the text is something else."""
+    """Whole numbers by topic and partition; None if the text is something else."""
     try:
         return {
             topic: {int(partition): _whole(number) for partition, number in numbers.items()}
@@ -345,56 +333,9 @@ def _whole(number: object) -> int:
     return number
 
 
-def _no_match(text: str) -> Literal["error", "latest"]:
-    match text.strip().lower():
-        case "error":
-            return "error"
-        case "latest":
-            return "latest"
-    raise OptionError(f"startingOffsetsByTimestampStrategy is {text!r}; it takes error or latest")
-
-
-def _isolation(text: str) -> Literal["read_uncommitted", "read_committed"]:
-    match text.strip().lower():
-        case "read_committed":
-            return "read_committed"
-        case "read_uncommitted":
-            return "read_uncommitted"
-    raise OptionError(f"kafka.isolation.level is {text!r}; it takes read_uncommitted or read_committed")
-
-
 def _duration_ms(name: str, text: str) -> int:
-    """Milliseconds, from a number with a unit as Spark writes them: 500ms, 10s, 15m, 1h; no unit is ms."""
+    """Milliseconds from a number with a unit, as in Spark: 500ms, 10s, 15m, 1h. Without a unit, milliseconds."""
     found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
     if found is None or (found[2] or "ms") not in UNITS_MS:
         raise OptionError(f"{name} is {text!r}; it takes a whole number and a unit ({', '.join(UNITS_MS)})")
     return int(int(found[1]) * UNITS_MS[found[2] or "ms"])
-
-
-def _decode(text: str) -> Literal["raw", "consumer_offsets"]:
-    if text == "raw":
-        return "raw"
-    if text == "consumer_offsets":
-        return "consumer_offsets"
-    raise OptionError(f"decode is {text!r}; it takes raw or consumer_offsets")
-
-
-def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.strip().isdigit() or int(text) < least:
-        raise OptionError(f"{name} is {text!r}; it takes a whole number from {least} on")
-    return int(text)
-
-
-def _number_or(given: Mapping[str, str], name: str, least: int, default: int) -> int:
-    number = _number(given, name, least)
-    return default if number is None else number
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} is {text!r}; it takes true or false")
-    return text == "true"

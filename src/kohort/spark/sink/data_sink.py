@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kohort.spark.options.sink import SinkOptions
-from kohort.spark.options.source import OptionError
+from kohort.spark.options.values import OptionError
 from kohort.spark.sink.rows import Columns, Record, records
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from kohort.client.metadata import TopicPartition
-from kohort.spark.options.source import EARLIEST, LATEST, ByPartition, ByTimestamp, OptionError, Where
+from kohort.spark.options.source import EARLIEST, LATEST, ByPartition, ByTimestamp, Where
+from kohort.spark.options.values import OptionError
 from kohort.spark.source.planner import Planner
 from kohort.spark.source.positions import Positions
 

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kohort.spark.options.sink import parse_sink
-from kohort.spark.options.source import OptionError, Options, for_batch, for_stream, parse
+from kohort.spark.options.source import Options, for_batch, for_stream, parse
+from kohort.spark.options.values import OptionError
 from kohort.spark.sink.data_sink import KohortStreamWriter, KohortWriter
 from kohort.spark.sink.rows import check
 from kohort.spark.source import bounds

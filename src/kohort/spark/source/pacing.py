@@ -6,7 +6,8 @@ import time
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from kohort.spark.options.source import OptionError, Options
+from kohort.spark.options.source import Options
+from kohort.spark.options.values import OptionError
 from kohort.spark.source.positions import Positions
 
 IDLE_S = 0.1

@@ -11,7 +11,8 @@ from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError, check
 from kohort.client.metadata import Topic, TopicPartition
-from kohort.spark.options.source import OptionError, Options
+from kohort.spark.options.source import Options
+from kohort.spark.options.values import OptionError
 from kohort.spark.source.positions import START, Json, Positions, from_json
 from kohort.wire.errors import ErrorCode
 

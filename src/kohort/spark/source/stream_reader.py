@@ -20,7 +20,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kohort.spark.options.source import OptionError, Options
+from kohort.spark.options.source import Options
+from kohort.spark.options.values import OptionError
 from kohort.spark.source import bounds
 from kohort.spark.source.commits import Commits
 from kohort.spark.source.pacing import Pacing

@@ -21,7 +21,8 @@ from kohort.client.consumer.ownership import Partitions
 from kohort.client.errors import Closed, KafkaError, NotOwned
 from kohort.client.metadata import TopicPartition
 from kohort.spark.files.arrow import ArrowDirectory
-from kohort.spark.options.source import OptionError, Options
+from kohort.spark.options.source import Options
+from kohort.spark.options.values import OptionError
 from kohort.spark.source.checkpoint import is_finished
 from kohort.spark.source.commits import REFUSED, Commits, with_metadata
 from kohort.spark.source.member.consumer import MemberConsumer, subscribe
