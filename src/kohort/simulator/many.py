@@ -1,4 +1,4 @@
-"""Many seeds, over the cores of the machine, until they are done, the time is up or one fails."""
+"""Run many seeds over the cores of the machine, until all are done, the time is up, or one fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK = 20
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of a chunk of seeds."""
+    """The outcome of a chunk of seeds."""
 
     seeds: int
     failed: tuple[tuple[int, str], ...]
@@ -28,7 +28,7 @@ class Tally:
 def run_many(
     first: int, seeds: int | None, *, minutes: float | None, jobs: int, duration_ms: Millis | None = None
 ) -> Iterator[Tally]:
-    """Tallies as they come. Without `seeds` it goes on until the minutes are over."""
+    """Yields tallies as chunks end. Without `seeds` it continues until the minutes are over."""
     deadline = None if minutes is None else time.monotonic() + minutes * 60
     starts = iter(range(first, first + seeds, CHUNK) if seeds is not None else count(first, CHUNK))
     last = None if seeds is None else first + seeds

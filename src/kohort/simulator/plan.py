@@ -1,7 +1,7 @@
-"""What a seed chooses: first which faults there are, then how often; the server's settings; who takes part.
+"""What a seed chooses: the faults and their frequency, the server's settings, the actors.
 
-A plan is data, so that a failing run can be made smaller: fewer actors, fewer faults, a shorter time. Sizes have a
-heavy tail: most runs are small, since most bugs show among few, and small runs are many.
+A plan is data, so shrinking can remove actors and faults and shorten the time. Sizes have a heavy tail: most bugs need
+few actors, and small runs are fast, so most runs are small.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 from kohort.simulator.world.world import Millis
 
 TOPICS = {"flights": 4, "orders": 2}
-"""Topics that are there from the start, with their partitions."""
+"""Topics that exist from the start, with their numbers of partitions."""
 
 
 NOBODYS = "nobodys"
-"""A topic that is assigned to nobody: what is committed for it may come in any order."""
+"""A topic that no member is assigned: commits for it may come in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chances of each occasion, or mean times between two of them in ms. 0: the run does not have the fault."""
+    """The chance of a fault on each occasion, or the mean time between two in ms. 0: the run does not have it."""
 
     cut: float = 0.0
-    """Of a request or answer: its connection is cut there, delivered or not."""
+    """A request or answer: its connection is cut, before or after the delivery."""
     half_open: float = 0.0
-    """Of a request: from here on its connection carries nothing, and nobody is told."""
+    """A request: its connection loses everything from here on, and neither side notices."""
     split: float = 0.0
-    """Of a request: it arrives in pieces."""
+    """A request: it arrives in pieces."""
     duplicate: float = 0.0
-    """Of a request: it is sent twice. Of an answer: it comes twice."""
+    """A request or answer: it is sent twice."""
     delay: float = 0.0
-    """Of a request or answer: it takes up to two seconds."""
+    """A request or answer: it takes up to two seconds."""
     slow_sync: float = 0.0
     crash_in_commit: float = 0.0
     disk_error: float = 0.0
@@ -42,11 +42,11 @@ class Faults:
     """An orderly stop and start."""
     server_pause_every_ms: float = 0.0
     client_pause_every_ms: float = 0.0
-    """Of each member: its process stands still for up to twice its session."""
+    """Each member: its process pauses for up to twice its session timeout."""
     move_every_ms: float = 0.0
-    """A group's shard goes to another broker (a lost lease)."""
+    """A group's shard moves to another broker (a lost lease)."""
     clock_step: float = 0.0
-    """At a start of the server: its wall clock was set, by up to a minute either way."""
+    """A start of the server: its wall clock jumps by up to a minute in either direction."""
 
 
 FREQUENT: dict[str, tuple[float, float]] = {
@@ -65,12 +65,12 @@ FREQUENT: dict[str, tuple[float, float]] = {
     "move_every_ms": (2_000, 15_000),
     "clock_step": (0.5, 1.0),
 }
-"""Between which bounds a fault that exists is drawn."""
+"""The bounds between which a fault's chance or time is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """An actor: what it is, and its part."""
+    """An actor: its kind and its options."""
 
     kind: str
     name: str
@@ -89,14 +89,14 @@ class Plan:
     faults: Faults
     cast: tuple[Cast, ...]
     duration_ms: Millis
-    """How long there are faults; then everything is healed."""
+    """How long faults happen; then everything is healed."""
     steps: int = 200_000
-    """At most so many things happen."""
+    """Limit on the number of events."""
     task_delays_ms: tuple[Millis, ...] = (1, 1, 30, 400, 3_000)
-    """How long the server's work beside its turns may take."""
+    """How long the server's work outside of its turns may take."""
 
     def lines(self) -> list[str]:
-        """The plan for people."""
+        """The plan as text."""
         settings = " ".join(f"{name}={value}" for name, value in self.config.items())
         faults = [
             f"{f.name}={getattr(self.faults, f.name):.3g}" for f in fields(Faults) if getattr(self.faults, f.name)
@@ -128,7 +128,7 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
 
 
 def _fenced(plan: Plan) -> Plan:
-    """Fencing by ownership, of commits and of fetches."""
+    """Commits and fetches fenced by ownership."""
     random = Random(f"{plan.seed}/fencing")
     config = {**plan.config, "group_consumer_ownership_fencing_enable": random.random() < 0.5}
     groups = {cast.options["group"] for cast in plan.cast if cast.kind == "consumer"}
@@ -198,9 +198,9 @@ GROUPS = ("alpha", "beta", ELECTION, SHARDS)
 """Classic groups."""
 CANDIDATES, SHARERS = (("candidate", ELECTION),), (("sharer", SHARDS),)
 CONSUMER_GROUPS = ("gamma", "delta")
-"""Of the consumer protocol (KIP-848)."""
+"""Consumer groups (KIP-848)."""
 MIXED = "epsilon"
-"""A group of members of both, which changes its protocol with them."""
+"""A group with members of both protocols, which is upgraded and downgraded with them."""
 
 
 def _cast(random: Random) -> tuple[Cast, ...]:
@@ -223,7 +223,7 @@ def _cast(random: Random) -> tuple[Cast, ...]:
 
 
 def _mixed(random: Random) -> tuple[Cast, ...]:
-    """Of one group; its members of the classic protocol all support the same."""
+    """Members of one group; those of the classic protocol all support the same assignors."""
     classic = [member for member in _members(random, MIXED) if "instance" not in member.options]
     cast = list(classic)
     consumers = [consumer for consumer in _consumers(random, MIXED) if not consumer.name.endswith("twin")]
@@ -258,7 +258,7 @@ def _partakers(random: Random) -> tuple[Cast, ...]:
 
 
 def _operators(seed: int, cast: tuple[Cast, ...]) -> tuple[Cast, ...]:
-    """Chosen by chance of their own."""
+    """Drawn from a generator of their own."""
     random = Random(f"{seed}/operators")
     groups = dict.fromkeys(actor.options["group"] for actor in cast if actor.kind == "consumer")
     return tuple(

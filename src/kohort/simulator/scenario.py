@@ -1,8 +1,8 @@
-"""A run as a scenario file: what reached one group, as commands of tests/coordinator/scenarios.
+"""A run as a scenario file: the requests that reached one group, as commands of tests/coordinator/scenarios.
 
-The world of a scenario is one shard without network, disk and other groups. So what is written is where a search may
-begin, and no proof: members get other ids there, answers that were lost are heard, and a bug of the turn or of the
-network does not show. Run it with `pytest --rewrite` and read what it prints.
+A scenario has one shard and no network, disk or other groups. So the file is the start of a search, not a proof:
+members get other ids there, lost answers arrive, and bugs of the turn or the network do not show. Run it with
+`pytest --rewrite` and read the result.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Millis = int
 
 
 class Scribe:
-    """Takes down what reaches the server, turn by turn."""
+    """Records the requests that reach the server, turn by turn."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[Millis, str, str]] = []
         """Instant, group ("" for all), command."""
         self._names: dict[str, str] = {}
-        """Member id: who uses it."""
+        """Member id to the name of the actor that uses it."""
 
     def request(self, now: Millis, name: str, request: Any, version: int) -> None:
         group, command = self._command(name, request, version)
@@ -43,7 +43,7 @@ class Scribe:
         self._lines.append((now, group, command))
 
     def text(self, seed: int, group: str, violation: str) -> list[str]:
-        """The file, up to what has to be printed."""
+        """The file, without the expected output."""
         lines = [f"# Of the simulator's seed {seed}: {violation}"]
         last: Millis | None = None
         for now, about, command in self._lines:
@@ -109,7 +109,7 @@ class Scribe:
 
 
 def _beat(request: ConsumerGroupHeartbeatRequest) -> str:
-    """Of topics that are owned only the beginning of the id is known here."""
+    """Only the start of an owned topic's id is known here."""
     parts = [f"beat {request.group_id} {request.member_id} epoch={request.member_epoch}"]
     if request.instance_id is not None:
         parts.append(f"instance={request.instance_id}")

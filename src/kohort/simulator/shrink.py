@@ -1,7 +1,7 @@
-"""A failing run made smaller: fewer actors, fewer faults, less time, and the same promise still broken.
+"""Shrink a failing run: fewer actors, fewer faults, less time, and the same promise still broken.
 
-Each candidate is a plan of its own, run from the start; actors draw from generators of their own, so that the others
-play on as they did until something reaches them differently. What is left is printed as a list of what happened.
+Each candidate is a plan that runs from the start. Actors draw from generators of their own, so removing one does not
+change the others until an event reaches them differently.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kohort.simulator.plan import Plan
 from kohort.simulator.simulate import run_plan
 
 TRIES = 400
-"""Runs that a shrinking may take."""
+"""Limit on the number of runs."""
 
 
 def shrink(plan: Plan, check: str) -> Plan:

@@ -1,4 +1,4 @@
-"""One run: the world of a plan, faults for a while, then the healing, and what must be true at the end."""
+"""One run of a plan: faults for a while, then healing, then the checks of the end state."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, Violation, World
 
 STABLE_WITHIN_MS = 90_000
-"""Of the healing: sessions, two rebalance timeouts and the join timeout of new members, with room."""
+"""Time limit after the healing: sessions, two rebalance timeouts and the join timeout of new members, with a margin."""
 LOOK_EVERY_MS = 1_000
 DISTURBING = ("liar", "impostor", "committer", "zombie")
-"""Actors that commit what is not theirs."""
+"""Actors that commit for partitions that they do not own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     seed: int
     digest: str
-    """The same for the same seed, whatever the machine and its hash seed."""
+    """Equal for equal seeds, on any machine and with any hash seed."""
     violation: Violation | None
     plan: Plan
     now: Millis = 0
-    """How far it came."""
+    """The simulated time at the end."""
     events: int = 0
     story: list[str] = field(default_factory=list)
-    """What happened, a line each; empty unless it was asked for."""
+    """The events, a line each; empty unless requested."""
     scenario: list[str] = field(default_factory=list)
-    """The same about the group of the violation, as a scenario file."""
+    """The requests to the violation's group, as a scenario file."""
 
 
 def run(seed: int, *, duration_ms: Millis | None = None, telling: bool = False) -> Result:
@@ -97,7 +97,7 @@ class Simulation:
             self._enlist(cast)
         disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in DISTURBING}
         if any(cast.kind == "admin" for cast in plan.cast):
-            disturbed.add(MIXED)  # a topic that is created again is the same one for those who commit by name
+            disturbed.add(MIXED)  # commits by name do not tell a topic that was created again from its predecessor
         self.checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
         beliefs = self.checkers.consumers.beliefs
         beliefs.consumers = self._consumers
@@ -114,7 +114,7 @@ class Simulation:
                 other.check()
         self.checkers.check_replay()
 
-    # -- who is there
+    # -- actors
 
     def _enlist(self, cast: Cast) -> None:
         common = (self.world, self.process, self.plan.faults, cast.name)
@@ -180,7 +180,7 @@ class Simulation:
             world.at(20, other.start)
         self._misfortunes()
 
-    # -- faults that have their own clock
+    # -- faults with their own timers
 
     def _misfortunes(self) -> None:
         faults, random = self.plan.faults, self.world.random("misfortunes")
@@ -240,7 +240,7 @@ class Simulation:
         for member in self._everybody():
             member.go_on()
             if self.plan.faults.duplicate:
-                # What was told to a copy of a request nobody heard, nor knows that it was. Real connections have none.
+                # The id went to the copy of a request: no client knows it. Real connections send no copies.
                 member.reconnect()
             if stays(member) and member in self.members:
                 member.revive()
@@ -303,7 +303,7 @@ class Simulation:
 
 
 def _unheld(group: str, present: list[LibraryUser]) -> str:
-    """Why a group of the client library is not as it should be when the faults are over; "" when it is."""
+    """Why a group of the client library has not settled after the healing; "" if it has."""
     leaders = [member.name for member in present if isinstance(member, Candidate) and member.leads]
     if len(leaders) != 1 and any(isinstance(member, Candidate) for member in present):
         return f"{group}: {leaders or 'nobody'} leads"
@@ -316,5 +316,5 @@ def _unheld(group: str, present: list[LibraryUser]) -> str:
 
 
 def stays(member: Participant) -> bool:
-    """It is there when the faults are over."""
+    """Whether it is present at the end of the run."""
     return member.life in ("stays", "restarts")

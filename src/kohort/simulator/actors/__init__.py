@@ -1,0 +1,14 @@
+"""The simulated clients.
+
+actor         a process that can pause or end, with connections
+participant   a member: an actor with a membership of the client library
+member        a member of a classic group that works and commits
+consumer      a member of a consumer group that works and commits
+library_user  a user of `Coordinator`
+candidate     a candidate for leadership
+sharer        a worker that shares items
+reader        fetches in the name of members
+impostor      invalid requests to consumer groups
+operator      changes settings of groups
+workload      committers, admins, producers, storms, liars
+"""

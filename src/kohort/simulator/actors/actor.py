@@ -1,4 +1,4 @@
-"""What all simulated clients share: a name, a generator, connections, and a process that can stand still or end."""
+"""What simulated clients share: a name, a random generator, connections, and a process that can pause or end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kohort.simulator.world.world import Millis, World
 
 class Actor:
     kind = ""
-    """"consumer" for a member of a consumer group that behaves."""
+    """"consumer" for a well-behaved member of a consumer group."""
 
     def __init__(self, world: World, process: Process, faults: Faults, name: str) -> None:
         self.world = world
@@ -26,7 +26,7 @@ class Actor:
         self.running = False
         self.paused = False
         self._missed: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        """What came while it stood still, in order."""
+        """Calls that came due during the pause, in order."""
 
     def tell(self, what: str) -> None:
         self.world.tell(self.name, what)
@@ -40,7 +40,7 @@ class Actor:
     # -- a process that may stand still
 
     def soon(self, delay: Millis, action: Callable[..., None], *arguments: Any) -> None:
-        """Like World.after, for this process: not while it stands still, and not after its end."""
+        """Like World.after, but the call waits for the end of a pause, and is dropped at the end of the process."""
         self.world.after(delay, self._run, action, arguments)
 
     def _run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -1,8 +1,8 @@
 """A simulated member of a consumer group (KIP-848): our sans-IO member, a connection to its coordinator, and work.
 
-For each partition that it gets it reads where the group stands, and commits its progress from there; before it gives
-one up it commits once more. It uses what it was told to use until it has given it up or learns that it is fenced.
-Commits go by topic id, so that a topic which is deleted and created again is another one.
+For each new partition it fetches the committed offset and commits progress from there; before it revokes one it commits
+again. It uses a partition until it revokes it or learns that it is fenced. Commits name topics by id, so a topic that
+is deleted and created again is another topic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kohort.wire.schemas.offset_fetch import (
 
 HEARTBEAT_VERSION = 1
 OFFSETS_VERSION = 10
-"""Of OffsetCommit and OffsetFetch: the one with topic ids."""
+"""OffsetCommit and OffsetFetch with topic ids."""
 
 SUBSCRIPTIONS = (("flights", "orders"), ("flights",), ("orders",), ("flights", "unheard-of"), ())
 PATTERNS = (None, None, "flights|ord.*", "f.+s", "unheard-.*")
@@ -59,7 +59,7 @@ class Consumer(Participant):
         super().__init__(world, process, faults, name, options)
         self.membership = ConsumerMembership(ConsumerSettings(self.group, ""), Subscription())
         self._uses: Partitions = frozenset()
-        """What it works on: all that it owns but what it is about to give up."""
+        """The partitions that it works on: its own, without those that it is revoking."""
         self._positions: dict[TopicIdPartition, int] = {}
 
     # -- its life
@@ -109,7 +109,7 @@ class Consumer(Participant):
 
     @property
     def content(self) -> bool:
-        """It is a member, and has nothing to give up."""
+        """It is a member and has nothing to revoke."""
         return self.running and not self.paused and self.membership.phase is Phase.MEMBER
 
     # -- the membership's actions
@@ -161,7 +161,7 @@ class Consumer(Participant):
     # -- work
 
     def _read_positions(self, membership: ConsumerMembership, partitions: Partitions) -> None:
-        """Until they are known, or not its own any more."""
+        """Repeats until the positions are known or the partitions are lost."""
         missing = [p for p in sorted(partitions) if p in self._uses and p not in self._positions]
         if membership is not self.membership or not missing:
             return

@@ -1,7 +1,7 @@
-"""The liar of consumer groups: strangers that never heartbeat again, epochs of the future, requests that make no sense.
+"""The liar of consumer groups: strangers that heartbeat once, future epochs, senseless requests.
 
-It does not say in a heartbeat what only the member itself may say: who knows a member's id and its epoch is that
-member. It commits in its name, though, at epochs that are over, too.
+It sends no heartbeat with a real member's id and current epoch, since the server must take its sender for the member.
+It does commit with real ids, also at past epochs.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Impostor(Garbler):
         act(link, member_id, epoch)
 
     def _heartbeat(self, link: Link, member_id: str, epoch: int) -> None:
-        """With an epoch of the future, or of a member that there is not."""
+        """With a future epoch, or an unknown member id."""
         if self.random.random() < 0.5:
             member_id, epoch = "nobody-at-all", epoch - 1_000
         owned = self.random.choice((None, (), NOWHERE))
         self._ask(link, member_id, max(epoch, 1), topic_partitions=owned)
 
     def _nonsense(self, link: Link, member_id: str, epoch: int) -> None:
-        """Refused before anything changes, whoever it is from."""
+        """Requests that the server refuses from any sender, without a change."""
         topics = SUBSCRIPTIONS[0]
         whole = {"rebalance_timeout_ms": 5_000, "subscribed_topic_names": topics, "topic_partitions": ()}
         choices: list[tuple[int, dict[str, Any]]] = [
@@ -65,7 +65,7 @@ class Impostor(Garbler):
         self._ask(link, fields.pop("member_id", member_id), said, **fields)
 
     def _join(self, link: Link, member_id: str, epoch: int) -> None:
-        """It takes its part, and is not heard of again."""
+        """It joins, gets partitions, and never heartbeats again."""
         self._strangers += 1
         self._ask(
             link,

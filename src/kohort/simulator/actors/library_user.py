@@ -1,7 +1,7 @@
-"""A simulated user of `Coordinator`: the round of its callbacks as the library has it, on our sans-IO member.
+"""A simulated user of `Coordinator`: the library's order of callbacks, on our sans-IO member.
 
-What `Session` and `Coordinator` do on an event loop is done here in virtual time: callbacks may take a while, one at a
-time, and the member goes on meanwhile.
+It does in virtual time what `Session` and `Coordinator` do on an event loop: callbacks run one at a time and may take a
+while; the member heartbeats meanwhile.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LibraryUser(Participant):
             rejoins=False,
         )
 
-    # -- what kind of partaker it is
+    # -- for the kinds of users
 
     @abstractmethod
     def metadata(self) -> Mapping[str, bytes]: ...
@@ -77,7 +77,7 @@ class LibraryUser(Participant):
 
     @abstractmethod
     def holds(self, thing: str) -> bool:
-        """Whether it works on this, as far as it knows; by the clock."""
+        """Whether it believes, by the clock, that it holds the thing."""
 
     # -- its life
 
@@ -101,7 +101,7 @@ class LibraryUser(Participant):
         return self.running and self.membership.lease_left(self.world.now) > 0
 
     def watch_lease(self) -> None:
-        """As LeaseWatch does, from each round on."""
+        """Like LeaseWatch, from each round on."""
         self._watch += 1
         self._look_at_lease(self._watch)
 
@@ -153,7 +153,7 @@ class LibraryUser(Participant):
             self.advance()
 
     def advance(self) -> None:
-        """The callback that is due; it may take its time."""
+        """Run the callback that is due; it may take a while."""
         step = self.rounds.step()
         if isinstance(step, Failed | Wait | Active):
             return
@@ -167,7 +167,7 @@ class LibraryUser(Participant):
 
     def _done(self, membership: Membership, step: Step) -> None:
         if membership is not self.membership:
-            return  # of a former life, which says nothing of what this one is busy with
+            return  # of a former life
         self._busy = False
         now = self.world.now
         match step:

@@ -1,9 +1,9 @@
 """A simulated consumer: our own sans-IO member, a connection to its coordinator, and work that commits.
 
-It looks for its coordinator, joins, takes its partitions, reads where the group stands and commits its progress from
-there, so that commits of one partition never go back while everybody plays by the rules. It believes that it owns what
-it was assigned until it lets go or is told otherwise; two beliefs in the same partition and generation are a violation,
-unless one of them is that of a static member's former self, which does not know yet that it is fenced.
+It finds its coordinator, joins, takes its partitions, fetches the committed offsets and commits progress from there:
+among well-behaved members, commits of a partition never go back. It believes that it owns its assignment until it
+revokes it or learns of the loss. Two members with this belief for the same partition and generation are a violation,
+unless one is the former process of a static member that does not yet know that it is fenced.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ OLD = (
     {JoinGroupRequest: 0, SyncGroupRequest: 0, HeartbeatRequest: 0, LeaveGroupRequest: 0, OffsetCommitRequest: 2},
     {JoinGroupRequest: 5, SyncGroupRequest: 3, HeartbeatRequest: 3, LeaveGroupRequest: 3, OffsetCommitRequest: 7},
 )
-"""Versions of older clients; the last one is the oldest that knows static members."""
+"""Versions of older clients; the last one is the oldest with static members."""
 
 SUBSCRIPTION = b"\0\1" + encode(ConsumerProtocolSubscription(topics=tuple(TOPICS)), 1)
 
 
 class Owners:
-    """Who believes to own what."""
+    """Which member believes to own which partition."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int, Place], Member] = {}
@@ -91,7 +91,7 @@ class Member(Participant):
         self._owners = owners
         self._positions: dict[Place, int] = {}
         self._round = 0
-        """Of its work: what was planned in an earlier one is void."""
+        """Counts phases of work; calls planned in an earlier one are void."""
         self._versions = NEWEST
         if options.get("old"):
             self._versions = OLD[2] if self.instance is not None else self.random.choice(OLD)
@@ -111,7 +111,7 @@ class Member(Participant):
             tuple(protocols if options.get("ranged", True) else protocols[::-1]),
             instance_id=self.instance,
             session_timeout_ms=options["session_ms"],
-            # Version 0 of JoinGroup has none of its own, and its clients wait as long as their session.
+            # JoinGroup v0 has no rebalance timeout; its clients use the session timeout.
             rebalance_timeout_ms=options["session_ms" if self._versions[JoinGroupRequest] == 0 else "rebalance_ms"],
             heartbeat_interval_ms=options["heartbeat_ms"],
             request_timeout_ms=options.get("patience_ms", 3_000),
@@ -165,7 +165,7 @@ class Member(Participant):
         if self.is_late(0.3):
             delay = self.random.randrange(5_000, 9_500)
         if delay and self.random.random() < 0.3:
-            self._commit({(NOBODYS, 0): 0}, action.generation_id)  # too early: nobody owns anything yet
+            self._commit({(NOBODYS, 0): 0}, action.generation_id)  # too early: no member owns anything yet
         self.soon(delay, self._assign, self.membership, action)
 
     def _assign(self, membership: Membership, action: Assign) -> None:
@@ -198,7 +198,7 @@ class Member(Participant):
             self.act()
 
     def topics_changed(self) -> None:
-        """Somebody created or deleted a topic: the leader rejoins, for a new assignment."""
+        """A topic was created or deleted: the leader rejoins for a new assignment."""
         if self.content:
             self.membership.subscribe(self.membership.settings.protocols, self.world.now)
             self.act()

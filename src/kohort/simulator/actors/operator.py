@@ -1,7 +1,7 @@
-"""An operator of consumer groups: gives them settings of their own, holds their rebalances, takes it all back.
+"""An operator of consumer groups: sets group configs, freezes rebalances, removes the configs again.
 
-Only settings that change when and how partitions move. What the onlooker counts with, sessions and intervals, stays
-the server's. When the faults are over it takes all settings back: a hold could last for long where a clock was set.
+It uses only settings that change when and how partitions move, since the onlooker relies on the server's sessions and
+intervals. At the healing it removes all settings: a freeze could last long after a jump of the clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTHING: dict[str, str | None] = dict.fromkeys((*CHOICES, HOLD_UNTIL))
 
 class Operator(Paced):
     leaves = False
-    """It takes everything back, and ends when it knows that this was done."""
+    """Remove all settings, and end once the server has confirmed it."""
 
     def act(self, link: Link) -> None:
         if self.leaves:
@@ -47,7 +47,7 @@ class Operator(Paced):
         if self.random.random() < 0.5:
             changes[HOLD_UNTIL] = self._until()
         if self.random.random() < 0.15:
-            changes["consumer.assignor"] = "astrology"  # refused, and with it all the others
+            changes["consumer.assignor"] = "astrology"  # refused, together with all others of the request
         self._set(link, changes)
 
     def _set(self, link: Link, changes: dict[str, str | None]) -> None:

@@ -1,7 +1,7 @@
-"""What members of both protocols share: a process with a life of its own, and a connection to its coordinator.
+"""What members of both protocols share: a process that starts and ends, and a connection to the coordinator.
 
-A participant has a sans-IO membership of the client library, which is made anew with each life, and plays its edge: it
-looks for the coordinator, keeps one connection to it, and wakes the membership when its deadline has come.
+Each life of the process has a new sans-IO membership of the client library. The participant does its IO: it finds the
+coordinator, keeps one connection to it, and wakes the membership at its deadlines.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 HELD_CLIENT = ApiVersionsRequest(client_software_name=JAVA, client_software_version="4.1.0")
-"""Tells the server that this client's heartbeats may be held."""
+"""The name of a client whose heartbeats the server may hold."""
 
 
 class Participant(Actor, ABC):
     membership: Membership | ConsumerMembership
     greeting = HELD_CLIENT
-    """What it tells the server of its software, if its option is `held`."""
+    """The ApiVersions request that it sends if it has the option `held`."""
 
     def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
         super().__init__(world, process, faults, name)
@@ -43,7 +43,7 @@ class Participant(Actor, ABC):
     # -- its life
 
     def start(self) -> None:
-        """A new process; a static member keeps its instance id."""
+        """Start a new process; a static member keeps its instance id."""
         self.lives += 1
         self.running = True
         self._wake_at = None
@@ -56,15 +56,15 @@ class Participant(Actor, ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Make the membership, and join."""
+        """Create the membership and join."""
 
     @abstractmethod
     def act(self) -> None:
-        """Do what the membership asks for."""
+        """Carry out the membership's actions."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Stop work: nothing is this process's own any more."""
+        """Stop work: the process owns nothing any more."""
 
     def _restart(self) -> None:
         if self.world.healed:
@@ -80,7 +80,7 @@ class Participant(Actor, ABC):
             self.start()
 
     def leave(self) -> None:
-        """An orderly end; a static member only goes."""
+        """An orderly end; a static member may end without leaving."""
         if self.running and not self.paused:
             self.tell("leaves")
             self.say_goodbye(static_too=self.random.random() < 0.3)
@@ -90,7 +90,7 @@ class Participant(Actor, ABC):
     def say_goodbye(self, *, static_too: bool) -> None: ...
 
     def die(self) -> None:
-        """SIGKILL: the system closes its connections, as a rule."""
+        """SIGKILL: the operating system closes the connections."""
         if not self.running:
             return
         self.tell("is killed")
@@ -117,8 +117,8 @@ class Participant(Actor, ABC):
     # -- time
 
     def is_late(self, chance: float) -> bool:
-        """Whether a slow one takes too long this time. It does no more when the faults are over: some members that
-        miss their group's timeouts one after the other keep it from ever being stable, and rightly so."""
+        """Whether a slow member takes too long this time. After the healing none does: members that miss the group's
+        timeouts one after the other rightly keep the group from becoming stable."""
         return bool(self.options.get("slow")) and self.random.random() < chance and not self.world.healed
 
     def plan_wake(self) -> None:
@@ -157,7 +157,7 @@ class Participant(Actor, ABC):
         self._finder.close()
         self._finder = None
         coordinator = response.coordinators[0]
-        self.drop_coordinator()  # as clients do: what still travels there must not come behind what follows here
+        self.drop_coordinator()  # as clients do: requests under way there must not arrive after the next ones
         self._link = self.connect(coordinator.node_id)
         if self.options.get("held"):
             self._link.ask(self.greeting, 3)
@@ -174,7 +174,7 @@ class Participant(Actor, ABC):
             self.act()
 
     def reconnect(self) -> None:
-        """It loses its connection, and so says everything again."""
+        """Drop the connection: the member sends its full state again."""
         if self.running and self._link is not None:
             self._link.close()
             self.on_cut(self._link)
@@ -186,7 +186,7 @@ class Participant(Actor, ABC):
     # -- requests
 
     def send(self, request: Any, version: int, tag: Any) -> None:
-        """The tag is the number of a membership's request, or what takes the answer."""
+        """`tag`: the number of a membership's request, or a function that takes the answer."""
         if self._link is not None:
             self._link.ask(request, version, tag)
 

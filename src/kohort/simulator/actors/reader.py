@@ -1,8 +1,7 @@
-"""Reads as a member of a consumer group, in its name: now what it owns, now what it has lost, at new and old epochs.
+"""Fetches in the name of members of a consumer group: owned and lost partitions, at new and old epochs.
 
-It is the application of a consumer that may have stood still for long, so it knows of the past: it goes on with members
-that have left, and with partitions that are others' by now. Most of its fetches find no data and wait. A zombie also
-commits.
+It stands for the application of a consumer that may have paused for long: it continues with members that have left and
+with partitions that others own by now. Most of its fetches find no data and wait. A zombie also commits.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Reader(Asking):
         super().__init__(*arguments)
         self.consumers: Callable[[], list[Consumer]] = list
         self._known: dict[str, int] = {}
-        """Members that it has seen, the latest last, and their epochs then."""
+        """Members that it has seen, the latest last, with their epochs."""
         self._places: dict[TopicIdPartition, None] = {}
-        """Partitions that it has seen in use."""
+        """Partitions that it has seen owned."""
 
     def act(self, link: Link) -> None:
         self._look_around()

@@ -1,7 +1,7 @@
 """A simulated worker that shares items with others: `client/coordination/sharding.py` in virtual time.
 
-The items are what all workers of a group agree on; they change now and then. Work on an item that is to be given up
-ends after a while, sometimes a long one.
+All workers of a group agree on the items, which change from time to time. Work on an item that is revoked ends after a
+while, sometimes a long one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sharer(LibraryUser):
         return (thing in self.holdings.held or thing in self.holdings.ending) and self.lease_lasts
 
     def items(self) -> dict[str, float]:
-        """Another one is missing every few seconds, while there are faults."""
+        """During the time of faults another item is missing every few seconds."""
         missing = None if self.world.healed else ITEMS[self.world.now // 5_000 % (2 * len(ITEMS)) % len(ITEMS)]
         return {item: 1.0 for item in ITEMS if item != missing}
 
@@ -51,7 +51,7 @@ class Sharer(LibraryUser):
         return {name: json.dumps(items).encode() for name, items in divide(self._divided, workers).items()}
 
     def _refresh(self, number: int) -> None:
-        """As long as it leads, as far as it knows."""
+        """While it believes that it leads."""
         if number != self._refreshing or self.membership.generation_id != self._divided_in:
             return
         self.soon(REFRESH_MS, self._refresh, number)

@@ -1,7 +1,7 @@
-"""Everybody else: committers without a group, admins, producers, storms of short-lived members, liars.
+"""Other clients: committers without membership, admins, producers, storms of short-lived members, liars.
 
-Each keeps one connection, sends at its pace and looks for another broker when it is cut off. All stop when the faults
-are over; only the members that stay are left then.
+Each keeps one connection, sends at its pace, and connects to another broker when its connection is cut. All stop at the
+healing; only the lasting members remain.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 
 class Paced(Actor, ABC):
-    """Does something every now and then, over one connection."""
+    """Sends a request from time to time, over one connection."""
 
     def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
         super().__init__(world, process, faults, name)
@@ -82,7 +82,7 @@ class Paced(Actor, ABC):
 
 
 class Asking(Paced):
-    """Asks about groups, and mostly finds the right broker."""
+    """Sends requests about groups, mostly to the right broker."""
 
     def at_coordinator(self, link: Link, group: str) -> Link:
         broker = self.process.broker
@@ -97,7 +97,7 @@ class Asking(Paced):
 
 
 class Committer(Asking):
-    """Commits for a group without being a member: refused while the group lives, accepted when nobody is there."""
+    """Commits for a group without being a member: refused while the group has members, accepted while it is empty."""
 
     offset = 0
 
@@ -122,7 +122,7 @@ def fetch_all(group: str) -> OffsetFetchRequest:
 
 
 class Admin(Asking):
-    """Looks at groups and topics, deletes and creates them, removes static members."""
+    """Describes, deletes and creates groups and topics, and removes static members."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -203,7 +203,7 @@ class Admin(Asking):
 
 
 class Producer(Paced):
-    """Produces and fetches; what was acknowledged must be in the log at the end."""
+    """Produces and fetches; acknowledged records must be in the log at the end."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -233,7 +233,7 @@ class Producer(Paced):
                 self.link = None
 
     def check(self) -> None:
-        """Everything that was acknowledged is there."""
+        """Check that all acknowledged records are there."""
         catalog = self.process.broker.state.catalog if self.process.broker is not None else None
         topic = catalog.topics.get("events") if catalog is not None else None
         if topic is None:
@@ -245,7 +245,7 @@ class Producer(Paced):
 
 
 class Storm(Actor):
-    """Waves of members that live for seconds; some leave, some just die."""
+    """Waves of members that live for seconds; some leave, some die."""
 
     def __init__(
         self, world: World, process: Process, faults: Faults, name: str, owners: Owners, options: dict[str, Any]
@@ -284,7 +284,7 @@ class Storm(Actor):
 
 
 class Garbler(Paced):
-    """May send what is no request."""
+    """Send bytes that may be no request."""
 
     def garbage(self) -> None:
         link = self.connect(self.any_broker())
@@ -307,7 +307,7 @@ class Garbler(Paced):
 
 
 class Liar(Garbler):
-    """Sends what no client should: garbage, other members' ids, old and future generations, foreign protocols."""
+    """Sends invalid requests: garbage, other members' ids, old and future generations, foreign protocols."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -341,7 +341,7 @@ class Liar(Garbler):
 
     def _sync(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
         lie = SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
-        # In the name of a leader it would be the leader's assignment: nobody could tell.
+        # A SyncGroup with the leader's id would be valid: the server cannot tell it from the leader's.
         generation = generation if generation < 0 else generation + 5
         return (
             SyncGroupRequest(

@@ -114,7 +114,7 @@ class Beliefs:
         classic: Sequence[ClassicBeliever],
         topics: dict[str, tuple[bytes, int]],
     ) -> str:
-        """Why the group is not as it should be when the faults are over; "" when it is. `topics`: ids and sizes."""
+        """Why the group has not settled after the healing; "" if it has. `topics`: ids and sizes."""
         group = self._durable(name)
         absent = [member.name for member in present if not member.content]
         absent += [member.name for member in classic if not member.content]

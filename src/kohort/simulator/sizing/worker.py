@@ -88,7 +88,7 @@ class Worker(Participant):
 
     @abstractmethod
     def join(self) -> None:
-        """Make the membership, and join."""
+        """Create the membership and join."""
 
     def scatter(self) -> None:
         """Heartbeat at another moment of the interval than the others."""

@@ -2,13 +2,13 @@
 
 | fate | what happens |
 | --- | --- |
-| SYNCED | the commit is durable after `sync_ms`; what arrives meanwhile waits for the next turn |
-| TORN | the process dies while it writes: the tail that was not synced is thrown away at the restart |
-| UNHEARD | the process dies after the sync and before a reply has left |
-| FAILED | the disk reports an error: the process stops (fail-stop), nothing of the commit is there |
+| SYNCED | the commit is durable after `sync_ms`; events that arrive meanwhile wait for the next turn |
+| TORN | the process dies while it writes: the restart discards the tail that was not synced |
+| UNHEARD | the process dies after the sync and before it sends a reply |
+| FAILED | the disk reports an error: the process stops (fail-stop); the commit is not durable |
 
 An engine makes a commit whole or not at all (tests/storage proves it, with torn tails and crashes at every write), so
-TORN and FAILED leave the log as it was; what differs is what the process does.
+TORN and FAILED leave the log unchanged; they differ in what the process does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Disk:
         self.healed = False
 
     def next_commit(self) -> tuple[Fate, Millis]:
-        """What becomes of the next commit, and how long it takes."""
+        """The fate of the next commit, and how long its sync takes."""
         faults, random = self._faults, self._random
         if self.healed:
             return Fate.SYNCED, 1

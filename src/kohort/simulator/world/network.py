@@ -1,11 +1,11 @@
-"""Connections between simulated clients and the server, with everything that a network does to them.
+"""Connections between simulated clients and the server, with the faults of a network.
 
-A request is encoded by the client, travels as bytes, maybe in pieces, and is cut into frames by the server's own
-splitter. Bytes of one connection stay in order. A connection may be cut, before or after what it carried was delivered;
-or become half open: nothing more arrives in either direction, and the server learns of it late or never, until
-everything is healed. A client that closes a connection takes back what has not arrived.
+The client encodes a request, which travels as bytes, maybe in pieces; the server's own splitter cuts frames out of
+them. Bytes of one connection stay in order. A fault cuts a connection, before or after the delivery, or makes it half
+open: nothing more arrives in either direction, and the server notices late, or only at the healing. When a client
+closes a connection, bytes under way are lost.
 
-Answers are decoded once, where the server releases them (checkers look at them there), and travel as messages.
+The server's answers are decoded once, at their release, where the onlooker checks them; they travel as messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Owner(Protocol):
 
 
 class Asked:
-    """A request on its way: what the checkers know of it, and what its sender wants back with the answer."""
+    """A request under way, and the tag that its sender gets back with the answer."""
 
     __slots__ = ("asked_at", "correlation_id", "request", "tag", "version")
 
@@ -60,7 +60,7 @@ class Asked:
         self.correlation_id = correlation_id
         self.tag = tag
         self.asked_at: Millis = 0
-        """When the server took it."""
+        """When it reached the server."""
 
 
 Answer = tuple["Link", Asked, Any]
@@ -78,12 +78,12 @@ class Link:
         self.broker_id = broker_id
         self.id = process.next_connection()
         self.open = True
-        """For the client."""
+        """As the client sees it."""
         self.half_open = False
         self.raw = False
-        """Bytes that are no requests went this way: nobody knows what the answers are of."""
+        """The client sent bytes that are no request: answers cannot be matched to requests."""
         self.outstanding: deque[Asked] = deque()
-        """Requests that the server has taken and not answered."""
+        """Requests that reached the server and are not answered."""
         self._travelling: deque[Asked] = deque()
         self._process = process
         self._faults = faults
@@ -152,13 +152,13 @@ class Link:
             self.world.at(self._there_at, self._cut_both)
 
     def close(self) -> None:
-        """The client hangs up."""
+        """The client closes the connection."""
         if self.open:
             self.open = False
             self._detach()
 
     def break_off(self) -> None:
-        """The connection is gone, and the client notices."""
+        """The client notices that the connection is gone."""
         if self.open:
             self.open = False
             self.owner.cut(self)
@@ -239,6 +239,6 @@ class Link:
             self.owner.answered(self, asked.tag, response)
 
     def disconnect(self) -> None:
-        """The server closes the connection, or is gone."""
+        """The server closes the connection, or dies."""
         self._detach()
         self.world.after(self.world.latency_ms, self.break_off)

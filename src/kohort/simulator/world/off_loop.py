@@ -1,7 +1,7 @@
-"""What the server does beside its turns, as in server/off_loop.py: every task is done, in some time, unless it dies.
+"""The server's work outside of its turns, as in server/off_loop.py: a task ends unless the server dies.
 
-Outcomes come in any order, late or at once. There is one assignor that is not built in: it is somebody else's code, so
-it fails now and then while there are faults.
+Results come in any order, late or at once. One assignor is not built in; like any plug-in it can fail, which it does
+during the time of faults.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OffLoop:
         self._random: Random = world.random("tasks")
 
     def start(self, handed_out: HandedOut, life: int) -> None:
-        """`life`: of the server; what comes in another one is not heard."""
+        """`life`: the server's; a result that comes in another life is dropped."""
         done = TaskDone(handed_out.shard, self._outcome(handed_out.task))
         self._world.after(self._random.choice(self._delays_ms), self._done, done, life)
 

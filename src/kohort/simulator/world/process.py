@@ -1,8 +1,7 @@
-"""The server's process: the real broker in the real order of a turn, on a clock and a disk that are not.
+"""The server's process: the real broker and the real schedule of turns, on a simulated clock and disk.
 
-The process drives the schedule of turns (broker/turn_schedule.py), as server/turns.py does. A crash takes the broker,
-the schedule and all connections; the next life is a replay of the disk, with a wall clock that may have been set
-meanwhile.
+The process drives `TurnSchedule` (broker/turn_schedule.py), as server/turns.py does. A crash drops the broker, the
+schedule and all connections; the next life replays the disk, maybe with a wall clock that has jumped.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ PORT = 9092
 
 
 class ProcessObserver(TurnObserver, Protocol):
-    """Sees all that the server is given and gives: the checkers, or a meter."""
+    """Sees all input and output of the server: the onlooker, or a meter."""
 
     def started(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
-        """A new life has loaded its logs. `links` are its connections, now and later."""
+        """A new life has loaded its logs. `links` are its connections; the dictionary changes later."""
 
     def died(self) -> None: ...
 
@@ -38,7 +37,7 @@ class ProcessObserver(TurnObserver, Protocol):
         """A request arrived for the next turn, as its sender knows it."""
 
     def answers(self, releases: Iterable[Release]) -> list[Answer]:
-        """Which client gets which answer."""
+        """Match answers to clients and requests."""
 
     def took(self, consumer: BelievingConsumer) -> None:
         """A member of a consumer group takes partitions, between two turns."""
@@ -107,7 +106,7 @@ class Process:
         self._schedule.wake()
 
     def crash(self, why: str, down_ms: Millis | None = None) -> None:
-        """The process is gone at once, for so long; what it had not committed never was."""
+        """End the process at once, for `down_ms`; commits that were not durable are lost."""
         if self.broker is None:
             return
         self.world.tell("server", f"dies: {why}")
@@ -126,7 +125,7 @@ class Process:
         self.world.after(down_ms, self.start)
 
     def stop(self) -> None:
-        """An orderly stop: parked requests are answered, then the process goes."""
+        """An orderly stop: the broker answers parked requests, then the process ends."""
         if self.broker is not None and not self._stop_after_turn:
             self._stop_after_turn = True
             self.arrive(Shutdown())
@@ -151,7 +150,7 @@ class Process:
         self.world.at(self.paused_until, self._begin, self._schedule)
 
     def _begin(self, schedule: TurnSchedule) -> None:
-        """`schedule` is of a former life when the process has crashed since; then it has stopped."""
+        """`schedule` may belong to a former life; then it has stopped."""
         if self.paused_until > self.world.now:
             self.world.at(self.paused_until, self._begin, schedule)
             return

@@ -1,11 +1,11 @@
-"""The simulated world: one queue of things to come, one virtual clock, one seed. Nothing sleeps.
+"""The simulated world: one event queue, one virtual clock, one seed. Nothing sleeps.
 
-Everything that happens is a call in the queue, ordered by its instant and then by when it was asked for. Each actor and
-each connection has a generator of its own, made of the seed and its name, so that to take an actor out of a run changes
-nothing of what the others draw. The digest is of every byte that the server sent, with its instant.
+Each event is a call in the queue, ordered by its time and then by when it was scheduled. Each actor and each connection
+has a random generator of its own, seeded by the seed and its name: removing an actor does not change what the others
+draw. The digest covers every byte that the server sent, with its time.
 
-When `telling`, the world keeps the story of the run, a line for each thing that happened: only runs that fail are told,
-in a second run of the same plan.
+With `telling`, the world keeps the story of the run, a line for each event. Only failing runs are told, in a second run
+of the same plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START_MS = 1_760_000_000_000
 
 
 class Violation(Exception):
-    """A promise was broken. `check` names the promise, `group` the group where it is about one."""
+    """A promise is broken. `check` names the promise; `group` is the group concerned, or ""."""
 
     def __init__(self, check: str, text: str, group: str = "") -> None:
         super().__init__(check, text, group)
@@ -42,9 +42,9 @@ class World:
         self.seed = seed
         self.now: Millis = 0
         self.healed = False
-        """The faults are over: what is alive must become stable."""
+        """The faults are over: live groups must become stable."""
         self.latency_ms: Millis = 1
-        """Of a message, one way, where nothing delays it."""
+        """One way, for a message without a delay."""
         self.topics: dict[str, int] = {}
         """Topics that the clients know, with their partitions."""
         self.events = 0
@@ -66,7 +66,7 @@ class World:
         self.at(self.now + delay, action, *arguments)
 
     def run(self, until: Millis, limit: int) -> None:
-        """Let everything happen up to `until`, or until `limit` things have happened in all."""
+        """Run the events up to `until`, or until `limit` events in all."""
         queue = self._queue
         while queue and queue[0][0] <= until and self.events < limit:
             self.now, _, action, arguments = heapq.heappop(queue)
@@ -75,7 +75,7 @@ class World:
         self.now = max(self.now, until)
 
     def note(self, data: bytes) -> None:
-        """Into the digest."""
+        """Add bytes to the digest."""
         self._digest.update(self.now.to_bytes(8, "big") + data)
 
     def digest(self) -> str:
