@@ -57,9 +57,8 @@ class Member:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.name, member_epoch=self.epoch, topic_partitions=self.owned, **fields
         )
-        answer: ConsumerGroupHeartbeatResponse = self.cluster._router.at_coordinator(
-            self.group, lambda connection: connection.request(request, ConsumerGroupHeartbeatResponse)
-        )
+        coordinator = self.cluster.describe_groups([self.group])[self.group].coordinator
+        answer = self.cluster.connection(coordinator).request(request, ConsumerGroupHeartbeatResponse)
         assert answer.error_code == 0, answer
         self.epoch = answer.member_epoch
         if answer.assignment is not None:

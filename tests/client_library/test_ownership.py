@@ -1,10 +1,10 @@
-"""What a consumer holds, in either protocol, without IO: steps, hand-over, and what is lost when."""
+"""What a consumer owns, in either protocol, without IO: the steps, the hand-over of partitions, and when they are lost."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kohort.client.assignors import subscription_bytes
+from kohort.client.assignors import ASSIGNORS, subscription_bytes
 from kohort.client.consumer.classic_ownership import ClassicOwnership
 from kohort.client.consumer.consumer_ownership import ConsumerOwnership
 from kohort.client.consumer.ownership import CountPartitions, GiveUp, NameTopics, Over, Take, Wait, Wanted
@@ -27,10 +27,11 @@ SESSION = 10_000
 
 
 class World:
-    """The coordinator's answers by hand; news go to the ownership as an AsyncMember would tell them."""
+    """The test gives the coordinator's answers; events go to the ownership as an AsyncMember would pass them."""
 
-    def __init__(self, ownership: Any) -> None:
+    def __init__(self, ownership: Any, assignor: str = "") -> None:
         self.ownership = ownership
+        self.assignor = assignor
         self.now = 1_000
         self.asked: Ask | None = None
         self.lost: list[set[Any]] = []
@@ -49,8 +50,8 @@ class World:
                         self.asked = action
                     case FindCoordinator():
                         self.searches += 1
-                    case news:
-                        lost = self.ownership.on_event(news, self.now)
+                    case event:
+                        lost = self.ownership.on_event(event, self.now)
                         if lost:
                             self.lost.append(set(lost))
 
@@ -70,13 +71,13 @@ class World:
     # -- the classic protocol
 
     def joined(self, generation: int, *, leader: str = "other") -> None:
-        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(self.ownership._assignors[0], ["t"]))
+        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(ASSIGNORS[self.assignor], ["t"]))
         self.answer(
             JoinGroupResponse(
                 error_code=0,
                 generation_id=generation,
                 protocol_type="consumer",
-                protocol_name=self.ownership._assignors[0].name,
+                protocol_name=self.assignor,
                 leader=leader,
                 member_id="me",
                 members=(only,) if leader == "me" else (),
@@ -99,7 +100,7 @@ class World:
 
 
 def classic(assignor: str = "range") -> World:
-    return World(ClassicOwnership(Settings("g", (), session_timeout_ms=SESSION), [assignor]))
+    return World(ClassicOwnership(Settings("g", (), session_timeout_ms=SESSION), [assignor]), assignor)
 
 
 def cooperative() -> World:
