@@ -1,4 +1,4 @@
-"""What a consumer owns, in either protocol, without IO: the steps, the hand-over of partitions, and when they are lost."""
+"""What a consumer owns, in either protocol, without IO: the steps, the hand-over of partitions, and what is lost."""
 
 from __future__ import annotations
 

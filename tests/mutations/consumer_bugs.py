@@ -386,7 +386,7 @@ CONSUMER_BUGS = (
         (
             (
                 CLIENT,
-                "            self._say_all = True\n            self._requests.failed(now, chance)",
+                "            self._send_all = True\n            self._requests.failed(now, chance)",
                 "            self._requests.failed(now, chance)",
             ),
         ),

@@ -194,7 +194,7 @@ class BlockingCoordinator(Callbacks):
         self._session.request_rejoin(reason)
 
     async def _stirred(self) -> None:
-        self._session.stir()
+        self._session.wake()
 
     async def _watch(self) -> None:
         """Leaves the group when the program has not come back for too long."""
@@ -203,7 +203,7 @@ class BlockingCoordinator(Callbacks):
             waits = self._thread is not None and self._thread.waiting
             idle = 0.0 if waits else time.monotonic() - self._last_poll
             if idle >= limit:
-                if self._session.taken:
+                if self._session.joined:
                     self._session.retire(f"the program did not come back for {limit:g} s")
                 idle = 0.0
             await asyncio.sleep(limit - idle)
@@ -217,7 +217,7 @@ class BlockingCoordinator(Callbacks):
         self._do(self._begin())
 
     async def _begin(self) -> None:
-        self._session.sit()
+        self._session.bind()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def _leave_at_exit(self) -> None:

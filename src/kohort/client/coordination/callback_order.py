@@ -1,19 +1,19 @@
-"""The order of a coordinator's callbacks, without IO: the membership's news go in, the callback that is due comes out.
+"""Which callback of a coordinator is due, without IO: the membership's events go in, the next step comes out.
 
-    order.on_event(event)                       # what an AsyncMember tells
+    order.on_event(event)                    # what an AsyncMember hands out
     match order.step():
         case Failed():    the membership has ended, with this error
         case Prepare():   call on_join_prepare, then `prepared`
         case Join():      call metadata, then `join`
         case Divide():    call perform_assignment, then `divided`
         case Complete():  call on_join_complete, then `completed`
-        case Wait():      until something is heard
-        case Active():    the member has its assignment, and the application knows it
+        case Wait():      nothing to do until the next event
+        case Active():    the member owns its assignment, and the application knows it
 
-A round: Prepare, Join, Divide on the leader, Complete. A callback that has failed is due again until it succeeds or the
-group has gone on without it. Prepare is called once for each assignment that the application was told of, and before
-the first round. When an assignment is lost, its Prepare comes with NO_GENERATION's id: it may be somebody else's then.
-When it is lost after its Prepare, the round begins again with Join, so that `metadata` says what is left.
+A round is Prepare, Join, Divide on the leader, Complete. A callback that has failed is due again until it succeeds or
+the group has gone on without the member. Prepare is due once for each assignment that the application knows, and before
+the first round. If the assignment is lost before Prepare, Prepare has NO_GENERATION's id: others may own the assignment
+then. If it is lost after Prepare, the round begins again with Join, so that `metadata` describes what is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kohort.client.membership.coordinator_requests import Ended, Millis
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a member needs to show that it belongs to the group: an offset commit carries the first two."""
+    """What proves that a member belongs to the group; an offset commit carries the first two."""
 
     generation_id: int
     member_id: str
@@ -77,7 +77,7 @@ Step = Failed | Prepare | Join | Divide | Complete | Wait | Active
 
 
 class CallbackOrder:
-    """See the module's text."""
+    """See the module docstring."""
 
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
@@ -85,13 +85,13 @@ class CallbackOrder:
         self._prepare_due = True
         self._assign: Assign | None = None
         self._assigned: Assigned | None = None
-        """What on_join_complete has not been told yet."""
+        """An assignment for which on_join_complete was not called yet."""
         self._error: int | None = None
         self._rejoin_reason: str | None = None
-        """Why another round is wanted; what `metadata` says after this was set is what counts."""
+        """Why another round is due. That round needs a call of `metadata` after this was set."""
 
     def anew(self, membership: Membership) -> CallbackOrder:
-        """The same application with a new membership. What it was told of is to be let go of first."""
+        """The order for a new membership of the same application, which first lets go of its assignment."""
         order = CallbackOrder(membership)
         order._prepare_due = self._prepare_due
         return order
@@ -127,7 +127,7 @@ class CallbackOrder:
             case Phase.ASSIGNING if self._assign is not None:
                 return Divide(self._assign)
             case Phase.STABLE if self._assigned is not None:
-                self._prepare_due = True  # it may be told half, if the callback fails
+                self._prepare_due = True  # also if the callback fails half-way
                 return Complete(self._assigned)
             case Phase.STABLE if self.generation.generation_id == self.membership.generation_id:
                 return Active()
@@ -174,7 +174,7 @@ class CallbackOrder:
     # -- what the application wants
 
     def rejoin(self, reason: str, now: Millis) -> None:
-        """Another round, with what `metadata` says from now on; after the one that is under way."""
+        """Begin another round, with a new call of `metadata`, after the one that is under way."""
         self._rejoin_reason = reason
         if self.active:
             self.membership.subscribe(self.membership.settings.protocols, now, reason)

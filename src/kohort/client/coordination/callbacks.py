@@ -1,6 +1,6 @@
-"""What every kind of coordinator is made of: its settings, the callbacks that a subclass overrides, what is known.
+"""What both coordinators share: the settings, the callbacks that a subclass overrides, and the properties.
 
-`Coordinator` (asyncio) and `BlockingCoordinator` (threads) add the calls. The order of the callbacks is in
+`Coordinator` (asyncio) and `BlockingCoordinator` (threads) add the calls. The order of the callbacks is described in
 `client/coordination/coordinator.py`.
 """
 
@@ -24,15 +24,15 @@ class JoinedMember:
 
     member_id: str
     metadata: bytes
-    """What its `metadata` gave for the protocol that the group chose."""
+    """Its `metadata` for the protocol that the group chose."""
     instance_id: str | None = None
 
 
 class Callbacks(ABC):
-    """See `Coordinator`. Raises ValueError for settings that cannot be."""
+    """See `Coordinator`. Raises ValueError for impossible settings."""
 
     protocol_type: ClassVar[str] = ""
-    """The kind of group. Members of another kind cannot join it (error 23); `consumer` is that of Kafka's consumers."""
+    """The kind of group. Members of another kind cannot join (error 23). Kafka's consumers have `consumer`."""
 
     def __init__(
         self,
@@ -85,37 +85,38 @@ class Callbacks(ABC):
 
     @abstractmethod
     def metadata(self) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
-        """The protocols that this member supports, best first, each with what the leader should know of the member.
+        """The protocols that this member supports, best first, each with data about the member for the leader.
 
-        Called before each JoinGroup. The group takes a protocol that all have, most members' first choice."""
+        Called before each JoinGroup. The group chooses a protocol that all members have: most members' first choice."""
 
     @abstractmethod
     def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
     ) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
-        """On the leader, which is `leader_id`: what each member is assigned, by member id. Who is left out gets b""."""
+        """On the leader, which is `leader_id`: the assignment of each member, by member id. A member without one gets
+        b""."""
 
     @abstractmethod
     def on_join_complete(
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> Awaitable[None] | None:
-        """The assignment is this member's own, until `on_join_prepare` has returned or `on_lost` is called."""
+        """The member owns the assignment until `on_join_prepare` has returned or `on_lost` is called."""
 
     def on_join_prepare(self, generation: int, member_id: str) -> Awaitable[None] | None:
-        """Let go of the assignment: until this returns it is still this member's own, unless `generation` is -1."""
+        """Let go of the assignment: the member owns it until this returns, unless `generation` is -1."""
         return None
 
     def on_leave_prepare(self) -> Awaitable[None] | None:
-        """The same, before the member leaves the group for good. Not called where there is nothing to let go of."""
+        """Let go of the assignment before the member leaves the group for good. Not called without an assignment."""
         return None
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:
-        """The assignment of this generation is not this member's own any more: others may work on it already.
+        """The member does not own the assignment of this generation any more: others may work on it already.
 
-        Called in the loop the moment that it is known, at the latest when the session is over by this member's own
-        clock: not later than at the coordinator. A plain function that only tells others: it must not take long.
-        `on_join_prepare(-1, …)` follows in the next `ensure_active_group`, unless it was called for this assignment
-        already: who is removed while the group rebalances is told as well, for what it may have kept.
+        Called in the loop as soon as this is known, at the latest when the session ends by this member's own clock,
+        which is not later than at the coordinator. A plain function that must return quickly. Unless `on_join_prepare`
+        was called for this assignment already, the next `ensure_active_group` calls `on_join_prepare(-1, …)`. Also
+        called if the member is removed while the group rebalances, because the application may keep its work then.
         """
         return
 
@@ -132,34 +133,34 @@ class Callbacks(ABC):
 
     @property
     def generation(self) -> Generation:
-        """The last generation of which this member was part; NO_GENERATION's id where it has been lost."""
+        """The last generation that this member was part of; NO_GENERATION's id once its assignment is lost."""
         return self._session.generation
 
     @property
     def generation_if_stable(self) -> Generation | None:
-        """The generation, where this member owns its assignment at this very instant; None from when it lets go.
+        """The generation, if this member owns its assignment at this instant; None from when it lets go.
 
-        The clock decides, not what has been heard: once the session is over by it, this is None, even if nothing has
-        run meanwhile that could have noticed. One thing it cannot know: a member that takes longer than the rebalance
-        timeout to let go is removed, and hears of it with the answer to its next heartbeat.
+        The clock decides: once the session has ended by it, this is None, even if no code has run since then. One case
+        is not covered: a member that takes longer than the rebalance timeout to let go is removed, and learns of it
+        with the answer to its next heartbeat.
         """
         return self._session.generation_if_stable
 
     @property
     def lease_left_ms(self) -> int:
-        """For how long the coordinator keeps this member's place at least, by the clock; 0 where it may be gone.
+        """For how long at least the coordinator keeps this member, by the clock; 0 if it may have removed it.
 
-        The session, counted from when the last accepted request was sent. Unlike `generation_if_stable` it goes on
-        while the group rebalances, for those who keep something over a rebalance; that is sound where
+        The session, counted from when the last accepted request was sent. Unlike `generation_if_stable`, it counts also
+        while the group rebalances, for applications that keep work over a rebalance. That is safe if
         `rebalance_timeout_ms` is at least twice `session_timeout_ms`.
         """
         return self._session.lease_left_ms
 
     @property
     def lasting_generations(self) -> bool:
-        """Whether the coordinator never uses a generation of this group twice, whatever happens: on kohort, True.
+        """Whether the coordinator never uses a generation of this group twice, whatever happens: True on kohort.
 
-        Known from the first round on. Other clusters count from 1 again in a group that was deleted or forgotten.
+        Known from the first round on. Other clusters count from 1 again in a group that was deleted or has expired.
         """
         return self._session.lasting_generations
 
@@ -174,7 +175,7 @@ class Callbacks(ABC):
         self.on_lost(generation, member_id, reason)
 
     def _callback(self, step: Step) -> tuple[Any, tuple[Any, ...]]:
-        """What a step calls, and with what."""
+        """The callback of a step, and its arguments."""
         match step:
             case Prepare(generation):
                 return self.on_join_prepare, (generation.generation_id, generation.member_id)

@@ -4,7 +4,7 @@
         protocol_type = "workers"
 
         def metadata(self):                                        # ordered: the group takes the first that all have
-            return {"by-name": b"what the leader should know of me"}
+            return {"by-name": b"data about me for the leader"}
 
         def perform_assignment(self, leader_id, protocol, members):    # on one member, the leader
             return {member.member_id: b"what it should do" for member in members}
@@ -13,7 +13,7 @@
             self.work = asyncio.create_task(...)
 
         async def on_join_prepare(self, generation, member_id):
-            ...                                                    # stop the work; whoever gets it may begin after this
+            ...                                                    # stop the work; another member may begin then
 
     async with Workers("localhost:9092", "my-workers") as workers:
         while True:
@@ -24,19 +24,19 @@ It works with every Kafka cluster. The server never looks into metadata and assi
 
 Order of the calls. All callbacks but `on_lost` run inside `ensure_active_group`, one at a time, in this order:
 `on_join_prepare`, `metadata`, on the leader `perform_assignment`, `on_join_complete`. The first round begins with
-`on_join_prepare(-1, "")`; later ones give the generation that ends. If that is -1 the assignment is lost already and
+`on_join_prepare(-1, "")`; later rounds pass the generation that ends. If it is -1, the assignment is lost already and
 others may work on it. Before it leaves, the coordinator calls `on_leave_prepare`. Callbacks may be plain functions or
-coroutine functions. One that raises ends `ensure_active_group` with its exception, and is due again at the next call.
+coroutine functions. If a callback raises, `ensure_active_group` raises its exception, and the next call calls the
+callback again.
 
 What runs where. There is one thread, the event loop's, so there is no lock: state changes between two awaits.
 Heartbeats are sent by the loop while your code awaits, in callbacks too. `generation`, `generation_if_stable`,
-`member_id` and `rejoin_needed` may be read anywhere, also in other threads; everything else belongs to the loop in
-which the coordinator was first used. Inside a callback, `ensure_active_group` and `close` raise Misuse. Code that
-blocks the loop blocks the heartbeats: use `asyncio.to_thread`. A callback that blocks it for longer than the session
-raises Misuse.
+`member_id` and `rejoin_needed` may be read in any thread; everything else belongs to the loop in which the coordinator
+was first used. Inside a callback, `ensure_active_group` and `close` raise Misuse. Code that blocks the loop blocks the
+heartbeats: use `asyncio.to_thread`. A callback that blocks it for longer than the session raises Misuse.
 
-When the group rebalances, members have `rebalance_timeout_ms` to come back to `ensure_active_group`; one that does not
-is removed from the group, and its next call begins anew.
+When the group rebalances, members have `rebalance_timeout_ms` to call `ensure_active_group` again. A member that does
+not is removed from the group, and its next call joins anew.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Coordinator(Callbacks):
     """One member of a group: subclass it. See the module's text for what is called when.
 
     `group_instance_id` makes a static member (KIP-345): it keeps its place when it is closed and comes back within the
-    session. The timeouts are Kafka's, in milliseconds: `session_timeout_ms` of silence remove a member,
-    `rebalance_timeout_ms` is what all have to come back when the group rebalances. `bootstrap_timeout_ms` bounds the
-    first contact: a cluster that never answers is most often a wrong address; one that has answered is waited for.
-    `security` are security properties in Kafka's names, or a `Security` made of them. Raises ValueError for settings
-    that cannot be.
+    session. The timeouts are Kafka's, in milliseconds. A member without an accepted heartbeat for `session_timeout_ms`
+    is removed. All members have `rebalance_timeout_ms` to come back when the group rebalances. `bootstrap_timeout_ms`
+    limits the first contact, because a cluster that never answers is most often a wrong address; a cluster that has
+    answered once is waited for. `security` are security properties in Kafka's names, or a `Security`. Raises
+    ValueError for impossible settings.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
@@ -73,14 +73,14 @@ class Coordinator(Callbacks):
     # -- what is done; in the loop
 
     async def ensure_active_group(self) -> None:
-        """Join the group, or rejoin it, if need be: returns when this member is part of it and its callbacks have run.
+        """Join or rejoin the group if needed; return when this member is part of it and its callbacks have run.
 
-        Waits for as long as it takes; it may be cancelled, as by `asyncio.timeout`, and goes on where it was at the
-        next call. Raises what a callback raised; Closed; Misuse; ServerError where the coordinator refused:
-        FENCED_INSTANCE_ID (82: another member has this one's instance id; for good), INCONSISTENT_GROUP_PROTOCOL (23:
-        a group of another protocol type, or with none of the protocols in common), GROUP_MAX_SIZE_REACHED (81),
-        INVALID_SESSION_TIMEOUT (26), GROUP_AUTHORIZATION_FAILED (30); KafkaError where no broker can be reached.
-        After these the next call tries again.
+        Waits for as long as it takes. It may be cancelled, as by `asyncio.timeout`; the next call goes on from there.
+        Raises what a callback raised; Closed; Misuse; ServerError where the coordinator refused: FENCED_INSTANCE_ID
+        (82: another member has this one's instance id; for good), INCONSISTENT_GROUP_PROTOCOL (23: a group of another
+        protocol type, or with none of the protocols in common), GROUP_MAX_SIZE_REACHED (81), INVALID_SESSION_TIMEOUT
+        (26), GROUP_AUTHORIZATION_FAILED (30); KafkaError where no broker can be reached. After these the next call
+        tries again.
         """
         self._enter("ensure_active_group")
         async with self._turn:
@@ -92,7 +92,7 @@ class Coordinator(Callbacks):
                     self._session.done(step, await self._call(callback, *arguments))
 
     async def wait_for_rejoin(self) -> None:
-        """Returns when `rejoin_needed`: the group rebalances, the assignment was lost, or the membership has failed.
+        """Return when `rejoin_needed`: the group rebalances, the assignment was lost, or the membership has failed.
 
         Raises Closed when the coordinator is closed meanwhile.
         """
@@ -118,7 +118,7 @@ class Coordinator(Callbacks):
             return
         self._enter("close", closing=True)
         self._closed = True
-        self._session.stir()
+        self._session.wake()
         async with self._turn:
             if self._session.left:
                 return  # another task has closed it meanwhile
@@ -148,7 +148,7 @@ class Coordinator(Callbacks):
         if self._loop is None:
             self._loop = loop
             self._turn = asyncio.Lock()
-            self._session.sit()
+            self._session.bind()
         if loop is not self._loop:
             raise Misuse(f"{call}: this coordinator belongs to another event loop, the one in which it was first used")
         if self._closed and not closing:

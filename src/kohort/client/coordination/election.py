@@ -4,27 +4,27 @@
         async for term in election:              # each time that this process is elected
             await term.run(report(term.token))   # cancelled the moment that the term ends
 
-All candidates are members of one group. The group's leader, which divides the work, gives the whole of it to one: to
-who leads already, if that one still does, else to one of them. So candidates come and go without disturbing who leads.
+All candidates are members of one group. The group's own leader, which computes the assignment, elects one of them: the
+candidate that leads already, if there is one. So candidates come and go without a change of leadership.
 
-A term ends when this process leaves, when the group gives leadership to another, and when its *lease* is over: the
-session, counted from when the last accepted heartbeat was sent. The coordinator counts from later, so by the clock the
-term is over here before anybody else can be elected. Who waits for the others in a
-rebalance sends no heartbeats, so that one that takes longer than the session costs the term. Who does not come back to
-it is removed when its time-out is over, and the lease ends with that, whatever the heartbeats. The time-out is twice
-the session.
+A term ends when this process leaves, when another candidate is elected, and when the *lease* ends. The lease is the
+session, counted from when the last accepted heartbeat was sent. The coordinator counts from later, so the term is over
+here before another candidate can be elected. A member that waits for the others in a rebalance sends no heartbeats, so
+a rebalance that takes longer than the session ends the term. A member that does not join a rebalance is removed after
+the rebalance timeout, which is twice the session, and its lease ends then.
 
-A clock does not stop a process: it may stand still between the look at it and the write that it was for. `term.token`
-is for that: every later term of the group has a larger one, so that whoever is written to can refuse what carries a
-smaller one than it has seen. What the order is worth is said by the token's type (`client/coordination/tokens.py`):
+A clock does not stop a process: it may be suspended between a check of the clock and the write that follows. For this
+there is `term.token`. Every later term of the group has a larger token, so that a system that is written to can refuse
+a token smaller than one that it has seen. How far that order goes depends on the token's type
+(`client/coordination/tokens.py`):
 
     lead(servers, group)                            on kohort a LastingToken, elsewhere a GroupToken
     lead(servers, group, token_topic="tokens")      a LastingToken everywhere
 
-It is the group's generation in which the term began. On kohort a generation is never used twice, not after a crash and
-not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted or that it has
-forgotten. With a token topic, terms on such clusters are numbered there (`client/coordination/token_topic.py`), which
-takes transactions and some round trips more.
+The token is the group's generation in which the term began. kohort never uses a generation twice, not after a crash and
+not when the group is deleted. Apache Kafka counts from the start again in a group that was deleted or has expired. With
+a token topic, terms on such clusters are numbered in that topic (`client/coordination/token_topic.py`), which needs
+transactions and some more round trips.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NO_CLAIM = -1
 PROTOCOL = "one-leader"
 
 API_TIMEOUT_MS = 60_000
-"""How long a candidate tries to get its token from a topic, while it has not begun to lead."""
+"""How long an elected candidate tries to get its token from the topic before it leads."""
 
 AnyToken = TypeVar("AnyToken", bound=Token, covariant=True)
 
@@ -59,13 +59,13 @@ class Term(Generic[AnyToken]):
 
     def __init__(self, election: Election[AnyToken], token: AnyToken) -> None:
         self.token = token
-        """The fencing token: larger than that of every earlier term; its type says how far that goes."""
+        """The fencing token, larger than that of every earlier term; its type says how far that goes."""
         self._election = election
         self._over = asyncio.Event()
 
     @property
     def valid(self) -> bool:
-        """Whether this process leads at this very instant: look before each effect. The clock decides."""
+        """Whether this process leads at this instant, by the clock. Check it before each effect."""
         return not self._over.is_set() and self._election.lease_left_ms > 0
 
     async def ended(self) -> None:
@@ -73,10 +73,10 @@ class Term(Generic[AnyToken]):
         await self._over.wait()
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
-        """Do this while the term lasts. True if it came to its end, False if it was cancelled because the term did.
+        """Run `work` while the term lasts. True if it finished, False if it was cancelled because the term ended.
 
-        It does not begin in a term that is over. Raises what it raises. Returns, or is cancelled, when it has stopped;
-        what it does after it was cancelled is not covered.
+        It is not started in a term that is over. Raises what `work` raises. Returns only after `work` has stopped; what
+        `work` does after its cancellation may happen outside the term.
         """
         if not self.valid:
             work.close()
@@ -117,12 +117,12 @@ class Election(Coordinator, Generic[AnyToken]):
             **settings,
         )
         self.leader_id = ""
-        """The member id of who leads, as far as this candidate has heard."""
+        """The member id of the leader, as far as this candidate knows."""
         self._bootstrap_servers = bootstrap_servers
         self._token_topic = token_topic
         self._term: Term[AnyToken] | None = None
         self._given: Term[AnyToken] | None = None
-        """The last one that the application was given."""
+        """The last term that the application got."""
         self._change = asyncio.Event()
         self._lease = LeaseWatch(
             lambda: self.lease_left_ms,
@@ -136,7 +136,7 @@ class Election(Coordinator, Generic[AnyToken]):
 
     @property
     def term(self) -> Term[AnyToken] | None:
-        """The term of this process that lasts; None while it does not lead."""
+        """The term of this process; None while it does not lead."""
         return self._term if self._term is not None and self._term.valid else None
 
     async def __aiter__(self) -> AsyncIterator[Term[AnyToken]]:
@@ -204,7 +204,7 @@ class Election(Coordinator, Generic[AnyToken]):
             token = of_generation(generation, self.lasting_generations)
         else:
             token = LastingToken(await asyncio.to_thread(self._next_token, self._token_topic))
-        return cast(AnyToken, token)  # `lead` says which it can be
+        return cast(AnyToken, token)  # the overloads of `lead` say which
 
     def _next_token(self, topic: str) -> int:
         settings = self._settings
@@ -231,7 +231,7 @@ class Election(Coordinator, Generic[AnyToken]):
 
 
 def elect(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
-    """To who claims the latest term, else to the first: all are told who."""
+    """Elect the member that claims the latest term, else the first; every member gets the id of the elected."""
     claims = {member_id: int.from_bytes(claim[:8], "big", signed=True) for member_id, claim in metadata.items()}
     elected = max(claims, key=claims.__getitem__)
     return dict.fromkeys(claims, elected.encode())
@@ -269,10 +269,10 @@ def lead(
 ) -> Election[Any]:
     """A candidate for the leadership of a group; use it in `async with`.
 
-    A leader that dies is followed by another one after `session_timeout_ms`; one that leaves, at once. `token_topic` is
-    where terms are numbered on clusters whose generations may begin anew: the same for all candidates, used by nobody
-    else, and made if it is missing. `settings` are those of `Coordinator`, but for `rebalance_timeout_ms`, which
-    follows from the session, and `group_instance_id`: a static member's successor would lead at once and with the same
+    A leader that dies is replaced after `session_timeout_ms`, a leader that leaves at once. `token_topic` numbers the
+    terms on clusters whose generations may begin anew: the same topic for all candidates, for nothing else; it is
+    created if it is missing. `settings` are those of `Coordinator`, except for `rebalance_timeout_ms`, which follows
+    from the session, and `group_instance_id`, because the successor of a static member would lead at once with the same
     token. Raises ValueError.
     """
     for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():

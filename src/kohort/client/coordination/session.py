@@ -1,8 +1,7 @@
-"""A place in a group, on an event loop: a membership, the round it is in, and what has gone wrong with it.
+"""A coordinator's place in its group, on an event loop: a membership, the callbacks that are due, and a failure.
 
-What `Coordinator` and `BlockingCoordinator` have in common: the one calls it in the loop where the application runs,
-the other from the application's thread, in a loop of its own. After a failure the next `step` begins a new membership,
-but for a fenced one, which stays so.
+`Coordinator` calls it in the application's loop. `BlockingCoordinator` calls it from the application's threads, in a
+loop of its own. After a failure the next `step` begins with a new membership; after FENCED_INSTANCE_ID it fails again.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from kohort.wire.errors import ErrorCode
 Event = LetGo | Assign | Assigned | Lost | Ended
 
 LEAVE_MS = 5_000
-"""Who leaves waits this long for the answer to its LeaveGroup."""
+"""How long a member that leaves waits for the answer to LeaveGroup."""
 
 log = logging.getLogger("kohort.client")
 
 
 class Session:
-    """Its properties may be read in any thread. `sit` binds it to the running loop; the rest belongs there."""
+    """The properties may be read in any thread. `bind` binds it to the running loop; all else belongs there."""
 
     def __init__(
         self,
@@ -59,8 +58,8 @@ class Session:
         self._member: AsyncMember
         self._woken: asyncio.Event
 
-    def sit(self) -> None:
-        """Bind it to the running event loop. Nothing is sent before the first round."""
+    def bind(self) -> None:
+        """Bind the session to the running event loop. It sends nothing before the first round."""
         self._woken = asyncio.Event()
         self._member = self._new_member()
         self._bound = True
@@ -90,32 +89,32 @@ class Session:
         return self._bound and self._member.lasting_generations
 
     @property
-    def taken(self) -> bool:
-        """Whether the coordinator knows this member, or may soon."""
+    def joined(self) -> bool:
+        """Whether the member is in the group, or joining."""
         return self._order.membership.phase not in (Phase.OUTSIDE, Phase.LEAVING, Phase.ENDED)
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether no callback is due."""
         return self._failure is None and self._order.active
 
     # -- a round
 
     def step(self) -> Step:
-        """What is due. Raises what has failed, once."""
+        """The step that is due. Raises a failure once."""
         failure = self._failure
         if failure is None:
             step = self._order.step()
             if not isinstance(step, Failed):
                 return step
-            self._begin_anew()  # it had left, without an error
+            self._begin_anew()  # it has left without an error
             return self._order.step()
         if getattr(failure, "code", None) != ErrorCode.FENCED_INSTANCE_ID:
             self._begin_anew()
         raise failure
 
     def done(self, step: Step, result: Any = None) -> None:
-        """The callback of a step has returned this."""
+        """The callback of a step has returned `result`."""
         order = self._order
         match step:
             case Prepare():
@@ -133,12 +132,12 @@ class Session:
         self._member.act()
 
     async def changed(self) -> None:
-        """Returns when something has been heard."""
+        """Returns after the next event."""
         self._woken.clear()
         await self._woken.wait()
 
-    def stir(self) -> None:
-        """Let those who wait look again."""
+    def wake(self) -> None:
+        """Wake those that wait in `changed`."""
         self._woken.set()
 
     def request_rejoin(self, reason: str) -> None:
@@ -148,14 +147,14 @@ class Session:
     # -- the end
 
     def retire(self, reason: str, *, quietly: bool = False) -> None:
-        """Leave the group; the next `step` begins anew. `quietly`: the application has nothing to lose any more."""
+        """Leave the group; the next `step` joins anew. `quietly`: without on_lost, as the application has let go."""
         self._quiet = quietly
         self._order.membership.leave(clock_ms(), reason)
         self._member.act()
         self._quiet = False
 
     async def leave(self, leave: bool | None) -> None:
-        """Leave for good, and say so to the coordinator: `leave` True always, False never, None unless static."""
+        """Leave for good. `leave`: send LeaveGroup always (True), never (False), unless the member is static (None)."""
         self.left = True
         membership = self._order.membership
         try:
@@ -166,7 +165,7 @@ class Session:
                     while membership.phase is not Phase.ENDED:
                         await self.changed()
         except TimeoutError:
-            pass  # its session will end
+            pass  # the coordinator removes the member when its session ends
         finally:
             self._member.close()
             self._order.on_event(Ended(0))
@@ -214,5 +213,5 @@ class Session:
     def _on_failure(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
-            self.retire("")  # it could not be told any more that it has lost something
+            self.retire("")  # it cannot learn any more that its assignment is lost
             self._woken.set()

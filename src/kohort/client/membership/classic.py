@@ -72,7 +72,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way of assigning that the member supports, with its subscription in that protocol's own bytes."""
+    """A protocol (an assignor) that the member supports, and its subscription in that protocol's bytes."""
 
     name: str
     metadata: bytes
@@ -94,9 +94,9 @@ class Settings:
     retry_backoff_ms: Millis = 100
     retry_backoff_max_ms: Millis = 1_000
     rejoins: bool = True
-    """Whether it joins again by itself when it has lost its assignment."""
+    """Whether the member joins again by itself when it has lost its assignment."""
     keeps: bool = False
-    """Whether it goes on with its assignment while the group rebalances (KIP-429): until the next one, or Lost."""
+    """Whether the member keeps its assignment while the group rebalances (KIP-429): until the next one, or Lost."""
 
 
 JOIN_MARGIN_MS = 5_000
@@ -119,7 +119,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """The group rebalances. `assignment` is still this member's own, for commits; call `let_go` when done."""
+    """The group rebalances. The member still owns `assignment`, for commits; call `let_go` when done."""
 
     generation_id: int
     assignment: bytes
@@ -136,7 +136,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The assignment is this member's own, in this generation."""
+    """The member owns the assignment, in this generation."""
 
     generation_id: int
     member_id: str
@@ -147,7 +147,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The assignment is not this member's own any more. It joins again, by itself if `rejoins`."""
+    """The member does not own the assignment any more. It joins again, by itself if `rejoins`."""
 
     generation_id: int
     assignment: bytes
@@ -158,7 +158,7 @@ Action = Ask | FindCoordinator | LetGo | Assign | Assigned | Lost | Ended
 
 
 class Membership:
-    """See the module's text. Every call may leave actions; `take` hands them out in order."""
+    """See the module docstring. After every call, carry out the actions of `take`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -167,9 +167,9 @@ class Membership:
         self.generation_id = -1
         self._requests = CoordinatorRequests(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms))
         self._owned: bytes | None = None
-        """The assignment, while it is this member's own."""
+        """The assignment, while the member owns it."""
         self._kept: tuple[int, bytes] | None = None
-        """Where `rejoins` is off: generation and assignment of the last `let_go`, until there is the next, or Lost."""
+        """Without `rejoins`: generation and assignment of the last `let_go`, until the next assignment, or Lost."""
         self._granted: bytes | None = None
         """An assignment that came so late that a heartbeat must confirm it."""
         self._protocol: str | None = None
@@ -181,26 +181,26 @@ class Membership:
         self._session_ends_at: Millis | None = None
         self._lease_ends_at: Millis = 0
         self._undisturbed_at: Millis = 0
-        """When the last request was sent whose answer told of no rebalance: if there is one, it began later."""
+        """When the last request was sent whose answer reported no rebalance. A rebalance that runs now began later."""
 
     # -- what the application does
 
     def join(self, now: Millis, reason: str = "") -> None:
-        """Become a member. A membership that has ended stays so."""
+        """Become a member. Not possible once the membership has ended."""
         if self.phase is not Phase.OUTSIDE:
             raise ValueError(f"join: the member is {self.phase.value}")
         self._reason = reason
         self._enter(Phase.JOINING, now)
 
     def subscribe(self, protocols: Sequence[Protocol], now: Millis, reason: str = "the subscription changed") -> None:
-        """Change what the member supports or subscribes to; a rebalance follows where it is in a group."""
+        """Change the protocols or the subscription; a member of a group makes it rebalance."""
         self.settings = replace(self.settings, protocols=tuple(protocols))
         if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE):
             self._reason = reason
             self._rebalance(now)
 
     def let_go(self, now: Millis) -> None:
-        """The application has stopped work on the assignment of the last LetGo. Ignored if that is over already."""
+        """The application has stopped work on the assignment of the last LetGo. Ignored if that is out of date."""
         if self.phase is Phase.LETTING_GO:
             if not self.settings.keeps:
                 if self._owned is not None and not self.settings.rejoins:
@@ -209,7 +209,7 @@ class Membership:
             self._enter(Phase.JOINING, now)
 
     def assign(self, generation_id: int, assignments: Mapping[str, bytes], now: Millis) -> None:
-        """The leader's answer to Assign: member id, assignment. Ignored if that generation is over already."""
+        """The leader's answer to Assign: assignments by member id. Ignored if the generation is over."""
         if self.phase is Phase.ASSIGNING and generation_id == self.generation_id:
             self._assignments = tuple(
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
@@ -218,7 +218,7 @@ class Membership:
             self._enter(Phase.SYNCING, now)
 
     def leave(self, now: Millis, reason: str = "", *, static_too: bool = False) -> None:
-        """Give everything up. A static member says nothing, so that it may come back, unless `static_too`."""
+        """Give everything up. A static member sends nothing, so that it may come back, unless `static_too`."""
         if self.phase is Phase.ENDED:
             return None
         self._lose("it leaves")
@@ -236,7 +236,7 @@ class Membership:
             if reaction is not None:
                 self._react(reaction, error, now, 0.5)
 
-    # -- what the edge tells
+    # -- what the edge calls
 
     def coordinator_found(self, now: Millis) -> None:
         """There is a connection to the coordinator."""
@@ -252,7 +252,7 @@ class Membership:
             self._requests.failed(now, chance)
 
     def received(self, number: int, response: Any, now: Millis, chance: float = 0.5) -> None:
-        """The answer to the Ask of this number."""
+        """The answer to the Ask with this number."""
         if not self._requests.answered(number):
             return
         match response:
@@ -276,7 +276,7 @@ class Membership:
                 self._react(reaction, response.error_code, now, chance)
 
     def wake(self, now: Millis, chance: float = 0.5) -> None:
-        """`next_deadline()` has come; too early does no harm."""
+        """`next_deadline()` has come; an early call does no harm."""
         if self._session_ends_at is not None and now >= self._session_ends_at:
             self._session_over(now)
         kept_until = self._kept_until()
@@ -300,20 +300,20 @@ class Membership:
         return self.settings.heartbeat_interval_ms
 
     def owns(self, now: Millis) -> bool:
-        """Whether the assignment is this member's own at this instant, whatever may have been missed since the last
-        call: once its session is over by its own clock, it is not."""
+        """Whether the member owns the assignment at this instant: it does not once its session has ended by its own
+        clock, even if no call has noticed that yet."""
         return self._owned is not None and self._session_ends_at is not None and now < self._session_ends_at
 
     def lease_left(self, now: Millis) -> Millis:
-        """For how long the coordinator keeps this member's place at least: a session from the last accepted request.
+        """For how long at least the coordinator keeps this member: a session, counted from the last accepted request.
 
-        Also while the group rebalances; a member that does not join again is then removed when the rebalance time-out
-        is over, and what is left ends with that. It goes on over a rebalance where the time-out is at least twice the
-        session."""
+        It counts also while the group rebalances. A member that does not join again is removed when the rebalance
+        timeout ends, and so does the lease. The lease can last over a rebalance if the rebalance timeout is at least
+        twice the session."""
         return max(self._lease_ends_at - now, 0)
 
     def take(self) -> list[Action]:
-        """What is to be done, in order."""
+        """The actions since the last call, in order."""
         return self._requests.take()
 
     # -- phases
@@ -352,7 +352,7 @@ class Membership:
             self._alive(now)
             self._heartbeat_at = now
             return self._own_granted()
-        # It was parked for longer than a session, or the answer was; a heartbeat tells whether it still holds.
+        # The request or its answer took longer than a session; a heartbeat finds out whether the member still exists.
         return self._ask(now)
 
     def _own_granted(self) -> None:
@@ -364,7 +364,7 @@ class Membership:
     def _alive(self, now: Millis, *, rebalancing: bool = False) -> None:
         """A request was accepted: the coordinator counts the session from a moment after it was sent.
 
-        While the group rebalances, a member that does not join again is removed whatever its session.
+        A member that does not join a rebalance is removed at its end, whatever its session.
         """
         self._requests.failures = 0
         self._session_ends_at = self._lease_ends_at = self._requests.sent_at + self.settings.session_timeout_ms
@@ -382,13 +382,13 @@ class Membership:
         self._join_again("the coordinator did not answer for as long as the session", now)
 
     def _kept_until(self) -> Millis | None:
-        """When an assignment that is kept over a rebalance is lost, as long as the coordinator hears nothing."""
+        """When an assignment that is kept over a rebalance is lost, if no request reaches the coordinator before."""
         rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and not self._requests.awaits_answer
         return self._lease_ends_at if rejoins and self._owned is not None else None
 
     @property
     def _is_kept(self) -> bool:
-        """Whether the application goes on with something while the group rebalances."""
+        """Whether the application keeps an assignment while the group rebalances."""
         return self._kept is not None or (self.settings.keeps and self._owned is not None)
 
     def _rebalance(self, now: Millis) -> None:

@@ -1,48 +1,49 @@
-"""A member of a consumer group (KIP-848), without sockets, clock or chance: answers and time in, requests and news out.
+"""A member of a consumer group (KIP-848), without sockets, clock or chance: events go in, requests and actions out.
 
     member = ConsumerMembership(ConsumerSettings("orders", str(uuid4())), Subscription(("t",)))
     member.join(now)
     for action in member.take():            # after every call
         match action:
-            case Ask():             send its request to the coordinator; the answer goes to `received`
-            case FindCoordinator(): drop the connection to the old one; `coordinator_found` when there is a new one
+            case Ask():             send its request to the coordinator; pass the answer to `received`
+            case FindCoordinator(): close the connection to the coordinator; call `coordinator_found` with a new one
             case Added():           work on these partitions, too
-            case Revoke():          stop work on these partitions, commit, then `revoked`
-            case Lost():            others may own these already: stop at once, commits would be refused
-            case Doubtful():        the coordinator was out of reach for so long that others may own them; see below
-            case Assured():         it answers again, and they were this member's own all the time
-            case Waits():           it refuses for now, and is asked again
+            case Revoke():          stop work on these partitions, commit, then call `revoked`
+            case Lost():            others may own these already: stop at once; commits would be refused
+            case Doubtful():        the coordinator did not answer for so long that others may own them; see below
+            case Assured():         the coordinator answers again; the member owned its partitions all the time
+            case Waits():           the coordinator refuses for now; the member asks again
             case Ended():           the membership is over, with an error or without
-    edge calls `wake(now)` when `next_deadline()` has come
+    call `wake(now)` when `next_deadline()` has come
 
-| phase | it heartbeats with | then |
+| phase | it heartbeats with | next phase |
 | --- | --- | --- |
 | OUTSIDE | nothing, until `join` | JOINING |
-| JOINING | epoch 0 and all that it wants | MEMBER |
-| MEMBER | its epoch, at the interval that it was told last | JOINING when it is fenced |
+| JOINING | epoch 0 and all its fields | MEMBER |
+| MEMBER | its epoch, at the interval of the last answer | JOINING when it is fenced |
 | LEAVING | -1, or -2 for a static member that may come back, once | ENDED |
 
-What it owns changes partition by partition: the answer tells all that it may use. What is not in it any more is to be
-revoked first, and when the application has done so, a heartbeat says at once what is still owned; the coordinator gives
-nothing to others before that. What is new is its own as soon as it is told. Whatever is told is acknowledged so, also
-what changes nothing: the coordinator may wait for it to give up what it has missed that it got.
+Ownership changes partition by partition. An answer's assignment lists all partitions that the member may use. It first
+revokes those that are not in it any more. When the application has given them up, a heartbeat says at once what the
+member still owns; the coordinator gives the revoked partitions to others only then. The member owns new partitions as
+soon as it has the answer. It acknowledges every assignment in this way, also one that changes nothing, because the
+coordinator may wait for an acknowledgement that it missed.
 
-A heartbeat says what has changed since the last one, and nothing else; everything is said when it joins, and after an
-answer that did not come or was an error, because nobody knows then what the coordinator has heard. What it says that it
-owns is all that it uses or is about to use: a report without a partition that it takes a moment later would give that
-partition away. One request is under way at a time, and any other answer is ignored; only a leave or a new subscription
-does not wait for the answer to the one before, which the coordinator may be holding.
+A heartbeat carries only the fields that have changed since the last one. It carries all fields when the member joins,
+and after an answer that was lost or was an error, because the coordinator may not have processed the request. The owned
+partitions in a heartbeat include those that the member takes a moment later; a report without them would give them
+away. One request is under way at a time, and the answer to any other is ignored. Only a leave or a new subscription
+does not wait for the answer before, which the coordinator may hold.
 
-A member that cannot reach its coordinator goes on with what it has, like Java's: most often nothing has happened, and
-everything stands still if all stop at once. The coordinator removes it when the session is over, or when it has not
-given up what it should within its rebalance timeout, counted from a decision of which it may not have heard. Until
-`trusted_until` neither can be, and nobody else owns what it owns; the session is the server's setting and is never
-told, so `session_timeout_ms` must not be longer than that. From then on what it does may be done twice, its commits are
-refused if it was removed, and Doubtful tells the application so, which may stop or not.
+A member that cannot reach its coordinator goes on with its partitions, like Java's: most often nothing has happened,
+and everything would stand still if all members stopped. The coordinator removes a member when its session ends, or when
+it does not give up partitions within its rebalance timeout, counted from a decision that the member may not know of.
+Before `trusted_until` neither can happen, so no other member owns its partitions. The session is a setting of the
+server that clients do not learn, so `session_timeout_ms` must not be longer. After `trusted_until` the member's work
+may be done twice, and its commits are refused if it was removed. Doubtful says so; the application may stop or not.
 
-Errors: 14 asks again, 15 and 16 look for the coordinator; 25 and 110, and 69 for a member, lose everything and join
-again at once; 111 asks again, because the former holder of the instance id may be dead and its session not over (Java
-gives up here), and 29 because rights may be granted. Any other ends the membership.
+Errors: 14 asks again; 15 and 16 look for the coordinator; 25 and 110, and 69 for a member, lose everything and join
+again at once. 111 asks again, because the session of the instance id's former member may not have ended yet (Java gives
+up here). 29 asks again, because rights may be granted. Any other error ends the membership.
 
 Instants and durations are milliseconds; `chance`, from 0 to 1, spreads retries. Behaviour: KIP-848, and Java's
 ConsumerHeartbeatRequestManager and ConsumerMembershipManager.
@@ -83,7 +84,7 @@ LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 class Subscription:
     topics: tuple[str, ...] = ()
     regex: str | None = None
-    """Topics whose whole name matches (RE2), besides those that are named."""
+    """Topics whose whole name matches (RE2), in addition to `topics`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """These are this member's own from now on, besides what it has."""
+    """The member owns these from now on, in addition to the others."""
 
     epoch: int
     partitions: Partitions
@@ -128,7 +129,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """These are to be given up. They are still its own, for commits; call `revoked` when done."""
+    """Give these up. The member still owns them, for commits; call `revoked` when done."""
 
     epoch: int
     partitions: Partitions
@@ -136,7 +137,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """These are not its own any more. It joins again by itself, unless it left."""
+    """The member does not own these any more. It joins again by itself, unless it left."""
 
     partitions: Partitions
     reason: str
@@ -144,19 +145,19 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Doubtful:
-    """Others may own these: see the module's text."""
+    """Others may own these: see the module docstring."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Assured:
-    """They are its own still."""
+    """The member still owns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The coordinator refuses for now, with 111 or 29; told once, until it does not any more."""
+    """The coordinator refuses for now, with 111 or 29. Emitted once until it accepts a heartbeat."""
 
     error: int
 
@@ -165,11 +166,11 @@ Action = Ask | FindCoordinator | Added | Revoke | Lost | Doubtful | Assured | Wa
 
 
 class Reaction(Enum):
-    RETRY = "ask again after a backoff"
+    RETRY = "ask again after a pause"
     REDISCOVER = "find the coordinator, then ask again"
-    WAIT = "ask again after a backoff, and tell"
+    WAIT = "ask again after a pause, and emit Waits"
     REJOIN = "all is lost: join again"
-    END = "no use in going on"
+    END = "the membership cannot go on"
 
 
 REACTIONS: dict[int, Reaction] = {
@@ -184,37 +185,37 @@ REACTIONS: dict[int, Reaction] = {
 
 
 class ConsumerMembership:
-    """See the module's text. Every call may leave actions; `take` hands them out in order."""
+    """See the module docstring. After every call, carry out the actions of `take`."""
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
         self.settings = settings
         self.subscription = subscription
         self.phase = Phase.OUTSIDE
         self.epoch = 0
-        """For commits, too; 0 while it is no member."""
+        """For commits, too; 0 while it is not a member."""
         self.owned: Partitions = NONE
-        """What it may use, and what it is about to give up."""
+        """Includes the partitions that it is about to give up."""
         self.interval_ms: Millis | None = None
-        """That it was told last."""
+        """The heartbeat interval of the last answer."""
         self._requests = CoordinatorRequests(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms))
         self._target: Partitions = NONE
-        """What it was told last that it may use."""
+        """The last assignment."""
         self._revoking: Partitions = NONE
-        """What the application was asked to give up."""
+        """The partitions that the application is giving up."""
         self._had_regex = False
-        self._say_all = True
-        self._say_subscription = False
-        self._say_owned = False
+        self._send_all = True
+        self._send_subscription = False
+        self._send_owned = False
         self._leave_epoch = LEAVES
         self._waits = False
-        """The application knows that the coordinator refuses for now."""
+        """Waits was emitted, and no heartbeat was accepted since."""
         self._heartbeat_at: Millis | None = None
         self._assured_at: Millis | None = None
         """When the last request that was accepted was sent."""
         self._unanswered_since: Millis | None = None
-        """When the first request was sent that came to the coordinator, maybe, and whose answer did not come back."""
+        """When the first of the requests was sent that have no answer; the coordinator may have processed them."""
         self._revoke_since: Millis | None = None
-        """When the request was sent whose answer, or one before it, told to give partitions up."""
+        """When the coordinator may have decided, at the earliest, that partitions must be given up."""
         self._doubtful = False
 
     # -- what the application does
@@ -227,12 +228,12 @@ class ConsumerMembership:
         self._ask(now)
 
     def subscribe(self, subscription: Subscription, now: Millis) -> None:
-        """Change what the member wants. The coordinator is told at once."""
+        """Change the subscription. A heartbeat carries it at once."""
         self.subscription = subscription
-        self._say_subscription = True
+        self._send_subscription = True
         if self.phase in (Phase.JOINING, Phase.MEMBER):
             if self._requests.awaits_answer:
-                self._say_all = True  # the answer under way will be ignored
+                self._send_all = True  # the answer under way will be ignored
                 self._requests.forget()
             if self._requests.retry_at is None:
                 self._ask(now)
@@ -242,7 +243,7 @@ class ConsumerMembership:
         if self._revoking:
             self.owned -= self._revoking
             self._revoking = NONE
-            self._say_owned = True
+            self._send_owned = True
             self._advance()
             self._ask_if_idle(now)
 
@@ -261,12 +262,12 @@ class ConsumerMembership:
         return self._ask(now)
 
     def commit_answered(self, error: int, epoch: int, now: Millis) -> None:
-        """The error of an OffsetCommit in this member's name, in this epoch. A heartbeat tells more."""
-        told = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID)
-        if error in told and self.phase is Phase.MEMBER and epoch == self.epoch:
+        """The error of an OffsetCommit in this member's name, in this epoch. A heartbeat finds out more."""
+        fenced = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID)
+        if error in fenced and self.phase is Phase.MEMBER and epoch == self.epoch:
             self._ask_if_idle(now)
 
-    # -- what the edge tells
+    # -- what the edge calls
 
     def coordinator_found(self, now: Millis) -> None:
         """There is a connection to the coordinator."""
@@ -279,11 +280,11 @@ class ConsumerMembership:
         if self.phase is Phase.LEAVING:
             self._end(ErrorCode.NONE)
         elif self.phase in (Phase.JOINING, Phase.MEMBER):
-            self._say_all = True
+            self._send_all = True
             self._requests.failed(now, chance)
 
     def received(self, number: int, response: ConsumerGroupHeartbeatResponse, now: Millis, chance: float = 0.5) -> None:
-        """The answer to the Ask of this number."""
+        """The answer to the Ask with this number."""
         if not self._requests.answered(number):
             return None
         if self.phase is Phase.LEAVING:
@@ -291,14 +292,14 @@ class ConsumerMembership:
         error = response.error_code
         if error == ErrorCode.NONE:
             return self._accepted(response, now)
-        self._say_all = True
+        self._send_all = True
         reaction = REACTIONS.get(error, Reaction.END)
         if error == ErrorCode.GROUP_ID_NOT_FOUND and self.phase is Phase.MEMBER:
             reaction = Reaction.REJOIN
         return self._react(reaction, error, now, chance)
 
     def wake(self, now: Millis, chance: float = 0.5) -> None:
-        """`next_deadline()` has come; too early does no harm."""
+        """`next_deadline()` has come; an early call does no harm."""
         until = self.trusted_until()
         if until is not None and now >= until and not self._doubtful:
             self._doubtful = True
@@ -320,11 +321,11 @@ class ConsumerMembership:
 
     @property
     def heartbeat_interval_ms(self) -> Millis:
-        """What it was told last; a guess before it was told any."""
+        """The interval of the last answer; a guess before the first."""
         return self.interval_ms if self.interval_ms is not None else self.settings.session_timeout_ms // 3
 
     def trusted_until(self) -> Millis | None:
-        """Up to here nobody else can own what this member owns. None while it owns nothing."""
+        """Until then no other member can own what this member owns. None while it owns nothing."""
         if not self.owned or self._assured_at is None:
             return None
         until = self._assured_at + self.settings.session_timeout_ms
@@ -334,7 +335,7 @@ class ConsumerMembership:
         return until
 
     def take(self) -> list[Action]:
-        """What is to be done, in order."""
+        """The actions since the last call, in order."""
         return self._requests.take()
 
     # -- answers
@@ -348,24 +349,24 @@ class ConsumerMembership:
         self._assured_at = self._requests.sent_at
         since = self._requests.sent_at if self._unanswered_since is None else self._unanswered_since
         self._unanswered_since = None
-        if not self._revoking and not self._say_owned:
-            self._revoke_since = None  # the coordinator has heard what is given up
+        if not self._revoking and not self._send_owned:
+            self._revoke_since = None  # the coordinator knows what was given up
         if response.assignment is not None:
             self._target = _partitions(response.assignment)
-            self._say_owned = True
+            self._send_owned = True
             if self._advance():
-                self._say_owned = False
+                self._send_owned = False
                 self._revoke_since = since
         until = self.trusted_until()
         if self._doubtful and (until is None or now < until):
             self._doubtful = False
             self._requests.actions.append(Assured())
         self._heartbeat_at = self._requests.sent_at + self.interval_ms
-        if self._say_owned or self._say_subscription:
+        if self._send_owned or self._send_subscription:
             self._ask(now)
 
     def _advance(self) -> bool:
-        """One step from what it owns to what it was told: give up, then take. Whether there is something to give up."""
+        """One step from what it owns to its assignment: give up, then take. Whether there is something to give up."""
         if self._revoking:
             return False
         gone, new = self.owned - self._target, self._target - self.owned
@@ -396,7 +397,7 @@ class ConsumerMembership:
                 self._end(error)
 
     def _lose(self, reason: str) -> None:
-        """Whatever it was told in its former epochs does not count any more."""
+        """Forget everything of the former epochs."""
         if self.owned:
             self._requests.actions.append(Lost(self.owned, reason))
         self.owned = self._target = self._revoking = NONE
@@ -434,25 +435,25 @@ class ConsumerMembership:
                 member_epoch=self._leave_epoch,
                 instance_id=settings.instance_id,
             )
-        say_all = self._say_all or self.phase is Phase.JOINING
-        subscription = self.subscription if say_all or self._say_subscription else None
-        owned = self.owned | self._target if say_all or self._say_owned else None
-        self._say_all = self._say_subscription = self._say_owned = False
+        send_all = self._send_all or self.phase is Phase.JOINING
+        subscription = self.subscription if send_all or self._send_subscription else None
+        owned = self.owned | self._target if send_all or self._send_owned else None
+        self._send_all = self._send_subscription = self._send_owned = False
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=settings.member_id,
             member_epoch=self.epoch,
             instance_id=settings.instance_id,
-            rack_id=settings.rack_id if say_all else None,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms if say_all else -1,
+            rack_id=settings.rack_id if send_all else None,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms if send_all else -1,
             subscribed_topic_names=subscription.topics if subscription is not None else None,
             subscribed_topic_regex=self._regex(subscription) if subscription is not None else None,
-            server_assignor=settings.server_assignor if say_all else None,
+            server_assignor=settings.server_assignor if send_all else None,
             topic_partitions=_reported(owned) if owned is not None else None,
         )
 
     def _regex(self, subscription: Subscription) -> str | None:
-        """An empty one takes back what was said before."""
+        """An empty one removes the regex of an earlier heartbeat."""
         self._had_regex |= subscription.regex is not None
         return subscription.regex or ("" if self._had_regex else None)
 

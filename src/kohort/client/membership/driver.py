@@ -1,14 +1,13 @@
-"""A member of a group on an event loop: carries out what a sans-IO membership asks for, of either protocol.
+"""A member of a group on an event loop: carries out what a membership without IO asks for, of either protocol.
 
-It sends requests and hands in their answers, looks for the coordinator, and wakes the membership when it is due. What
-the application has to know (LetGo, Assign, Assigned, Lost, Ended; of a `ConsumerMembership` Added, Revoke and so on)
-goes to `tell`, at once and in order; what makes
-going on useless, to `give_up`. Everything runs in the loop's thread, between two awaits of anybody else.
+It sends requests and passes their answers in, finds the coordinator, and wakes the membership at its deadlines. Events
+for the application (LetGo, Assign, Assigned, Lost, Ended; or those of a `ConsumerMembership`) go to `on_event`, at once
+and in order. An error that makes it impossible to go on goes to `on_failure`. Everything runs in the loop's thread.
 
-Heartbeats are timers of the loop, so they go on while the application awaits something and stop while it blocks. What
-the loop missed is noticed and logged: a member that comes late may have lost its session without being told.
+Heartbeats are timers of the loop: they go on while the application awaits something and stop while it blocks the loop.
+A late wake-up is logged, because a member that sends its heartbeat late may have lost its session.
 
-The clock goes on while the machine sleeps, where the system has such a clock: the session does too.
+The clock goes on while the machine sleeps, where the system has such a clock, as the coordinator's session does.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def clock_ms() -> Millis:
 
 
 class AsyncMember:
-    """Belongs to the event loop in which it is made. After a call of `membership`, call `act`."""
+    """Belongs to the event loop in which it is made. Call `act` after each call of `membership`."""
 
     def __init__(
         self,
@@ -74,25 +73,25 @@ class AsyncMember:
         self._connection: AsyncConnection | None = None
         self._address: Address | None = None
         self._task: asyncio.Task[None] | None = None
-        """Finds the coordinator."""
+        """The search for the coordinator."""
         self._timer: asyncio.TimerHandle | None = None
         self._planned: Millis = 0
         self._acting = False
         self._closed = False
         self.lasting_generations = False
-        """Whether the coordinator that was found last never uses a generation twice."""
+        """Whether the last coordinator never uses a generation twice."""
 
     def close(self) -> None:
-        """Let go of the connection, without a word to anybody."""
+        """Close the connection. The group is not left."""
         self._closed = True
         self._drop()
         if self._timer is not None:
             self._timer.cancel()
 
     def act(self) -> None:
-        """Do what the membership asks for."""
+        """Carry out the membership's actions."""
         if self._acting or self._closed:
-            return  # whoever acts goes on until nothing is left
+            return  # the outer call goes on until no action is left
         self._acting = True
         try:
             while actions := self.membership.take():
@@ -126,8 +125,8 @@ class AsyncMember:
         late = now - self._planned
         if late > self.membership.heartbeat_interval_ms:
             log.warning(
-                "group %s: the event loop stood still for %d ms and no heartbeat was sent; "
-                "run what blocks in a thread (asyncio.to_thread)",
+                "group %s: the event loop was blocked for %d ms, in which no heartbeat was sent; "
+                "run blocking code in a thread (asyncio.to_thread)",
                 self.membership.settings.group_id,
                 late,
             )
@@ -141,7 +140,7 @@ class AsyncMember:
         if connection is None:
             self._loop.call_soon(self._failed, None)
         elif isinstance(action.request, LeaveGroupRequest) and "JoinGroup" in connection.unanswered:
-            # Behind a JoinGroup that is parked it would not be read before the group has formed.
+            # The broker reads no further request before it has answered a parked JoinGroup.
             self._task = self._loop.create_task(self._ask_elsewhere(action))
         else:
             self._ask_on(connection, action)
