@@ -9,7 +9,7 @@ from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.turn import TaskDone
 from kohort.coordinator.events import PatternsAsked
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -43,7 +43,7 @@ def resolve(wire: Wire) -> list[PatternsAsked]:
         handed_out = wire.tasks.pop(0)
         assert isinstance(handed_out.task, PatternsAsked)
         done.append(handed_out.task)
-        wire.step(TaskDone(handed_out.shard, resolved(handed_out.task)))
+        wire.step(TaskDone(handed_out.shard, search(handed_out.task)))
     return done
 
 

@@ -72,7 +72,7 @@ from kohort.coordinator.events import (
     Unloaded,
 )
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.coordinator.records import parse
 from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard
@@ -211,7 +211,7 @@ class ShardWorld(Commands):
         assert asked, "nobody has asked for topics that match"
         shard, task = asked[0]
         self.tasks.remove((shard, task))
-        outcome = PatternsResolved(task.number, (None,) * len(task.asked)) if fails else resolved(task)
+        outcome = PatternsResolved(task.number, (None,) * len(task.asked)) if fails else search(task)
         if shard is self.shard:
             self._step(outcome)
 

@@ -51,7 +51,7 @@ from kohort.coordinator.events import (
     Unloaded,
 )
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
@@ -319,7 +319,7 @@ class World:
         if self.tasks:
             task = self.tasks.pop(0)
             if isinstance(task, PatternsAsked):
-                self.step(resolved(task))
+                self.step(search(task))
             else:
                 result = "no luck" if fails else assigned(BUILT_IN[task.assignor], task.spec)
                 self.step(AssignmentMade(task.group_id, task.epoch, task.assignor, result))

@@ -34,7 +34,7 @@ from kohort.config import Config
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.events import AssignmentMade, PatternsAsked, PatternsResolved, Task
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.storage.memory import MemoryStorage
 from kohort.wire import codec, schema
 from kohort.wire.framing import API_VERSIONS_KEY, BadLength, FrameSplitter, read_response_header
@@ -272,7 +272,7 @@ class World:
 def outcome(task: Task) -> AssignmentMade | PatternsResolved:
     """What the server's threads would do beside the turns."""
     if isinstance(task, PatternsAsked):
-        return resolved(task)
+        return search(task)
     return AssignmentMade(task.group_id, task.epoch, task.assignor, assigned(BUILT_IN[task.assignor], task.spec))
 
 

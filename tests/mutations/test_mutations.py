@@ -30,7 +30,7 @@ OFFSETS, CHECKS, DEADLINES = (
 )
 SHARD, BROKER, SCHEDULE = "coordinator/shard.py", "broker/broker.py", "broker/turn_schedule.py"
 FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetch.py"
-PATTERNS, RESOLUTIONS = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
+PATTERNS, MATCHES = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
 TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
 SETTINGS, SHARDS, START = "coordinator/settings/group_settings.py", "broker/group_shards.py", "broker/start.py"
 MACHINES = "broker/machines.py"
@@ -385,12 +385,12 @@ BUGS = (
         (
             "consumer_regex.txt",
             "consumer_regex_nothing.txt",
-            "tests/coordinator/test_patterns.py::test_it_finds_what_python_finds",
+            "tests/coordinator/test_regex.py::test_it_finds_what_python_finds",
         ),
     ),
     Bug(
         "topics that are created later are not compared with the patterns in use",
-        ((RESOLUTIONS, "                known.todo += created\n", "                pass\n"),),
+        ((MATCHES, "                known.todo += created\n", "                pass\n"),),
         (
             "consumer_regex.txt",
             "consumer_regex_restart.txt",
@@ -399,10 +399,10 @@ BUGS = (
     ),
     Bug(
         "an answer from before the coordinator went down is taken for the one that is awaited",
-        ((RESOLUTIONS, "        if task is None or task.number != event.number:\n", "        if task is None:\n"),),
+        ((MATCHES, "        if task is None or task.number != event.number:\n", "        if task is None:\n"),),
         (
             "consumer_regex_restart.txt",
-            "tests/coordinator/test_resolutions.py::test_only_the_answer_that_is_awaited_counts",
+            "tests/coordinator/test_pattern_matches.py::test_only_the_result_of_the_running_task_counts",
         ),
     ),
     Bug(
@@ -410,8 +410,8 @@ BUGS = (
         (
             (
                 PATTERNS,
-                "            for text in group.pattern_users:\n                self._resolutions.use(",
-                "            for text in ():\n                self._resolutions.use(",
+                "            for text in group.pattern_users:\n                self._matches.use(",
+                "            for text in ():\n                self._matches.use(",
             ),
         ),
         (
@@ -421,7 +421,7 @@ BUGS = (
     ),
     Bug(
         "the record of a pattern stays when nobody uses it any more",
-        ((PATTERNS, "        if former and former != now_has:\n", "        if False:\n"),),
+        ((PATTERNS, "        if former and former != present:\n", "        if False:\n"),),
         ("consumer_regex.txt",),
     ),
     Bug(

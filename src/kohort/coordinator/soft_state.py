@@ -1,7 +1,7 @@
-"""The running groups of a shard: soft state, the requests that are parked in it, its deadlines, the effects of a step.
+"""The soft state of a shard: its running classic groups, parked requests, deadlines, and the effects of the step.
 
-Here are the small moves that all parts of the coordinator share: park a request, answer it, arm a deadline, persist a
-group. What they mean stands where they are called.
+The operations here are those that several parts of the coordinator share: park a request, answer it, arm a deadline,
+persist a group. The soft state of consumer groups is in consumer/soft_state.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.check import Result, assigned, checked
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis, PatternsAsked, PatternsResolved
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.server.assignor_worker import Answer, Question, read_frame, write_frame
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class OffLoop:
         self._done(shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
 
     def _resolve(self, shard: int, task: PatternsAsked) -> None:
-        self._done(shard, resolved(task))
+        self._done(shard, search(task))
 
     def _done(self, shard: int, event: AssignmentMade | PatternsResolved) -> None:
         self._in_loop(lambda: self._arrive(TaskDone(shard, event)))

@@ -1,6 +1,6 @@
-"""What a member of a consumer group has, and what its target is, to and from their records.
+"""The state of a consumer group's member and its target, to and from their records.
 
-Topics and partitions are written in order, so that the same assignment has the same bytes.
+Topics and partitions are written in order, so that equal assignments have equal bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def current_value(member: MemberState) -> ConsumerGroupCurrentMemberAssignmentVa
 
 
 def member_state(value: ConsumerGroupCurrentMemberAssignmentValue) -> MemberState:
-    """A state that is not known here gives everything up first and starts again: Kafka fences such a member."""
+    """A member in an unknown state gives everything up and starts again. Kafka fences such a member."""
     assigned = _epochs(value.assigned_partitions, value.member_epoch)
     revoking = _epochs(value.partitions_pending_revocation, value.member_epoch)
     if value.state in tuple(Reconciliation):
@@ -50,7 +50,7 @@ def target_partitions(value: ConsumerGroupTargetAssignmentMemberValue) -> frozen
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Topic ids with the numbers of their partitions, all in order: the form of records, requests and answers."""
+    """Topic ids with their partition numbers, all in order: the form of records, requests and responses."""
     topics: dict[bytes, list[int]] = {}
     for topic, number in sorted(partitions):
         topics.setdefault(topic, []).append(number)
@@ -69,7 +69,7 @@ def _with_epochs(partitions: Mapping[TopicPartition, int]) -> tuple[CurrentTopic
 
 
 def _epochs(topics: Iterable[CurrentTopicPartitions], member_epoch: int) -> dict[TopicPartition, int]:
-    """Records from before KIP-1251 have no epochs: then the member's own, the only one that commits could show then."""
+    """Records from before KIP-1251 have no epochs: then the member's own epoch counts, as the only one known then."""
     result = {}
     for topic in topics:
         epochs = topic.assignment_epochs or ()

@@ -1,4 +1,4 @@
-"""Checks of a ConsumerGroupHeartbeat before anything changes: each returns an error and what to tell, or None."""
+"""Checks of a ConsumerGroupHeartbeat before anything changes. Each returns an error with a message, or None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Refusal = tuple[ErrorCode, str]
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Container[str]) -> Refusal | None:
-    """What is wrong with the request, whatever the group (N2-N5)."""
+    """Checks that do not depend on the group (N2-N5)."""
     wrong = _wrong_field(request, version) or _wrong_join(request)
     if wrong:
         return ErrorCode.INVALID_REQUEST, wrong
@@ -54,7 +54,7 @@ def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
 
 
 def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, limit: int) -> Refusal | None:
-    """81 for names that would make the subscriptions of a group too large; its log and its memory hold them."""
+    """81 if the subscribed names of the group would become too large for its log and memory."""
     if not request.subscribed_topic_names or request.member_epoch < 0:
         return None
     others = 0
@@ -67,11 +67,11 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
-    """110 for an epoch that is not the member's, unless it missed the answer that told it the present one (N7).
+    """110 for an epoch that is not the member's, unless the member missed the answer with its present epoch (N7).
 
-    Then it is at the epoch that it said last, or at one that it was told since: when a heartbeat comes twice, the copy
-    may raise the epoch once more. It may say nothing of what it owns, or partitions that it has still to give up:
-    nobody else has those yet.
+    Such a member sends the epoch that it sent last, or one that it was told since: when a heartbeat comes twice, the
+    copy may raise the epoch once more. Its report may name only partitions that it has or still has to give up: nobody
+    else owns those yet.
     """
     if epoch == state.member_epoch:
         return None
@@ -84,7 +84,7 @@ def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition
 
 
 def check_known(group: ConsumerGroup, member_id: str) -> Refusal | None:
-    """25 for somebody unknown. Who speaks the classic protocol is none of those who send ConsumerGroupHeartbeats."""
+    """25 for an unknown member. A member of the classic protocol does not send ConsumerGroupHeartbeats."""
     member = group.members.get(member_id)
     if member is not None and not is_classic(member):
         return None

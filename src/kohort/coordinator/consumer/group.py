@@ -1,7 +1,7 @@
-"""Hard state of consumer groups (KIP-848): the fold of their records, and what is looked up in it.
+"""Hard state of consumer groups (KIP-848): the fold of their records, and lookups in it.
 
-Records of a group may come in any order of their kinds, because compaction keeps of each key the last one only; so
-whatever comes first founds the group, and its own tombstone ends it.
+Compaction keeps only the last record of each key, so the kinds of a group's records come in any order. The first record
+of any kind founds the group; the tombstone of the group's own record ends it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from kohort.wire.schemas.group_records import (
 
 Target = frozenset[TopicPartition]
 LEFT_FOR_A_WHILE = -2
-"""The epoch of a static member that is away and whose place is kept."""
+"""The epoch of a static member that is away for a while and keeps its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a regular expression matched."""
+    """The topics that a regular expression matched."""
 
     topics: frozenset[str]
     version: int
-    """Of the topics that it was compared with."""
+    """The version of the topics that it was compared with."""
     resolved_ms: Millis
 
 
@@ -47,30 +47,30 @@ class Pattern:
 class ConsumerGroup:
     group_id: str
     epoch: int = 0
-    """Counts what asks for a new target: joins, departures, subscriptions, topics."""
+    """Rises with each change that needs a new target: joins, departures, subscriptions, topics."""
     metadata_hash: int = 0
-    """Of the subscribed topics, when they were last looked at."""
+    """The hash of the subscribed topics at the time of this epoch."""
     assignment_epoch: int = 0
-    """The group epoch that the target was made for."""
+    """The group epoch of the target."""
     assigned_ms: Millis = 0
-    """When that was."""
+    """When the target was made."""
     members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     current: dict[str, MemberState] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """Who has a partition, what is to be revoked included. Derived from `current`."""
+    """The owner of each partition, including partitions that are to be revoked. Derived from `current`."""
     instances: dict[str, str] = field(default_factory=dict)
-    """Static members: instance id, member id. Derived from `members`."""
+    """Static members: member id by instance id. Derived from `members`."""
     patterns: dict[str, Pattern] = field(default_factory=dict)
-    """Regular expressions of members, and what they matched when that was looked at last."""
+    """The members' regular expressions, with their last known matches."""
     pattern_users: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe by a regular expression. Derived from `members`."""
+    """The number of members that subscribe by each regular expression. Derived from `members`."""
     classic_members: int = 0
-    """How many members speak the classic protocol. Derived from `members`, as are the next two."""
+    """The number of members that speak the classic protocol. Derived from `members`, like the next two."""
     classic_support: dict[str, int] = field(default_factory=dict)
-    """How many of those support a protocol (an assignor's name)."""
+    """The number of those that support each protocol (an assignor's name)."""
     classic_bytes: int = 0
-    """Size of their protocols."""
+    """The size of their protocols."""
     subscribers: dict[str, int] = field(default_factory=dict)
     """How many members and patterns are subscribed to a topic. Derived from them."""
     names_size: int = 0
@@ -80,12 +80,12 @@ class ConsumerGroup:
         return self.current.get(member_id, NEW)
 
     def had_by(self, member_id: str) -> frozenset[TopicPartition]:
-        """What a member has, what it is to give up included."""
+        """The member's partitions, including those that it has to give up."""
         state = self.state_of(member_id)
         return frozenset(state.assigned) | frozenset(state.revoking)
 
     def epoch_of(self, partition: TopicPartition) -> int:
-        """The epoch of a partition's owner, FREE without one."""
+        """The epoch of the partition's owner; FREE without one."""
         owner = self.owners.get(partition)
         return self.current[owner].member_epoch if owner is not None else FREE
 
@@ -102,7 +102,7 @@ class ConsumerGroup:
         return pattern.topics.union(member.subscribed_topic_names) if member.subscribed_topic_names else pattern.topics
 
     def is_pending(self, member_id: str) -> bool:
-        """Whether it is not known yet what the member's regular expression matches."""
+        """True while the matches of the member's regular expression are unknown."""
         text = self.members[member_id].subscribed_topic_regex
         return bool(text) and text not in self.patterns
 
@@ -117,7 +117,7 @@ class ConsumerGroup:
     # -- the fold
 
     def put_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> list[str]:
-        """Returns the topics that somebody is subscribed to now and nobody was before, or the other way round."""
+        """Returns the topics that gained their first subscriber or lost their last."""
         former = self.members.pop(member_id, None) if value is None else self.members.get(member_id)
         if (
             former is not None
@@ -146,7 +146,7 @@ class ConsumerGroup:
             _count(self.classic_support, name, members)
 
     def put_pattern(self, text: str, pattern: Pattern | None) -> list[str]:
-        """Returns what `put_member` returns."""
+        """Returns the topics that gained their first subscriber or lost their last."""
         former = self.patterns.pop(text, None)
         if pattern is not None:
             self.patterns[text] = pattern
@@ -155,7 +155,7 @@ class ConsumerGroup:
         return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]
 
     def _count(self, names: Iterable[str], members: int) -> Iterator[str]:
-        """So many members more are subscribed to each of these topics."""
+        """Add so many subscribers to each topic. Yields the topics that gained their first or lost their last one."""
         for name in names:
             before = self.subscribers.get(name, 0)
             _count(self.subscribers, name, members)
@@ -188,12 +188,12 @@ def _count(counts: dict[str, int], key: str, more: int) -> None:
 
 
 class ConsumerFold:
-    """The consumer groups of a shard, as its log tells them."""
+    """The consumer groups in the log of a shard."""
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self._subscribed: dict[str, dict[str, None]] = {}
-        """The groups that are subscribed to a topic, by its name. Derived from `groups`."""
+        """The groups that subscribe to each topic, by its name. Derived from `groups`."""
 
     def subscribed_to(self, names: Iterable[str]) -> list[ConsumerGroup]:
         found = {group_id for name in names for group_id in self._subscribed.get(name, ())}

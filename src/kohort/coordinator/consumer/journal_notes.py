@@ -1,4 +1,4 @@
-"""What the journal is told of consumer groups: their members' steps to the target, and what changed for the group."""
+"""Journal entries of consumer groups: the members' steps to the target, and what changed for the group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.coordinator.topics import Topics
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 
 MAX_NAMED = 5
-"""Topics, and members whom another one waits for, that an entry names."""
+"""Topics, or members that another member waits for, that an entry names."""
 
 
 def note_steps(
@@ -23,7 +23,7 @@ def note_steps(
     *,
     pushed: bool,
 ) -> None:
-    """From one state of a member to its next. `pushed`: the answer to its held heartbeat will tell it."""
+    """Note a member's change of state. `pushed`: the answer to its held heartbeat tells the member."""
     if before.revoking and not after.revoking:
         consumers.note(group, "revoked", member_id=member_id, partitions=len(before.revoking))
     told = len(after.revoking.keys() - before.revoking.keys())
@@ -41,18 +41,18 @@ def note_steps(
 
 
 def missing_of(group: ConsumerGroup, member_id: str) -> Collection[TopicPartition]:
-    """What a member does not have yet of its part of the target."""
+    """The partitions of its target that the member does not have yet."""
     return group.targets.get(member_id, frozenset()) - group.state_of(member_id).assigned.keys()
 
 
 def owners_of(group: ConsumerGroup, partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
-    """Who has these partitions: the first few."""
+    """The owners of these partitions, at most MAX_NAMED."""
     owners = {owner for partition in partitions if (owner := group.owners.get(partition)) is not None}
     return tuple(sorted(owners)[:MAX_NAMED])
 
 
 def subscription_change(former: ConsumerGroupMemberMetadataValue, value: ConsumerGroupMemberMetadataValue) -> str:
-    """`+ audit, − orders`; a pattern as it is now."""
+    """For example `+ audit, − orders`; a pattern in its new form."""
     had, has = set(former.subscribed_topic_names), set(value.subscribed_topic_names)
     changes = [f"+ {name}" for name in sorted(has - had)] + [f"− {name}" for name in sorted(had - has)]
     pattern = value.subscribed_topic_regex or ""
@@ -62,7 +62,7 @@ def subscription_change(former: ConsumerGroupMemberMetadataValue, value: Consume
 
 
 def topics_change(before: Topics, after: Topics, names: Iterable[str]) -> str:
-    """`orders: 4 → 6 partitions, audit is new`."""
+    """For example `orders: 4 → 6 partitions, audit is new`."""
     changes = []
     for name in sorted(names):
         had, has = before.by_name.get(name), after.by_name.get(name)

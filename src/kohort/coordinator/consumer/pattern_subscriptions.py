@@ -1,18 +1,18 @@
-"""Subscriptions by regular expression (KIP-848): what the patterns of a group match is a record of it.
+"""Subscriptions by regular expression (KIP-848): a record of the group holds what each of its patterns matches.
 
-    heartbeat with a pattern ──► valid? ──► known what it matches? ──► group epoch, target
-                                   128          no: asked for ──► PatternsResolved ──► group epoch, target
+    heartbeat with a pattern ──► valid? ──► matches known? ──► group epoch, target
+                                   128          no: PatternsAsked ──► PatternsResolved ──► group epoch, target
 
-A pattern is checked in the step of the heartbeat that brings it, and compared with the topics elsewhere; until then its
-member is told to come back soon, and keeps what it has. Names and a pattern add up. A pattern that somebody in the
-group uses already is known at once, and so is one that another group of the shard uses (resolutions.py).
+A pattern is checked in the step of its heartbeat, and compared with the topics outside the shard. Until the matches are
+known, the member is told to heartbeat soon and keeps its partitions. A member may subscribe by names and a pattern. The
+matches of a pattern that a group of the shard uses already are known at once (patterns/pattern_matches.py).
 
-When topics come, the patterns are compared with those; a group takes the outcome in at most once an assignment
-interval, because its record holds all the names. Topics that are deleted count no more from that moment. The record of
-a pattern goes with its last subscriber.
+New topics are compared with the patterns. A group takes new matches in at most once an assignment interval, because its
+record holds all the names. Deleted topics do not count from that moment. The record of a pattern is deleted with its
+last subscriber.
 
-Unlike Kafka, a pattern matches no internal topics, and there is no refresh by time: nothing but topics can change what
-a pattern matches where there are no ACLs. Source: ConsumerGroup.java, GroupMetadataManager.java (maybeUpdate…,
+Unlike in Kafka, a pattern matches no internal topics, and nothing is refreshed by time: without ACLs only topics can
+change what a pattern matches. Source: ConsumerGroup.java, GroupMetadataManager.java (maybeUpdate…,
 handleRegularExpressionsResult).
 """
 
@@ -25,13 +25,13 @@ from kohort.coordinator.consumer.group import ConsumerGroup, Pattern, pattern_va
 from kohort.coordinator.consumer.soft_state import PATTERNS, RunningConsumers
 from kohort.coordinator.consumer.target import Targets
 from kohort.coordinator.events import Millis, PatternsResolved
-from kohort.coordinator.patterns.pattern_matches import Resolutions
+from kohort.coordinator.patterns.pattern_matches import PatternMatches
 from kohort.coordinator.patterns.regex import problem_of
 from kohort.coordinator.records import regex_record
 from kohort.coordinator.topics import Topics
 
-NAMES_TOLD = 5
-"""Of topics, in the journal; further ones are counted."""
+MAX_NAMED = 5
+"""Topics that a journal entry names; it counts the others."""
 
 
 class Patterns:
@@ -39,12 +39,12 @@ class Patterns:
         self._config = config
         self._consumers = consumers
         self._targets = targets
-        self._resolutions = Resolutions()
+        self._matches = PatternMatches()
         self._outdated: list[str] = []
-        """Patterns of which a topic is gone."""
+        """Patterns that lost a topic."""
 
     def problem_of(self, group: ConsumerGroup | None, member_id: str, text: str) -> str:
-        """Why the member cannot subscribe with this; "" when it can."""
+        """Why the member cannot subscribe with this pattern; "" if it can."""
         used = group.pattern_users if group is not None else {}
         if text in used:
             return ""
@@ -53,59 +53,59 @@ class Patterns:
         others = len(used) - gives_up
         if others >= self._config.group_consumer_regex_max_patterns:
             return f"The group has {others} other regular expressions: group.consumer.regex.max.patterns."
-        if self._resolutions.knows(text):
+        if self._matches.is_valid(text):
             return ""
         problem = problem_of(text, self._config.group_consumer_regex_max_length)
         return f"{text[:100]!r} is no regular expression that is served: {problem}" if problem else ""
 
     # -- members
 
-    def changed(self, group: ConsumerGroup, former: str | None, now_has: str | None, now: Millis) -> None:
-        """A member's pattern is another one, or it is gone with its pattern. To be told after the member's record."""
-        if former and former != now_has:
+    def changed(self, group: ConsumerGroup, former: str | None, present: str | None, now: Millis) -> None:
+        """A member has another pattern, or is gone. Call it after the member's record."""
+        if former and former != present:
             self._release(group, former)
-        if now_has:
-            self._resolutions.use(now_has, group.group_id)
-            if now_has not in group.patterns:
-                self._take_in(group, now_has, now)
-            self._ask()
+        if present:
+            self._matches.use(present, group.group_id)
+            if present not in group.patterns:
+                self._take_in(group, present, now)
+            self._search()
 
     def _release(self, group: ConsumerGroup, text: str) -> None:
         if text in group.pattern_users:
             return
-        self._resolutions.release(text, group.group_id)
+        self._matches.release(text, group.group_id)
         if text in group.patterns:
             self._consumers.emit(regex_record(group.group_id, text, None))
 
     # -- topics
 
     def topics_are(self, topics: Topics, names: Iterable[str] | None) -> None:
-        """`names`: what changed, if known."""
-        self._outdated += self._resolutions.change_topics(topics, names)
+        """`names`: the topics that changed, if known."""
+        self._outdated += self._matches.change_topics(topics, names)
 
     def topics_changed(self, now: Millis) -> list[ConsumerGroup]:
-        """Returns the groups for which that may have changed something."""
+        """Returns the groups that may have new matches."""
         groups = self._refreshed_users(self._outdated, now)
         self._outdated.clear()
         return groups
 
     def resolved(self, event: PatternsResolved, now: Millis) -> list[ConsumerGroup]:
-        """Returns what `topics_changed` returns."""
-        return self._refreshed_users(self._resolutions.resolved(event), now)
+        """Returns the groups that may have new matches."""
+        return self._refreshed_users(self._matches.take(event), now)
 
     def _refreshed_users(self, texts: Iterable[str], now: Millis) -> list[ConsumerGroup]:
-        groups = [self._consumers.groups[group_id] for group_id in self._resolutions.users(texts)]
+        groups = [self._consumers.groups[group_id] for group_id in self._matches.users(texts)]
         for group in groups:
             self._refresh(group, now)
-        self._ask()
+        self._search()
         return groups
 
     def due(self, group: ConsumerGroup, now: Millis) -> None:
-        """What the group's patterns match may be taken in again."""
+        """The group may take in new matches again."""
         self._refresh(group, now)
 
     def _refresh(self, group: ConsumerGroup, now: Millis) -> None:
-        """Take in what is known of all patterns of the group; what is not new to it, at most once an interval."""
+        """Take in the matches of all patterns of the group. Other matches than before, at most once an interval."""
         known = self._consumers.of(group)
         due = known.patterns_ms + self._consumers.settings(group).assignment_interval_ms
         changes = False
@@ -123,15 +123,15 @@ class Patterns:
             self._targets.bump(group, now, "its regular expressions match other topics")
 
     def _differs(self, group: ConsumerGroup, text: str) -> bool:
-        matched = self._resolutions.matched(text)
+        matched = self._matches.matched(text)
         return matched is not None and group.patterns[text].topics != matched
 
     def _take_in(self, group: ConsumerGroup, text: str, now: Millis) -> bool:
-        """Write what the pattern matches into the group, if that is known. Returns whether its members' subscriptions
-        are others by that."""
+        """Write what the pattern matches into the group, if that is known. Returns whether the members' subscriptions
+        change."""
         known = group.patterns.get(text)
-        matched = self._resolutions.matched(text)
-        if self._resolutions.is_refused(text) and known is None:
+        matched = self._matches.matched(text)
+        if self._matches.is_refused(text) and known is None:
             matched = frozenset()
         if matched is None or (known is not None and known.topics == matched):
             return False
@@ -141,7 +141,7 @@ class Patterns:
         before = known.topics & topics.by_name.keys() if known is not None else frozenset()
         if matched != before:
             self._consumers.note(
-                group, "topics matched", f"{text}:{_told('+', matched - before)}{_told('-', before - matched)}"
+                group, "topics matched", f"{text}:{_named('+', matched - before)}{_named('-', before - matched)}"
             )
             return True
         if known is None:
@@ -151,37 +151,36 @@ class Patterns:
             )
         return False
 
-    def _ask(self) -> None:
-        task = self._resolutions.ask()
+    def _search(self) -> None:
+        task = self._matches.next_task()
         if task is not None:
             self._consumers.running.out.tasks.append(task)
 
     # -- load, unload, deletion
 
     def load(self) -> None:
-        """What the log says of the patterns holds until they are compared with all topics, which begins now."""
+        """The matches in the log count until the patterns have been compared with all topics. That begins now."""
         for group in self._consumers.groups.values():
             self._forget_unused(group)
             for text in group.pattern_users:
-                self._resolutions.use(text, group.group_id)
-        self._ask()
+                self._matches.use(text, group.group_id)
+        self._search()
 
     def _forget_unused(self, group: ConsumerGroup) -> None:
-        """Patterns without subscribers are only in logs that others wrote."""
+        """Only logs that Kafka wrote have patterns without subscribers."""
         for text in sorted(group.patterns.keys() - group.pattern_users.keys()):
             self._consumers.emit(regex_record(group.group_id, text, None))
 
     def unload(self) -> None:
-        self._resolutions.clear()
+        self._matches.clear()
         self._outdated.clear()
 
     def deleted(self, group: ConsumerGroup) -> None:
-        """To be told before the group's own record goes."""
         self._consumers.running.deadlines.clear((PATTERNS, group.group_id, ""))
 
 
-def _told(sign: str, names: Iterable[str]) -> str:
+def _named(sign: str, names: Iterable[str]) -> str:
     """+a +b +c and 7 more"""
     ordered = sorted(names)
-    told = "".join(f" {sign}{name}" for name in ordered[:NAMES_TOLD])
-    return told + (f" and {len(ordered) - NAMES_TOLD} more" if len(ordered) > NAMES_TOLD else "")
+    told = "".join(f" {sign}{name}" for name in ordered[:MAX_NAMED])
+    return told + (f" and {len(ordered) - MAX_NAMED} more" if len(ordered) > MAX_NAMED else "")

@@ -1,34 +1,34 @@
-"""Reconciliation: one step of a consumer group's member from what it has to what it should have (KIP-848).
+"""Reconciliation: one step of a consumer group's member from its present assignment to its target (KIP-848).
 
-The group's target says which partitions each member should own, and at which epoch. A member comes there by itself, a
-heartbeat at a time, and nobody else stops for it: `reconcile` is called with what the member is, its part of the
-target and what the heartbeat reported, and returns what the member is from now on.
+The group's target says which partitions each member should own, and at which epoch. A member gets there by itself, a
+heartbeat at a time, and no other member stops for it. `reconcile` takes the member's state, its part of the target and
+the report in the heartbeat, and returns the member's next state.
 
-    STABLE                  it has what its epoch gives it.
+    STABLE                  The member has what its epoch gives it.
                             A newer target: → any state. A topic less in its subscription: → UNREVOKED.
-    UNREVOKED_PARTITIONS    it was told to give partitions up and has not said that it did. It keeps its old epoch, and
-                            looks at no newer target. The rebalance timeout runs in this state only.
-                            A report of what it owns, without those partitions: → any state.
-    UNRELEASED_PARTITIONS   it has the target's epoch and all of its target that is free; the rest is still with
-                            others. It gets each partition when that is released: → STABLE with the last one.
+    UNREVOKED_PARTITIONS    The member was told to give partitions up and has not acknowledged it. It keeps its old
+                            epoch and ignores newer targets. The rebalance timeout runs in this state only.
+                            A report of owned partitions without those: → any state.
+    UNRELEASED_PARTITIONS   The member has the target's epoch and all free partitions of its target. Others still own
+                            the rest. It gets each partition when that is released; with the last one: → STABLE.
 
-Revoke, acknowledge, release, add, in that order, and partition by partition. A member owns `assigned` and `revoking`,
-the latter until it has acknowledged. It is given only what nobody owns, and only at the epoch of a target that has
-it; every target has a partition once. So no two members own a partition at a time, and never both at the same epoch.
-What is neither in the way of the target nor unsubscribed stays where it is, whatever else happens. A topic that is
-subscribed again comes with the next target: a change of subscription raises the group's epoch, so there will be one.
+The order is revoke, acknowledge, release, add, for each partition by itself. A member owns `assigned`, and `revoking`
+until it acknowledges. It gets only partitions that nobody owns, and only at the epoch of a target that gives them to
+it; a target has each partition once. So two members never own a partition at the same time or at the same epoch. A
+partition that is neither in the way of the target nor unsubscribed stays where it is. A topic that is subscribed again
+comes with the next target: a change of subscription raises the group's epoch.
 
-`owned` is an acknowledgement, so it must be true now. The caller hands it over only where the heartbeat carries the
-member's present epoch: a report under the previous one (its answer was lost) or with a join is from before the last
-assignment, and says nothing about that. None reports nothing and acknowledges nothing.
+`owned` is an acknowledgement, so it must be true now. The caller passes it only if the heartbeat has the member's
+present epoch. A report under the previous epoch (the answer was lost) or in a join is older than the last assignment
+and says nothing about it. None reports nothing and acknowledges nothing.
 
-To hold a partition back from a member for a while, let `current_epoch_of` say that it is not free.
+To keep a partition from a member for a while, let `current_epoch_of` report it as owned.
 
 Behaviour: Kafka's CurrentAssignmentBuilder as of 4.3, that is with KAFKA-19431 (unsubscribed partitions go at once),
 KAFKA-19449 (a partition that the member itself was to revoke is free for it), KAFKA-19974 (no epoch between the old
 one and the target's) and KIP-1251 (the epoch at which a partition was got). Rows N9 to N12 of the conformance list.
-One difference: a member that goes on waiting keeps its previous epoch, as nothing of it has changed, so that a
-heartbeat whose answers were lost twice is not fenced for it.
+One difference: a member that goes on waiting keeps its previous epoch, because nothing of it has changed. So a
+heartbeat whose answers were lost twice is not fenced.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from enum import IntEnum
 from typing import assert_never
 
 TopicPartition = tuple[bytes, int]
-"""The topic's id and the number of the partition."""
+"""Topic id and partition number."""
 
 FREE = -1
 """The epoch of a partition that nobody owns."""
 
 
 class Reconciliation(IntEnum):
-    """How far a member is; the numbers are those of its record."""
+    """How far a member is. The numbers are those in its record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -60,12 +60,12 @@ class MemberState:
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
-    """What the member says when it has missed the answer that told it `member_epoch`."""
+    """The epoch that the member sends if it missed the answer with `member_epoch`."""
     state: Reconciliation = Reconciliation.STABLE
     assigned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """What it may use, and since which epoch. Commits of older epochs are accepted from that one on (KIP-1251)."""
+    """The partitions that it may use, and since which epoch: commits are accepted from that epoch on (KIP-1251)."""
     revoking: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """What it was told to give up and owns until it acknowledges; only in UNREVOKED_PARTITIONS."""
+    """The partitions that it owns until it acknowledges that it gave them up; only in UNREVOKED_PARTITIONS."""
 
 
 def reconcile(
@@ -78,11 +78,11 @@ def reconcile(
     subscribed: Container[bytes] | None = None,
     subscription_changed: bool = False,
 ) -> MemberState:
-    """The member after this heartbeat; the same object when nothing has changed.
+    """The member after this heartbeat; the same object if nothing has changed.
 
-    `current_epoch_of` gives the epoch of a partition's owner, FREE without one. `subscribed` are the ids of the topics
-    that the member subscribes to now, None for all of its target's: a target from before a change of subscription
-    may have more. `subscription_changed` says that this heartbeat changed it.
+    `current_epoch_of`: the epoch of a partition's owner, FREE without one. `subscribed`: the ids of the topics that the
+    member subscribes to now; None for all topics of its target. A target from before a change of subscription may have
+    more topics. `subscription_changed`: this heartbeat changed the subscription.
     """
     match member.state:
         case Reconciliation.STABLE:
@@ -106,13 +106,13 @@ def _towards(
     owned: Collection[TopicPartition] | None,
     current_epoch_of: Callable[[TopicPartition], int],
 ) -> MemberState:
-    """Give up what is not wanted; once that is acknowledged, rise to the target's epoch and take what is free."""
+    """Give up what is not wanted. Once that is acknowledged, rise to the target's epoch and take free partitions."""
     assigned = {partition: epoch for partition, epoch in member.assigned.items() if partition in wanted}
     revoking = {partition: epoch for partition, epoch in member.assigned.items() if partition not in wanted}
     if revoking and _still_has_any(owned, revoking):
         return _changed(member, Reconciliation.UNREVOKED_PARTITIONS, member.member_epoch, assigned, revoking)
     for partition in sorted(wanted - member.assigned.keys()):
-        # What it has just given up comes back without a way around: nobody can have got it in between.
+        # A partition that the member has just given up may come back at once: nobody can have got it in between.
         if partition in member.revoking or current_epoch_of(partition) == FREE:
             assigned[partition] = target_epoch
     complete = len(assigned) == len(wanted)
@@ -123,7 +123,7 @@ def _towards(
 def _without_unsubscribed(
     member: MemberState, owned: Collection[TopicPartition] | None, subscribed: Container[bytes] | None
 ) -> MemberState:
-    """Between two targets: partitions of topics that are no longer subscribed go at once, and nothing comes."""
+    """Between two targets: give up the partitions of topics that are no longer subscribed; get none."""
     if subscribed is None:
         return member
     assigned = {partition: epoch for partition, epoch in member.assigned.items() if partition[0] in subscribed}

@@ -1,4 +1,4 @@
-"""Answers about consumer groups, built from their state."""
+"""Responses about consumer groups, built from their state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def heartbeat_answer(
     member_id: str, epoch: int, interval_ms: int, assigned: Iterable[TopicPartition] | None = None
 ) -> ConsumerGroupHeartbeatResponse:
-    """`assigned` None: what the member was told before still holds."""
+    """`assigned` None: the assignment in an earlier answer still holds."""
     assignment = None
     if assigned is not None:
         assignment = HeartbeatAssignment(
@@ -83,7 +83,7 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
                 client_host=member.client_host,
                 subscribed_topic_names=member.subscribed_topic_names,
                 subscribed_topic_regex=member.subscribed_topic_regex or "",
-                # What it has still to give up, nobody else has yet.
+                # The member still owns the partitions that it has to give up.
                 assignment=_described_assignment({**state.assigned, **state.revoking}, topics),
                 target_assignment=_described_assignment(group.targets.get(member_id, ()), topics),
                 member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
@@ -101,7 +101,7 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
 
 
 def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) -> DescribedAssignment:
-    """Partitions of topics that are gone are left out: there is no name to tell."""
+    """Without partitions of topics that are gone: these have no name."""
     return DescribedAssignment(
         topic_partitions=tuple(
             DescribedTopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=indexes)
@@ -112,13 +112,13 @@ def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) 
 
 
 Told = dict[str, tuple[Mapping[TopicPartition, int], bytes]]
-"""What the journal was told of each member the last time: its partitions, and the same encoded."""
+"""What the journal last noted of each member: its partitions, and the same encoded."""
 
 
 def stories_of(group: ConsumerGroup, topics: Topics, told: Told) -> tuple[tuple[MemberStory, ...], Told]:
-    """All members for the journal, what they own in the form of a consumer's assignment; and the new `told`.
+    """All members for the journal, with their partitions as an encoded consumer assignment; and the new `told`.
 
-    Most members of a large group have what they had the last time, and encoding is what takes long.
+    Encoding takes the time, and most members of a large group have the same partitions as last time.
     """
     stories, tells = [], {}
     for member_id, member in sorted(group.members.items()):

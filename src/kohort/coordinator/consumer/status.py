@@ -1,13 +1,13 @@
-"""How far the rebalance of a consumer group is right now: who is awaited, by whom, and what is held back. Read-only.
+"""The progress of a consumer group's rebalance: which members are awaited, who waits for them, what is held back.
 
-    awaited to join        of the classic protocol: it was told to join again
-    awaited to sync        of the classic protocol: it has joined, and has not fetched its assignment
-    awaited to revoke      it was told to give partitions up and has not said that it did
-    waits for partitions   others have them still
-    on its way             its next heartbeat tells it
-    member                 it has all that the target gives it
+    awaited to join        classic protocol: told to join again
+    awaited to sync        classic protocol: joined, and has not fetched its assignment
+    awaited to revoke      told to give partitions up, and has not acknowledged it
+    waits for partitions   other members still have them
+    on its way             learns of the target with its next heartbeat
+    member                 has its whole part of the target
 
-As in rebalance_status.py; the members that others wait for come first.
+Read-only, like classic/status.py. The members that others wait for come first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAITS_FOR_PARTITIONS = "waits for partitions"
 ON_ITS_WAY = "on its way"
 ORDER = (AWAITED_TO_JOIN, AWAITED_TO_SYNC, AWAITED_TO_REVOKE, WAITS_FOR_PARTITIONS, ON_ITS_WAY, MEMBER)
 AWAITED = {AWAITED_TO_JOIN: JOIN, AWAITED_TO_SYNC: SYNC, AWAITED_TO_REVOKE: REVOKE}
-"""What a member is awaited to do, and the deadline that it has for that."""
+"""What a member is awaited to do, and its deadline for that."""
 
 
 def consumer_status_of(

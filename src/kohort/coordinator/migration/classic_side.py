@@ -1,8 +1,8 @@
-"""A member of a consumer group that speaks the classic protocol: what its record holds, and what follows from it.
+"""What a consumer group knows of its members that speak the classic protocol.
 
 Such a member joins, syncs and heartbeats as in a classic group, and the coordinator translates. Its generation is its
-member epoch; its first protocol's metadata is its subscription and tells what it owns; its part of the assignment is
-what it is sent in SyncGroup. Its record has all its protocols, so that the group can become a classic one again.
+member epoch. The metadata of its first protocol holds its subscription and the partitions that it owns. SyncGroup sends
+it its part of the assignment.
 
 Source: ConsumerGroupMember.java, ConsumerGroup.java; H13 of the conformance list.
 """
@@ -25,8 +25,8 @@ from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
 def joint_protocols(
     group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | None, with_these: Protocols = ()
 ) -> set[str]:
-    """Names that all classic members support: without the one, if it is classic, and with a new one of these protocols.
-    If there is no such member, of these the ones that the new one has."""
+    """Protocols that all classic members support: without the member `but`, and with a new member of the protocols
+    `with_these`. Without other classic members, the protocols of the new one."""
     left_out = {name for name, _ in protocols_of(but)} if but is not None and is_classic(but) else set()
     others = group.classic_members - bool(left_out)
     new = {name for name, _ in with_these}
@@ -37,18 +37,18 @@ def joint_protocols(
 
 
 def joint_bytes(group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | None, with_these: Protocols = ()) -> int:
-    """Size of the same members' protocols."""
+    """Size of the protocols of the same members."""
     left_out = protocols_of(but) if but is not None else ()
     return group.classic_bytes + size_of(with_these) - size_of(left_out)
 
 
 def owned_in(subscription: ConsumerProtocolSubscription, topics: Topics) -> frozenset[TopicPartition]:
-    """What the member says that it uses; nothing, by one that gives everything up before it joins."""
+    """What the member says it uses. An eager member gives everything up before it joins, and says nothing."""
     return partitions_in(((row.topic, row.partitions) for row in subscription.owned_partitions), topics)
 
 
 def partitions_in(rows: Iterable[tuple[str, tuple[int, ...]]], topics: Topics) -> frozenset[TopicPartition]:
-    """By id; those of topics that do not exist are left out."""
+    """The partitions by topic id, without those of topics that do not exist."""
     return frozenset(
         (topics.by_name[topic].topic_id, index)
         for topic, indexes in rows
@@ -59,15 +59,15 @@ def partitions_in(rows: Iterable[tuple[str, tuple[int, ...]]], topics: Topics) -
 
 
 def assignment_for(partitions: Iterable[TopicPartition], topics: Topics, subscription: bytes) -> bytes:
-    """As the member is sent it. Partitions of topics that are gone are left out."""
+    """The bytes for SyncGroup, without partitions of topics that are gone."""
     found = by_topic(partitions)
     rows = [(topics.by_id[topic_id].name, indexes) for topic_id, indexes in found if topic_id in topics.by_id]
     return assignment_bytes(rows, subscription)
 
 
 def must_rejoin(group: ConsumerGroup, member_id: str) -> bool:
-    """Whether the member has to send a JoinGroup to come further (H13): there is a newer target; it has partitions to
-    give up; or all that it waits for is free."""
+    """True if the member gets no further without a JoinGroup (H13): there is a newer target, it has partitions to give
+    up, or all partitions that it waits for are free."""
     state = group.state_of(member_id)
     if state.member_epoch < group.assignment_epoch or state.state is Reconciliation.UNREVOKED_PARTITIONS:
         return True

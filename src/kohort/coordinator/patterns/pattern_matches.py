@@ -1,11 +1,11 @@
-"""Which of the present topics the patterns of a shard's groups match, as far as it has been looked at.
+"""Which of the present topics the patterns of a shard's groups match, as far as the search has come.
 
-A pattern and a name are looked at once: when topics come, only they are; when topics go, nothing is. The looking is
-asked for (`PatternsAsked`), one task a shard at a time with a bounded number of names; an answer may be about the first
-of them only, and the patterns take turns, so an expensive one holds up nobody else for long. A pattern that no group
-uses any more is remembered for a while, because groups come back with their pattern.
+A pattern is compared with a name once. So new topics are compared alone, and deleted topics cost nothing. The search is
+done outside the shard (`PatternsAsked`), one task a shard at a time with a limited number of names. A result may cover
+only the first names, and the patterns take turns, so an expensive pattern does not delay the others for long. A pattern
+that no group uses any more is kept for a while, because groups often return with their pattern.
 
-All of this is soft state: what a group's records say of its patterns is in consumer_patterns.py.
+All of this is soft state; consumer/pattern_subscriptions.py has what a group's records say of its patterns.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from kohort.coordinator.events import PatternsAsked, PatternsResolved
 from kohort.coordinator.topics import Topics
 
 NAMES_A_TASK = 5_000
-"""Of topics; each counts once for every pattern that it is compared with."""
+"""Topic names in one task; a name counts once for every pattern that it is compared with."""
 MOST_UNUSED = 100
-"""Patterns that are remembered although no group uses them."""
+"""Patterns that are kept although no group uses them."""
 
 
-class _Resolution(msgspec.Struct):
+class _Search(msgspec.Struct):
     todo: tuple[str, ...]
-    """Names that are still to be looked at, or handed out to be."""
+    """Names that are still to be compared, those of the running task included."""
     found: set[str] = msgspec.field(default_factory=set)
     groups: dict[str, None] = msgspec.field(default_factory=dict)
-    """Who uses the pattern, in the order in which they came."""
+    """The groups that use the pattern, in the order in which they came."""
     is_refused: bool = False
-    """It is no pattern here, although the log has it: another coordinator took it."""
+    """The pattern is invalid here, although the log has it: another coordinator accepted it."""
 
 
-class Resolutions:
+class PatternMatches:
     def __init__(self) -> None:
         self._topics = Topics()
-        self._known: dict[str, _Resolution] = {}
+        self._known: dict[str, _Search] = {}
         self._unused: dict[str, None] = {}
-        """Patterns, the one that was used last at the end."""
+        """Unused patterns, the most recently used last."""
         self._waiting: dict[str, None] = {}
-        """Patterns in use with something to do, in the order of their turns."""
-        self._asked: PatternsAsked | None = None
+        """Patterns in use with names to compare, in the order of their turns."""
+        self._task: PatternsAsked | None = None
         self._last_number = 0
 
-    def knows(self, text: str) -> bool:
-        """Whether this is a pattern that was found valid."""
+    def is_valid(self, text: str) -> bool:
+        """True if this pattern is in use, or was lately, and is valid."""
         known = self._known.get(text)
         return known is not None and not known.is_refused
 
@@ -54,7 +54,7 @@ class Resolutions:
         return list(dict.fromkeys(group for text in texts if text in self._known for group in self._known[text].groups))
 
     def matched(self, text: str) -> frozenset[str] | None:
-        """The topics that the pattern matches; None while that is not known of all topics."""
+        """The topics that the pattern matches; None until it has been compared with all topics."""
         known = self._known.get(text)
         if known is None or known.todo or known.is_refused:
             return None
@@ -69,7 +69,7 @@ class Resolutions:
     def use(self, text: str, group_id: str) -> None:
         known = self._known.get(text)
         if known is None:
-            known = self._known[text] = _Resolution(tuple(self._topics.by_name))
+            known = self._known[text] = _Search(tuple(self._topics.by_name))
         known.groups[group_id] = None
         self._unused.pop(text, None)
         self._queue(text, known)
@@ -85,7 +85,7 @@ class Resolutions:
             del self._unused[oldest], self._known[oldest]
 
     def change_topics(self, topics: Topics, names: Iterable[str] | None) -> list[str]:
-        """The topics are these now; `names`: what changed, if known. Returns the patterns of which a topic is gone."""
+        """Replace the topics. `names`: those that changed, if known. Returns the patterns that lost a topic."""
         before, after = self._topics.by_name, topics.by_name
         touched = list(names) if names is not None else [*before, *after]
         created = tuple(dict.fromkeys(name for name in touched if name in after and name not in before))
@@ -103,44 +103,44 @@ class Resolutions:
             self._queue(text, known)
         return affected
 
-    def _queue(self, text: str, known: _Resolution) -> None:
+    def _queue(self, text: str, known: _Search) -> None:
         if known.todo and known.groups:
             self._waiting[text] = None
         else:
             self._waiting.pop(text, None)
 
     def clear(self) -> None:
-        """The shard's coordinator is elsewhere. An answer that is still to come is of no use."""
+        """The shard is unloaded. The result of the running task will be ignored."""
         for everything in (self._known, self._unused, self._waiting):
             everything.clear()
-        self._asked = None
+        self._task = None
 
-    # -- the looking
+    # -- the search
 
-    def ask(self) -> PatternsAsked | None:
-        """The next task, if there is something to do and none under way."""
-        if self._asked is not None or not self._waiting:
+    def next_task(self) -> PatternsAsked | None:
+        """The next task; None if there are no names to compare or a task is running."""
+        if self._task is not None or not self._waiting:
             return None
-        asked = []
+        searches = []
         room = NAMES_A_TASK
         for text in list(self._waiting):
             names = self._known[text].todo[:room]
-            asked.append((text, names))
+            searches.append((text, names))
             room -= len(names)
             del self._waiting[text]
             self._waiting[text] = None
             if room <= 0:
                 break
         self._last_number += 1
-        self._asked = PatternsAsked(self._last_number, tuple(asked))
-        return self._asked
+        self._task = PatternsAsked(self._last_number, tuple(searches))
+        return self._task
 
-    def resolved(self, event: PatternsResolved) -> list[str]:
-        """The answer to the task under way. Returns the patterns of which all is known now."""
-        task = self._asked
+    def take(self, event: PatternsResolved) -> list[str]:
+        """Take the result of the running task. Returns the patterns that have been compared with all topics."""
+        task = self._task
         if task is None or task.number != event.number:
             return []
-        self._asked = None
+        self._task = None
         complete = []
         for (text, names), found in zip(task.asked, event.found, strict=True):
             known = self._known.get(text)

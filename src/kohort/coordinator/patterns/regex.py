@@ -1,9 +1,9 @@
-"""Regular expressions of subscriptions: whether one is valid, and which topics' names it matches, as a whole.
+"""Regular expressions of subscriptions: is one valid, and which topic names does it match as a whole?
 
-They are RE2's, which has no backtracking: a match takes time in proportion to the name and to the compiled program.
-So two limits bound everything: the length of the text and the size of the program. The check of a pattern is cheap
-enough for a step of the coordinator (some milliseconds for the worst that a client can think of, microseconds for what
-people write); the search among all topics is for elsewhere (`PatternsAsked`).
+The language is RE2's, which has no backtracking: a match takes time in proportion to the name and to the compiled
+program. So two limits bound the cost: the length of the text and the size of the program. The check of a pattern is
+cheap enough for a step of the coordinator (some milliseconds for a hostile pattern, microseconds for an ordinary one).
+The search among all topics is done outside the shard (`PatternsAsked`).
 
 Kafka uses RE2/J, the same language. Source: TopicRegexResolver.java, Utils.throwIfRegularExpressionIsInvalid.
 """
@@ -16,12 +16,12 @@ from typing import Protocol
 from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
 
 MEMORY = 65_536
-"""Bytes for a compiled pattern (some 2,500 instructions), and for the states that RE2 remembers while it searches; when
-they are full, it searches without, and finds the same. With more memory the worst patterns take longer."""
+"""Bytes for a compiled pattern (some 2,500 instructions), and for the states that RE2 caches while it searches. When
+the cache is full, RE2 searches without it and finds the same. With more memory the worst patterns take longer."""
 WORK = 20_000_000
-"""Instructions times characters of a task: at the worst some 70 ms, for ordinary patterns a hundred thousand names."""
+"""Instructions times characters in a task: some 70 ms at worst; for ordinary patterns a hundred thousand names."""
 MOST_UNICODE_CLASSES = 8
-"""`\\p{…}` of one pattern: RE2 takes a tenth of a millisecond to read one. Topics' names are ASCII."""
+"""`\\p{…}` in one pattern: RE2 takes a tenth of a millisecond to read one. Topic names are ASCII."""
 
 
 class _Compiled(Protocol):
@@ -31,7 +31,7 @@ class _Compiled(Protocol):
 
 
 def problem_of(text: str, longest: int) -> str:
-    """Why this is no pattern to subscribe with; "" when it is one."""
+    """Why nobody can subscribe with this pattern; "" if it is valid."""
     if len(text) > longest:
         return f"It has {len(text)} characters; group.consumer.regex.max.length allows {longest}."
     if text.count("\\p") + text.count("\\P") > MOST_UNICODE_CLASSES:
@@ -40,14 +40,14 @@ def problem_of(text: str, longest: int) -> str:
     return compiled if isinstance(compiled, str) else ""
 
 
-def resolved(task: PatternsAsked) -> PatternsResolved:
-    """The work of a task, or the first part of it: what costs much is not done at a stretch."""
+def search(task: PatternsAsked) -> PatternsResolved:
+    """Do a task, or the first part of it if it is expensive."""
     share = WORK // max(len(task.asked), 1)
     return PatternsResolved(task.number, tuple(_searched(text, names, share) for text, names in task.asked))
 
 
 def matching(text: str, names: Iterable[str]) -> tuple[str, ...] | None:
-    """Those of the names that the whole pattern matches, however long that takes; None when it is no pattern."""
+    """The names that the pattern matches as a whole, however long that takes; None if it is invalid."""
     found = _searched(text, tuple(names), None)
     return found.names if found is not None else None
 
@@ -68,7 +68,7 @@ def _searched(text: str, names: tuple[str, ...], work: int | None) -> Found | No
 
 
 def _compiled(text: str) -> _Compiled | str:
-    """Or what is wrong with it. RE2's wrapper would remember the last 128 compiled patterns, however large they are."""
+    """The compiled pattern, or what is wrong with it. RE2's wrapper would cache the last 128, however large."""
     import re2  # many servers never see a pattern, and it is 2 MB of code
 
     options = re2.Options()

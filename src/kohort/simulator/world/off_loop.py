@@ -14,7 +14,7 @@ from kohort.coordinator.assignors.check import Result, assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 from kohort.coordinator.events import AssignmentMade, PatternsAsked, PatternsResolved, Task
-from kohort.coordinator.patterns.regex import resolved
+from kohort.coordinator.patterns.regex import search
 from kohort.simulator.world.world import Millis, World
 
 
@@ -45,7 +45,7 @@ class OffLoop:
 
     def _outcome(self, task: Task) -> AssignmentMade | PatternsResolved:
         if isinstance(task, PatternsAsked):
-            return resolved(task)
+            return search(task)
         result: Result = assigned(ASSIGNORS[task.assignor], task.spec)
         if task.assignor == Plugin.name and not self._world.healed and self._random.random() < 0.3:
             result = "no answer in 2000 ms"

@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions: what is one, what it matches, and that none of them costs much."""
+"""Regular expressions of subscriptions: which are valid, what they match, and that none is expensive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator.events import Found, PatternsAsked
-from kohort.coordinator.patterns.regex import WORK, matching, problem_of, resolved
+from kohort.coordinator.patterns.regex import WORK, matching, problem_of, search
 
 LONGEST = 2_048
 
@@ -45,27 +45,27 @@ def test_the_whole_name_has_to_match(pattern: str, found: tuple[str, ...]) -> No
     "pattern",
     ["(", "[a-", "*", "a**", "a{2,1}", "(?=a)", "(?<!a)", r"(a)\1", "\\", "a{1001}", r"\p{Nobody}"],
 )
-def test_what_is_no_pattern_is_refused_with_a_reason(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_with_a_reason(pattern: str) -> None:
     assert problem_of(pattern, LONGEST)
     assert matching(pattern, ("a",)) is None
 
 
 @pytest.mark.parametrize("pattern", ["a" * (LONGEST + 1), "(?:[^a]{99}){9}", ".{1000}", r"\pL\PL" * 5, "[^a]" * 500])
-def test_too_large_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
     assert problem_of(pattern, LONGEST)
 
 
 def test_a_task_is_answered_pattern_by_pattern() -> None:
-    done = resolved(PatternsAsked(7, (("a.", ("a1", "b1")), ("(", ("a1",)), ("b1", ("a1", "b1")))))
+    done = search(PatternsAsked(7, (("a.", ("a1", "b1")), ("(", ("a1",)), ("b1", ("a1", "b1")))))
     assert done.number == 7
     assert done.found == (Found(2, ("a1",)), None, Found(2, ("b1",)))
 
 
-def test_what_costs_much_is_done_in_parts() -> None:
+def test_an_expensive_search_is_done_in_parts() -> None:
     expensive, cheap = "(?:(?:[ab]{0,30}){0,30}a)", "[ab]*"
     names = tuple("ab" * 100 + str(number) for number in range(1_000))
     assert not problem_of(expensive, LONGEST)
-    one, other = resolved(PatternsAsked(1, ((expensive, names), (cheap, names)))).found
+    one, other = search(PatternsAsked(1, ((expensive, names), (cheap, names)))).found
     assert one is not None
     assert other is not None
     assert 1 <= one.looked_at <= WORK / 200 / 1_000, "a program of more than a thousand instructions"

@@ -1,0 +1,137 @@
+"""The search for topics that patterns match: every name once, in parts, in turns; late results change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
+from kohort.coordinator.patterns.pattern_matches import MOST_UNUSED, NAMES_A_TASK, PatternMatches
+from kohort.coordinator.patterns.regex import search
+from kohort.coordinator.topics import Topics, topics_of
+
+
+def topics(names: Iterable[str]) -> Topics:
+    return topics_of(TopicSpec(name.encode().ljust(16, b"\0"), name, 1) for name in names)
+
+
+def work(matches: PatternMatches) -> list[PatternsAsked]:
+    """Do all tasks."""
+    done = []
+    while (task := matches.next_task()) is not None:
+        assert matches.next_task() is None, "one task at a time"
+        done.append(task)
+        matches.take(search(task))
+    return done
+
+
+def compared(tasks: Iterable[PatternsAsked]) -> list[tuple[str, str]]:
+    return sorted((text, name) for task in tasks for text, names in task.asked for name in names)
+
+
+def test_every_name_is_compared_once_with_every_pattern() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("a1", "a2", "b1")), None)
+    matches.use("a.", "g")
+    matches.use(".1", "h")
+    assert matches.matched("a.") is None
+    everything = [(text, name) for text in (".1", "a.") for name in ("a1", "a2", "b1")]
+    assert compared(work(matches)) == sorted(everything)
+    assert matches.matched("a.") == {"a1", "a2"}
+    assert matches.matched(".1") == {"a1", "b1"}
+    assert matches.change_topics(topics(("a1", "a3", "b1")), ("a2", "a3")) == ["a."]
+    assert matches.matched("a.") is None, "until the new topic has been compared"
+    assert compared(work(matches)) == [(".1", "a3"), ("a.", "a3")]
+    assert matches.matched("a.") == {"a1", "a3"}
+    assert matches.change_topics(topics(("a3",)), None) == ["a.", ".1"]
+    assert work(matches) == []
+    assert (matches.matched("a."), matches.matched(".1")) == ({"a3"}, frozenset())
+
+
+def test_many_names_are_compared_in_parts_and_patterns_take_turns() -> None:
+    matches = PatternMatches()
+    names = [f"t{number}" for number in range(2 * NAMES_A_TASK + 10)]
+    matches.change_topics(topics(names), None)
+    matches.use(".*", "g")
+    matches.use("t.", "h")
+    tasks = work(matches)
+    assert all(sum(len(names) for _, names in task.asked) <= NAMES_A_TASK for task in tasks)
+    assert [task.asked[0][0] for task in tasks] == [".*", "t.", ".*", "t.", ".*"]
+    assert len(compared(tasks)) == len(set(compared(tasks))) == 2 * len(names)
+    assert matches.matched(".*") == set(names)
+
+
+def test_a_result_may_cover_the_first_names_only() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("t1", "t2", "u1")), None)
+    matches.use("t.", "g")
+    first = matches.next_task()
+    assert first is not None
+    ((_, names),) = first.asked
+    found = tuple(name for name in names[:1] if name.startswith("t"))
+    assert matches.take(PatternsResolved(first.number, (Found(1, found),))) == []
+    assert compared(work(matches)) == [("t.", name) for name in sorted(names[1:])]
+    assert matches.matched("t.") == {"t1", "t2"}
+
+
+def test_topics_may_change_during_a_search() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("t1", "t2")), None)
+    matches.use("t.", "g")
+    under_way = matches.next_task()
+    assert under_way is not None
+    matches.change_topics(topics(("t2", "t3")), None)
+    matches.change_topics(topics(("t1", "t3")), ("t1", "t2"))
+    assert matches.take(search(under_way)) == [], "t3 has not been compared"
+    work(matches)
+    assert matches.matched("t.") == {"t1", "t3"}
+
+
+def test_only_the_result_of_the_running_task_counts() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("t1",)), None)
+    matches.use("t.", "g")
+    first = matches.next_task()
+    assert first is not None
+    matches.clear()
+    assert matches.take(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
+    matches.use("t.", "g")
+    second = matches.next_task()
+    assert second is not None
+    assert matches.take(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
+    assert matches.matched("t.") is None
+    assert matches.take(search(second)) == ["t."]
+    assert matches.take(search(second)) == [], "it comes twice"
+
+
+def test_an_unused_pattern_is_kept_for_a_while_and_costs_nothing() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("t1",)), None)
+    for number in range(MOST_UNUSED + 1):
+        matches.use(f"t{number}", "g")
+    work(matches)
+    for number in range(MOST_UNUSED + 1):
+        matches.release(f"t{number}", "g")
+    assert not matches.is_valid("t0")
+    assert matches.is_valid("t1")
+    matches.use("t1", "h")
+    assert matches.matched("t1") == {"t1"}
+    assert matches.users(["t1", "t0"]) == ["h"]
+    matches.change_topics(topics(("t1", "t2")), None)
+    assert compared(work(matches)) == [("t1", "t2")], "and not with the patterns that nobody uses"
+    matches.use("t2", "g")
+    assert matches.matched("t2") is None
+    work(matches)
+    assert matches.matched("t2") == {"t2"}
+
+
+def test_a_pattern_that_another_coordinator_accepted_may_be_invalid_here() -> None:
+    matches = PatternMatches()
+    matches.change_topics(topics(("t1",)), None)
+    matches.use("(?=t)", "g")
+    work(matches)
+    assert matches.is_refused("(?=t)")
+    assert matches.matched("(?=t)") is None
+    assert not matches.is_valid("(?=t)")
+    matches.change_topics(topics(("t1", "t2")), None)
+    assert work(matches) == []
