@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
-from kohort.broker.turn import Closed, ConnectionId, Opened
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Opened
+from kohort.config import Config
+from kohort.server.inflow import Inflow
+from kohort.server.log import LimitedLog
+from kohort.server.turns import TurnLoop
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import FrameSplitter
-
-if TYPE_CHECKING:
-    from kohort.server.connections import Connections
 
 QUEUE_BYTES = 1_048_576
 """Frames waiting at a shut gate beyond which reading stops."""
@@ -29,17 +31,41 @@ FETCH = b"\0\1"
 """How a Fetch request begins: its API key."""
 
 
+class Owner(Protocol):
+    """What a connection needs of all connections together (connections.py)."""
+
+    config: Config
+    clock: Callable[[], float]
+    log: LimitedLog
+    inflow: Inflow
+    turns: TurnLoop
+    arrive: Callable[[Arrived], None]
+    wake: Callable[[], None]
+
+    def admit(self, connection: Connection) -> bool:
+        """Give the connection its id. False when there are too many."""
+
+    def take(self, connection: Connection, frame: bytes) -> None:
+        """A frame joins the next turn."""
+
+    def watch(self, connection: Connection) -> None:
+        """Call the connection's `turn_over` after the next turn, as after one that it contributed to."""
+
+    def forget(self, connection: Connection) -> None: ...
+
+
 class Connection:
     """An asyncio.Protocol by its methods. If it inherited from that, mypyc would make a class of Python's of it, whose
     attributes are looked up by name."""
 
-    def __init__(self, connections: Connections, broker_id: int) -> None:
-        self._all = connections
+    def __init__(self, owner: Owner, broker_id: int) -> None:
+        self._all = owner
+        self._turns = owner.turns
         self.broker_id = broker_id
         self.id = ConnectionId(0)
         self.host = ""
         self.peer = "?"
-        self.last_active = connections.clock()
+        self.last_active = owner.clock()
         self.stirred = False
         """It was active since the last sweep; to read the clock each time is what a heartbeat need not pay."""
         self.open = False
@@ -50,7 +76,7 @@ class Connection:
         """Of requests that the broker holds behind a parked one."""
         self.partial = 0
         """Bytes of a begun frame."""
-        self._splitter = FrameSplitter(connections.config.socket_request_max_bytes)
+        self._splitter = FrameSplitter(owner.config.socket_request_max_bytes)
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
         self._turn_bytes = 0
@@ -89,7 +115,7 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         if self.gate_open and not self.partial:
             # What needs no turn is answered here and now.
-            answers, size = self._all.turns.at_once(self.id, data)
+            answers, size = self._turns.at_once(self.id, data)
             if size:
                 self.stirred = True
                 self._transport.write(answers)

@@ -1,0 +1,297 @@
+"""The table of settings: every limit and default, under Kafka's property names where Kafka has the setting.
+
+Units stand last in a name; bounds are inclusive. Source of the defaults: Apache Kafka trunk, August 2026
+(GroupCoordinatorConfig, ServerConfigs, LogConfig).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+INT_MAX = 2_147_483_647
+LONG_MAX = 9_223_372_036_854_775_807
+
+
+class ConfigError(ValueError):
+    """A setting has an unknown name or a bad value; the message names it and says what is allowed."""
+
+
+def _setting(
+    default: Any, doc: str, *, low: int | None = None, high: int | None = None, one_of: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "one_of": one_of})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings of a server. Build it with `load` (text, checked) or directly with typed values (tests)."""
+
+    # -- where it listens and keeps its data
+    listeners: str = _setting(
+        "127.0.0.1:9092",
+        "HOST:PORT of each broker, comma separated; port 0 picks a free one. A single one for several brokers stands "
+        "for consecutive ports",
+    )
+    advertised_listeners: str = _setting(
+        "",
+        "HOST:PORT that clients are told, one a broker; HOST alone keeps the listener's port. The listeners when empty",
+    )
+    brokers: int = _setting(1, "Brokers that this process presents; one listener each", low=1, high=64)
+    broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
+    broker_rack: str = _setting("", "Rack of the brokers, comma separated for several; empty for none")
+    data_dir: str = _setting("", "Directory of the data; empty keeps everything in memory")
+
+    # -- limits of connections and requests
+    max_connections: int = _setting(10_000, "Open connections in all", low=1, high=INT_MAX)
+    max_connections_per_ip: int = _setting(10_000, "Open connections of one address", low=1, high=INT_MAX)
+    connections_max_idle_ms: int = _setting(600_000, "Idle connections are closed after this time", low=1)
+    socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame", low=1024, high=INT_MAX)
+    group_request_max_bytes: int = _setting(
+        1_048_576,
+        "Largest request of a group API; a SyncGroup, in which a leader names all members, may have four times as much",
+        low=1024,
+        high=INT_MAX,
+    )
+    admin_request_max_bytes: int = _setting(
+        1_048_576,
+        "Largest request of an API that is about topics, configs or the cluster; a Fetch may have four times as much",
+        low=1024,
+        high=INT_MAX,
+    )
+    queued_max_request_bytes: int = _setting(
+        268_435_456, "Bytes of requests read and not yet answered, over all connections", low=1_048_576
+    )
+    connection_max_queued_bytes: int = _setting(
+        16_777_216,
+        "Bytes of answers that a slow reader may leave unread before its requests wait",
+        low=65_536,
+    )
+
+    # -- topics and logs
+    auto_create_topics_enable: bool = _setting(True, "Create a topic when a client asks for its metadata")
+    num_partitions: int = _setting(1, "Partitions of a topic created without a number", low=1, high=100_000)
+    default_replication_factor: int = _setting(1, "Replication factor of such a topic", low=1, high=32767)
+    max_partitions: int = _setting(100_000, "Partitions in all", low=1)
+    message_max_bytes: int = _setting(1_048_588, "Largest record batch", low=0, high=INT_MAX)
+    message_max_uncompressed_bytes: int = _setting(
+        16_777_216,
+        "Bytes that a compressed batch, and all those of a produce request, may decompress to",
+        low=1_048_576,
+        high=1_073_741_824,
+    )
+    message_max_records: int = _setting(
+        50_000, "Records of a batch, and of all batches of a produce request", low=1_000, high=INT_MAX
+    )
+    fetch_max_bytes: int = _setting(57_671_680, "Most bytes in one answer to a fetch", low=1024, high=INT_MAX)
+    fetch_turn_max_bytes: int = _setting(
+        67_108_864,
+        "Most bytes in the answers to all fetches that are handled together; beyond it each gets one batch",
+        low=1024,
+    )
+    log_cleanup_policy: str = _setting(
+        "delete", "Default cleanup policy", one_of=("delete", "compact", "compact,delete", "delete,compact")
+    )
+    log_retention_ms: int = _setting(
+        604_800_000, "Records older than this are deleted; -1 never", low=-1, high=LONG_MAX
+    )
+    log_retention_bytes: int = _setting(-1, "Bytes a partition keeps; -1 no limit", low=-1, high=LONG_MAX)
+    log_retention_check_interval_ms: int = _setting(300_000, "How often retention and compaction look", low=1)
+    log_segment_bytes: int = _setting(
+        1_073_741_824, "Accepted for clients' sake; kohort's logs have no segments", low=14
+    )
+    log_cleaner_enable: bool = _setting(True, "Compact compacted topics")
+    log_cleaner_delete_retention_ms: int = _setting(86_400_000, "How long tombstones stay readable", low=0)
+    log_cleaner_min_cleanable_ratio: float = _setting(0.5, "Share of a log not yet compacted that starts a compaction")
+    log_message_timestamp_type: str = _setting(
+        "CreateTime", "Whose clock stamps records", one_of=("CreateTime", "LogAppendTime")
+    )
+    producer_id_expiration_ms: int = _setting(86_400_000, "A silent producer id is forgotten after this time", low=1)
+    compression_type: str = _setting(
+        "producer",
+        "Codec that batches are stored with; producer keeps them as they came",
+        one_of=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    )
+    min_insync_replicas: int = _setting(1, "Accepted for clients' sake", low=1)
+
+    # -- classic groups
+    group_min_session_timeout_ms: int = _setting(6_000, "Shortest session timeout a member may ask for", low=1)
+    group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session timeout a member may ask for", low=1)
+    group_initial_rebalance_delay_ms: int = _setting(3_000, "How long a new group waits for more members", low=0)
+    group_max_size: int = _setting(INT_MAX, "Members of one group", low=1, high=INT_MAX)
+    group_max_bytes: int = _setting(
+        16_777_216,
+        "Bytes of all protocols of a group's members, and of the group's record; characters of the topics' names that "
+        "a consumer group's members subscribe to; beyond it joins and assignments are refused",
+        low=65_536,
+        high=INT_MAX // 4,
+    )
+    group_max_pending_members: int = _setting(
+        20_000, "Member ids that a group has given out and that nobody has used yet; the oldest goes first", low=1
+    )
+    group_max_former_groups: int = _setting(
+        1_000,
+        "Names of groups that are gone of which a shard remembers the last generation; of older ones it remembers the "
+        "highest, and new groups count on from there",
+        low=0,
+    )
+    group_storm_rebalance_delay_ms: int = _setting(
+        3_000,
+        "From the third rebalance on that begins this soon after the one before, because somebody came or went, each "
+        "waits this long for more to come and go; 0 never",
+        low=0,
+    )
+    group_heartbeat_hold_enable: bool = _setting(
+        True, "Hold the answers of heartbeats for a while, so that a rebalance is told the moment it starts"
+    )
+    group_heartbeat_hold_max_ms: int = _setting(
+        # The server is not told the interval of classic members. Clients' default is 3 s; the margin is 500 ms.
+        2_500,
+        "Longest time a heartbeat's answer is held; keep it below the clients' heartbeat.interval.ms. A third of the "
+        "member's session timeout is a bound too",
+        low=1,
+        high=600_000,
+    )
+    group_heartbeat_hold_clients: str = _setting(
+        "apache-kafka-java,librdkafka,kgo,kohort",
+        "Clients (the software name that they send) whose heartbeats may be held: those that send them in the "
+        "background. Others never wait. librdkafka stands for its bindings too, as confluent-kafka-python",
+    )
+    group_new_member_join_timeout_ms: int = _setting(300_000, "A new member parked longer than this is removed", low=1)
+
+    # -- consumer groups (KIP-848)
+    group_coordinator_rebalance_protocols: str = _setting(
+        "classic,consumer",
+        "Protocols of groups that are served; classic alone turns the consumer groups of KIP-848 off. share and "
+        "streams are accepted without effect",
+    )
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "A member that sends no heartbeat for this long is removed", low=1
+    )
+    group_consumer_min_session_timeout_ms: int = _setting(45_000, "Least session timeout, also of a group", low=1)
+    group_consumer_max_session_timeout_ms: int = _setting(60_000, "Largest session timeout, also of a group", low=1)
+    group_consumer_heartbeat_interval_ms: int = _setting(5_000, "How often members are told to heartbeat", low=1)
+    group_consumer_min_heartbeat_interval_ms: int = _setting(5_000, "Least heartbeat interval, also of a group", low=1)
+    group_consumer_max_heartbeat_interval_ms: int = _setting(
+        15_000, "Largest heartbeat interval, also of a group", low=1
+    )
+    group_consumer_max_size: int = _setting(INT_MAX, "Members of one consumer group", low=1, high=INT_MAX)
+    group_consumer_assignment_interval_ms: int = _setting(
+        1_000, "Least time between two target assignments of a group", low=0
+    )
+    group_consumer_min_assignment_interval_ms: int = _setting(0, "Least assignment interval, also of a group", low=0)
+    group_consumer_max_assignment_interval_ms: int = _setting(
+        15_000, "Largest assignment interval, also of a group", low=0
+    )
+    group_consumer_migration_policy: str = _setting(
+        "bidirectional",
+        "Whether running groups may change their protocol: a classic group with members becomes a consumer group with "
+        "the first member of the consumer protocol (upgrade), and the other way round with the last one (downgrade). "
+        "When disabled, no classic member joins a consumer group with members",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+    group_consumer_heartbeat_hold_max_ms: int = _setting(
+        4_500,
+        "Longest time a consumer group heartbeat's answer is held; 0 never. The told interval less a tenth, at least "
+        "500 ms, is a bound too",
+        low=0,
+    )
+    group_consumer_heartbeat_hold_enable: bool = _setting(
+        True, "Hold heartbeats of consumer groups; group.heartbeat.hold.enable is the switch for all groups"
+    )
+    group_consumer_initial_rebalance_delay_ms: int = _setting(
+        0,
+        "When the first member joins an empty group, partitions are assigned this much later, so that it does not get "
+        "everything",
+        low=0,
+        high=600_000,
+    )
+    group_consumer_handover_max_partitions: int = _setting(
+        0,
+        "How many partitions move at a time from running members to members that have just joined; 0 for all at once",
+        low=0,
+        high=INT_MAX,
+    )
+    group_consumer_handover_interval_ms: int = _setting(1_000, "Time between two such moves", low=1, high=3_600_000)
+    group_consumer_ownership_fencing_enable: bool = _setting(
+        False, "Refuse commits for partitions that the member does not own; see docs/wire-extensions.md"
+    )
+    group_consumer_assignors: str = _setting(
+        "uniform,range,rack,lag,*",
+        "Assignors that serve consumer groups; the first serves groups that choose none, and * stands for those that "
+        "other packages bring. One must be built in, to serve where another fails",
+    )
+    group_consumer_regex_max_length: int = _setting(
+        2_048, "Characters of a regular expression that a member subscribes with", low=1, high=16_384
+    )
+    group_consumer_regex_max_patterns: int = _setting(
+        100, "Different regular expressions of one group's members", low=1, high=10_000
+    )
+    group_consumer_assignor_timeout_ms: int = _setting(
+        5_000, "An assignor of another package that takes longer is stopped, and another one serves", low=1
+    )
+    group_consumer_hold_max_ms: int = _setting(
+        86_400_000, "Longest time for which a group's rebalances may be held (kohort groups hold)", low=1
+    )
+    group_max_configured: int = _setting(10_000, "Groups that may have settings of their own", low=0, high=INT_MAX)
+
+    # -- offsets
+    offsets_topic_num_partitions: int = _setting(
+        50, "Shards of the coordinator; fixed at the first start", low=1, high=10_000
+    )
+    offsets_topic_replication_factor: int = _setting(3, "Capped at the number of brokers", low=1, high=32767)
+    offset_metadata_max_bytes: int = _setting(
+        # The bound: in UTF-8 they may be three times as many, and older versions of OffsetFetch have room for 32767.
+        4_096,
+        "Longest metadata of a committed offset, in UTF-16 units",
+        low=0,
+        high=10_922,
+    )
+    offsets_retention_minutes: int = _setting(10_080, "Offsets of an empty group are kept this long", low=1)
+    offsets_retention_check_interval_ms: int = _setting(600_000, "How often offsets are checked for expiry", low=1)
+
+    # -- the groups' journal
+    journal_enable: bool = _setting(True, "Keep the groups' journal in the topic __kohort_journal, over restarts")
+    journal_max_stories_per_group: int = _setting(50, "Stories that the journal keeps of a group", low=1, high=10_000)
+    journal_max_groups: int = _setting(10_000, "Groups that the journal remembers", low=1)
+    journal_max_bytes: int = _setting(8_388_608, "Memory for the journal's stories; a start reads no more", low=65_536)
+    journal_retention_ms: int = _setting(
+        2_592_000_000, "Age of the topic's oldest stories, set when it is created; -1 no limit", low=-1, high=LONG_MAX
+    )
+    journal_retention_bytes: int = _setting(
+        1_073_741_824, "Size of the topic, set when it is created; -1 no limit", low=-1, high=LONG_MAX
+    )
+
+    # -- producers
+    transaction_max_timeout_ms: int = _setting(900_000, "Longest transaction timeout a producer may ask for", low=1)
+
+    # -- operation
+    log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
+    log_format: str = _setting(
+        "auto",
+        "Shape of the log; auto is console on a terminal, else logfmt",
+        one_of=("auto", "console", "json", "logfmt"),
+    )
+
+    without_effect: tuple[str, ...] = ()
+    """Names of Kafka's settings that were given and that kohort accepts without doing anything."""
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return int(self.offsets_retention_minutes * 60_000)  # the simulator's are parts of a minute
+
+
+def property_name(attribute: str) -> str:
+    """`log_retention_ms` → `log.retention.ms`."""
+    return attribute.replace("_", ".")
+
+
+SETTINGS: dict[str, Any] = {property_name(f.name): f for f in fields(Config) if f.metadata}
+"""Property name: dataclass field; `metadata` has doc, low, high, one_of."""
+
+ALIASES: dict[str, tuple[str, int]] = {
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", 3_600_000),
+    "node.id": ("broker.id", 1),
+}
+"""Other names of a setting, and what their value is multiplied by."""

@@ -1,0 +1,165 @@
+"""Settings from text: a .properties or TOML file, the environment (`KOHORT_GROUP_INITIAL_REBALANCE_DELAY_MS`) and
+flags.
+
+Later sources win. An unknown name or a bad value is a `ConfigError` that names it and says where it stood.
+
+Kafka has settings for things that kohort does not do. A server must start with a broker's whole properties file, so
+those names are accepted without effect and listed in `Config.without_effect`, for one warning at the start. Settings of
+security are refused: a server that ignored them would be open where its owner believes it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kohort.config.checks import check, check_bounds
+from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
+
+WITHOUT_EFFECT = r"""
+    (alter\.log\.dirs|broker\.heartbeat|broker\.session|client\.quota|compression\.(gzip|lz4|zstd)|controlled\.shutdown
+    |controller|delegation\.token|election|group\.(consumer|coordinator|share|streams)|initial\.broker
+    |kafka\.metrics|leader|log\.(cleaner|flush|index|initial|local|message|roll|segment)|metadata|metrics?
+    |offsets\.(commit|load|topic)|producer\.id\.expiration|quota|remote|replica|replication|share|telemetry|transaction
+    |transactional|unclean|zookeeper)(\.\w+)+
+    | \w+\.(purgatory\.purge\.interval\.requests|policy\.class\.name)
+    | auto\.(include\.jmx\.reporter|leader\.rebalance\.enable) | background\.threads | broker\.id\.generation\.enable
+    | control\.plane\.listener\.name | delete\.topic\.enable | early\.start\.listeners
+    | inter\.broker\.(protocol\.version|listener\.name) | log\.(dir|dirs|dir\.failure\.timeout\.ms|preallocate)
+    | max\.(connection\.creation\.rate|connections\.per\.ip\.overrides|incremental\.fetch\.session\.cache\.slots
+      |request\.partition\.size\.limit)
+    | num\.(io\.threads|network\.threads|recovery\.threads\.per\.data\.dir|replica\.alter\.log\.dirs\.threads
+      |replica\.fetchers)
+    | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms
+    | socket\.(listen\.backlog\.size|receive\.buffer\.bytes|send\.buffer\.bytes) | unstable\..*
+    """
+"""Settings of Apache Kafka's brokers for which kohort has no use (or none yet); to be matched verbosely."""
+
+REFUSED = (
+    r"(ssl|sasl|security|authorizer|principal|super\.users|password\.encoder|connections\.max\.reauth"
+    r"|connection\.failed\.authentication)(\.\w+)*|listener\.name\..*|allow\.everyone\.if\.no\.acl\.found"
+)
+"""Settings of security."""
+
+NOT_SETTINGS = (
+    r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
+)
+"""Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
+
+
+def load(
+    overrides: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Build a Config from a file, the environment (`KOHORT_…`) and overrides; later ones win."""
+    values: dict[str, Any] = {}
+    without_effect: dict[str, None] = {}
+    for origin, texts in (
+        (f" (in {file})", _read_file(file) if file is not None else {}),
+        (" (in the environment)", _from_environment(os.environ if environ is None else environ)),
+        ("", dict(overrides)),
+    ):
+        # Of two names of one setting in one place, the precise one wins, as log.retention.ms does in Kafka.
+        for name in sorted(texts, key=lambda name: name not in ALIASES):
+            known, factor = ALIASES.get(name, (name, 1))
+            if known in SETTINGS:
+                try:
+                    values[SETTINGS[known].name] = parse_value(known, texts[name], factor)
+                except ConfigError as error:
+                    raise ConfigError(f"{error}{origin}") from None
+            elif not _accept_without_effect(name, texts[name], origin):
+                raise ConfigError(f"unknown setting {name}{origin}{_hint(name)}")
+            else:
+                without_effect[name] = None
+    return check(Config(**values, without_effect=tuple(without_effect)))
+
+
+def parse_value(name: str, text: str, factor: int = 1) -> Any:
+    """The typed value of a setting's text. Raises ConfigError."""
+    setting = SETTINGS[name]
+    kind = type(setting.default)
+    value: Any
+    text = text.strip()
+    try:
+        if kind is bool:
+            value = {"true": True, "false": False}[text.lower()]
+        elif kind is int:
+            value = int(text)
+            value = value * factor if value >= 0 else value
+        elif kind is float:
+            value = float(text)
+        else:
+            # Kafka takes the words of a policy in any case.
+            value = text.lower() if text.lower() in setting.metadata["one_of"] else text
+    except (ValueError, KeyError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"{name} is {text!r}; it takes {wanted}") from None
+    check_bounds(name, value)
+    return value
+
+
+def _accept_without_effect(name: str, text: str, origin: str) -> bool:
+    if re.fullmatch(REFUSED, name):
+        # What says in a roundabout way that nothing is protected is what kohort does.
+        if name.startswith("security.") and text.strip() in ("PLAINTEXT", ""):
+            return True
+        raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet: no TLS, SASL or ACLs")
+    if name == "listener.security.protocol.map":
+        return True
+    return re.fullmatch(WITHOUT_EFFECT, name, re.VERBOSE) is not None
+
+
+def _hint(name: str) -> str:
+    import difflib  # rarely needed, and not at the start
+
+    near = difflib.get_close_matches(name, [*SETTINGS, *ALIASES], n=1)
+    return f"; did you mean {near[0]}?" if near else "; kohort serve --list-settings prints all"
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        property_name(variable.removeprefix("KOHORT_").lower()): value
+        for variable, value in environ.items()
+        if variable.startswith("KOHORT_") and not re.fullmatch(NOT_SETTINGS, variable)
+    }
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
+    if path.suffix == ".toml":
+        import tomllib
+
+        try:
+            return dict(_flatten(tomllib.loads(text), ""))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    texts: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith(("#", "!")):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise ConfigError(f"{path}, line {number}: expected name=value, found {line!r}")
+        texts[name.strip()] = value.strip()
+    return texts
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            yield prefix + name, ",".join(str(item) for item in value)
+        elif isinstance(value, bool):
+            yield prefix + name, str(value).lower()
+        else:
+            yield prefix + name, str(value)
