@@ -56,7 +56,7 @@ LIBRARY_BUGS = (
     ),
     Bug(
         "on_join_prepare is called for the first round only",
-        ((ORDER, "                self._prepare_due = True  # it may", "                # it may"),),
+        ((ORDER, "                self._prepare_due = True  # also", "                # also"),),
         (ORDER_TEST + "test_a_rebalance_prepares_with_the_generation_that_ends",),
     ),
     Bug(

@@ -1,8 +1,8 @@
-"""An application's callback, called from an event loop: plain or a coroutine function, within limits.
+"""Calls an application's callback, plain or a coroutine function, from an event loop, with limits.
 
-A callback that awaits for too long is cancelled and raises TimedOut. One that blocks the loop cannot be stopped, but it
-can be told: each stretch between two awaits is measured, and one that outlasted the session raises Misuse afterwards,
-because nothing that the callback believes can be true any more.
+A callback that awaits for too long is cancelled and raises TimedOut. A callback that blocks the loop cannot be stopped.
+So each stretch between two awaits is measured, and a callback that blocked the loop for longer than the session raises
+Misuse afterwards: the member may have been removed meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("kohort.client")
 async def limited(
     callback: Callable[..., Any], args: tuple[Any, ...], *, timeout_ms: int | None, session_ms: int, heartbeat_ms: int
 ) -> Any:
-    """What the callback returns, or what it awaits to return. Raises what it raises; TimedOut; Misuse."""
+    """What the callback returns, awaited if need be. Raises what it raises; TimedOut; Misuse."""
     name = callback.__name__
     watch = _Watch()
     with watch:
@@ -39,11 +39,11 @@ async def limited(
     if watch.longest_ms > session_ms:
         raise Misuse(
             f"{name} blocked the event loop for {watch.longest_ms:.0f} ms, longer than the session of {session_ms} ms: "
-            "no heartbeat could be sent; run what blocks in a thread (asyncio.to_thread)"
+            "no heartbeat could be sent; run blocking code in a thread (asyncio.to_thread)"
         )
     if watch.longest_ms > heartbeat_ms:
         log.warning(
-            "%s blocked the event loop for %.0f ms; no heartbeat was sent meanwhile: run what blocks in a thread "
+            "%s blocked the event loop for %.0f ms; no heartbeat was sent meanwhile: run blocking code in a thread "
             "(asyncio.to_thread)",
             name,
             watch.longest_ms,
@@ -52,7 +52,7 @@ async def limited(
 
 
 class _Watch:
-    """The longest stretch that ran inside it."""
+    """Measures the longest stretch that ran inside it."""
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
@@ -67,7 +67,7 @@ class _Watch:
 
 @types.coroutine
 def _watched(awaitable: Any, watch: _Watch) -> Generator[Any, Any, Any]:
-    """Awaits it, with an eye on each stretch between two awaits."""
+    """Await it, and measure each stretch between two awaits."""
     inner = awaitable.__await__()
     value: Any = None
     error: BaseException | None = None

@@ -1,7 +1,6 @@
-"""A thread that does one thing after the other for an event loop: what would block it.
+"""A thread that runs blocking calls for an event loop, one after the other.
 
-The thread is a daemon that starts with the first job. A job that is cancelled is still carried out, and its result
-dropped.
+The thread is a daemon and starts with the first job. A job that is cancelled still runs; its result is dropped.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 
 
 class WorkerThread:
-    """`run` belongs to one event loop. `close` may be called twice; it does not wait for the thread, which calls
-    `at_end` when it has done what it was given before."""
+    """`run` belongs to one event loop. `close` may be called twice and does not wait. The thread finishes the jobs that
+    it has, and calls `at_end`."""
 
     def __init__(self, name: str, at_end: Callable[[], None] | None = None) -> None:
         self._name = name
@@ -32,7 +31,7 @@ class WorkerThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is its thread. By the object: the number of a thread that has ended is used again."""
+        """Whether this is the calling thread. Compares objects, because thread ids are used again."""
         return threading.current_thread() is self._thread
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
@@ -64,13 +63,13 @@ class WorkerThread:
             try:
                 loop.call_soon_threadsafe(_deliver, answer, result, error)
             except RuntimeError:
-                break  # the loop is closed: nobody waits any more
+                break  # the loop is closed
         if self._at_end is not None:
             self._at_end()
 
 
 def tamely(work: Callable[..., T], *args: Any) -> T:
-    """As `work(*args)`, but that what would end a thread or an event loop, as `sys.exit()` does, is a RuntimeError."""
+    """As `work(*args)`. An exception that would end a thread or an event loop (`sys.exit()`) becomes a RuntimeError."""
     try:
         return work(*args)
     except Exception:

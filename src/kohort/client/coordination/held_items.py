@@ -1,15 +1,15 @@
-"""What a worker holds of the sharded items, without IO: claims go into each round, changes come out of it.
+"""The sharded items that a worker holds, without IO: claims go into each round, changes come out of it.
 
-    claims = held.claims()                   # for JoinGroup: what nobody else may have yet
+    claims = held.claims()                       # for JoinGroup: items that no other worker may get yet
     change = held.assigned(generation, items)
-        change.begun      {item: token}: its own from now on
-        change.ended      stop working on these; `released` when that has happened
-        change.again      another round is due: what was claimed for this one has been let go of meanwhile
-    held.released(item)                      # True: another round is due, so that somebody else gets it
-    held.lost()                              # the lease is over: all of it is somebody else's by now
+        change.begun      {item: token}: the worker owns these from now on
+        change.ended      stop working on these; call `released` when that has happened
+        change.again      another round is due: items claimed for this round were given up meanwhile
+    held.released(item)                          # True: another round is due, so that another worker gets the item
+    held.lost()                                  # the lease has ended: others may own all items
 
-The token of an item is the generation in which this worker got it. Whoever had it before got it in an earlier one, so
-of all who ever held an item the last has the largest token; on kohort a generation is never used twice.
+The token of an item is the generation in which this worker got it. The owner before got it in an earlier generation, so
+the last owner always has the largest token; kohort never uses a generation twice.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Change:
 
 
 class HeldItems:
-    """See the module's text."""
+    """See the module docstring."""
 
     def __init__(self) -> None:
         self.held: dict[str, int] = {}
-        """Item to token: what this worker may work on."""
+        """The items that this worker may work on, with their tokens."""
         self.ending: dict[str, int] = {}
-        """What it has to give up and has not yet."""
+        """The items that it has to give up and has not yet."""
         self._claimed: frozenset[str] = frozenset()
-        """What the group was told last."""
+        """The claims of the last round."""
 
     def claims(self) -> dict[str, int]:
         claims = self.held | self.ending
@@ -42,7 +42,7 @@ class HeldItems:
         return claims
 
     def assigned(self, generation: int, items: Iterable[str]) -> Change:
-        """A round is over. What is being given up stays so, even if it was given back: the next round gives it away."""
+        """A round is over. An item that is being given up stays so, even if this round returned it to the worker."""
         given = set(items)
         ended = [item for item in self.held if item not in given]
         for item in ended:
@@ -53,11 +53,11 @@ class HeldItems:
         return Change(begun, ended, again=bool(gone))
 
     def released(self, item: str) -> bool:
-        """Nobody works on it here any more. Whether the group should hear of it."""
+        """No task works on the item any more. Returns whether the group has to rebalance."""
         return self.ending.pop(item, None) is not None
 
     def lost(self) -> list[str]:
-        """What was held until now."""
+        """The items held until now."""
         lost = [*self.held, *self.ending]
         self.held, self.ending = {}, {}
         return lost

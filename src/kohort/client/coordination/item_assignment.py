@@ -1,13 +1,12 @@
-"""Who gets which item: the leader's part of work sharding, without IO. Source of nothing else:
-`client/coordination/sharding.py`.
+"""Which worker gets which item: the leader's part of `client/coordination/sharding.py`, without IO.
 
-Every worker claims what it holds, with its tokens. An item that a worker holds is never given to another one in the
-same round: the holder is told to give it up, and asks for another round when it has. So a hand-over takes two order,
-and in no round an item has two owners. What nobody claims is given away at once.
+Every worker claims the items that it holds, with its tokens. An item that one worker holds is never given to another in
+the same round: its holder has to give it up, and asks for another round when it has. So a hand-over takes two rounds,
+and an item has one owner in every round. An item without a claim is given to a worker at once.
 
-The aim is the same load for a unit of capacity everywhere. Whoever holds an item keeps it unless moving it makes the
-two loads more equal; what is free goes, heaviest first, to who has least. Loads of equal items differ by one at most.
-Everything is decided by weights and names, so that the same claims give the same division wherever it is computed.
+The aim is the same load for a unit of capacity everywhere. An item stays with its holder unless moving it makes the two
+loads more equal. Free items go, heaviest first, to the worker with the least load. Loads of equal items differ by one
+at most. Only weights and names decide, so that the same claims give the same result on every leader.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ SLACK = 1e-9
 class Worker:
     capacity: float = 1.0
     claims: Mapping[str, int] = field(default_factory=dict)
-    """What it holds or has not given up yet: item to token."""
+    """The items that it holds or has not given up yet, with their tokens."""
 
 
 def divide(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dict[str, list[str]]:
-    """What each worker may work on until the next round, by worker, in order of the items' names.
+    """The items that each worker may work on until the next round, by worker, in order of their names.
 
-    A claimed item that is left out of its holder's list is to be given up. `weights` and capacities are above 0.
+    A holder has to give up a claimed item that is missing in its list. `weights` and capacities are above 0.
     """
     holders = _holders(weights, workers)
     target = _target(weights, {name: worker.capacity for name, worker in workers.items()}, holders)
@@ -42,7 +41,7 @@ def divide(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dict[
 
 
 def _holders(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dict[str, str]:
-    """Who holds what. Of several claims the latest counts: who has an older token has not heard yet."""
+    """The holder of each item. Of several claims the newest token counts; the others are out of date."""
     latest: dict[str, tuple[int, str]] = {}
     for name, worker in workers.items():
         for item, token in worker.claims.items():
@@ -54,7 +53,7 @@ def _holders(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dic
 def _target(
     weights: Mapping[str, float], capacities: Mapping[str, float], holders: Mapping[str, str]
 ) -> dict[str, str]:
-    """Who should have what in the end."""
+    """The owner that each item should have in the end."""
     having: dict[str, dict[str, float]] = {name: {} for name in sorted(capacities)}
     for item in sorted(holders):
         having[holders[item]][item] = weights[item]
@@ -71,7 +70,7 @@ def _target(
 
 
 def _even_out(having: dict[str, dict[str, float]], loads: dict[str, float], capacities: Mapping[str, float]) -> None:
-    """Move items to who has least, for as long as that helps."""
+    """Move items to the worker with the least load, as long as that helps."""
     for _ in range(sum(map(len, having.values()))):
         order = sorted(loads, key=lambda name: (loads[name], name))
         least = order[0]

@@ -1,8 +1,7 @@
-"""Tells when a coordinator's lease is over: heartbeats renew it, and a timer looks when it would end. `outlast` waits
-for work that has to end then.
+"""Notices when a coordinator's lease ends: heartbeats renew the lease, and a timer checks it when it would end.
 
-A lease that is over may begin again without a new round: an answer came at the very last moment, and the group still
-counts this member in. What it had was let go of by then, so that it has to ask for another round; `kept` tells so.
+A lease may go on after its end without a new round: an answer came at the last moment, and the coordinator still counts
+the member in. The member has let go of its work by then, so it needs another round; `kept` reports this.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ LOOK_AGAIN_S = 0.2
 class LeaseWatch:
     """Belongs to the running event loop.
 
-    `left_ms` says how long the lease lasts still. `over` is called when it is over; `kept` after that, when the lease
-    lasts again and `settled` says that no new round is under way.
+    `left_ms` returns the rest of the lease. `over` is called when it has ended; `kept` after that, if the lease lasts
+    again and `settled` returns that no new round is under way.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class LeaseWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """From now on; at each round."""
+        """Begin to watch the lease; called at each round."""
         self.end()
         self._look()
 
@@ -65,7 +64,7 @@ class LeaseWatch:
 
 
 async def outlast(task: asyncio.Task[Any]) -> None:
-    """Wait for another task's end, also when cancelled meanwhile: the cancellation counts afterwards."""
+    """Wait for the end of another task. A cancellation meanwhile takes effect after that."""
     cancelled = False
     while not task.done():
         try:

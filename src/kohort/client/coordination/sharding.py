@@ -1,4 +1,4 @@
-"""Items shared out over all workers that are there: tenants, tables, URLs, anything that has a name.
+"""Items divided among the workers of a group: tenants, tables, URLs, anything that has a name.
 
     async def crawl(shard):
         while True:
@@ -7,17 +7,17 @@
     async with shards("localhost:9092", "crawlers", ["a.example", "b.example", "c.example"]) as sharding:
         await sharding.run(crawl)       # a task for each item of this worker, cancelled when the item goes elsewhere
 
-All workers are members of one group. Its leader divides the items: evenly by weight and capacity, and so that few of
-them move (`client/coordination/item_assignment.py`). An item that moves is given up first: the task of its worker is
-cancelled, and only when it has ended does another worker begin. Whoever keeps an item works on, also while the group
+All workers are members of one group. Its leader assigns the items: evenly by weight and capacity, and so that few of
+them move (`client/coordination/item_assignment.py`). An item that moves is given up first: its task is cancelled, and
+another worker begins only when the task has ended. Work on items that do not move goes on, also while the group
 rebalances.
 
-Every worker holds its items on a *lease*, as a leader does (`client/coordination/election.py`): when no heartbeat has
-been accepted for the session, its tasks are cancelled, before anybody else can be given their items. A task that does
-not end when it is cancelled keeps its item from the others for as long as its worker lives; when the lease is over it
-does not. `shard.token` is for that: it is the group's generation in which this worker got the item, and larger than
-the token of whoever had it before. What is written to can refuse a smaller one than it has seen. On kohort it is a
-LastingToken, on clusters whose generations may begin anew a GroupToken (`client/coordination/tokens.py`).
+A worker owns its items under a *lease*, as a leader does (`client/coordination/election.py`): when no heartbeat has
+been accepted for a session, its tasks are cancelled before another worker can get their items. A task that does not end
+when it is cancelled blocks the hand-over of its item, but only while its worker's lease lasts. For the time after that
+there is `shard.token`, the group's generation in which this worker got the item. It is larger than the tokens of the
+earlier owners, so that a system that is written to can refuse a token smaller than one that it has seen. On kohort it
+is a LastingToken, on clusters whose generations may begin anew a GroupToken (`client/coordination/tokens.py`).
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from kohort.client.coordination.tokens import Token, of_generation
 from kohort.client.errors import BadAnswer, Misuse
 
 Weighed = Mapping[str, float] | Iterable[str]
-"""Items by name with their weights, or without: then all weigh the same."""
+"""Item names with their weights, or names alone, which all have the same weight."""
 Items = Weighed | Callable[[], Weighed | Awaitable[Weighed]]
 
 PROTOCOL = "shards"
 MAX_BYTES = 64 * 1024 * 1024
-"""What a member's claims or items may come to when they are unpacked."""
+"""The most that a member's claims or items may have when they are unpacked."""
 GATHER_S = 0.2
-"""Items given up within this time of each other are told to the group together."""
+"""Items given up within this time of each other cost one rebalance."""
 
 log = logging.getLogger("kohort.client")
 
 
 class Shard:
-    """An item of this worker, for as long as it has it. Belongs to the event loop of its sharding."""
+    """An item of this worker, for as long as the worker owns it. Belongs to the event loop of its sharding."""
 
     def __init__(self, sharding: Sharding, item: str, token: Token) -> None:
         self.item = item
         self.token = token
-        """The fencing token: larger than that of every earlier owner of this item; its type says how far that goes."""
+        """The fencing token, larger than that of every earlier owner of the item; its type says how far that goes."""
         self._sharding = sharding
         self._over = asyncio.Event()
 
@@ -67,7 +67,7 @@ class Shard:
 
     @property
     def valid(self) -> bool:
-        """Whether the item is this worker's at this very instant: look before each effect. The clock decides."""
+        """Whether the worker owns the item at this instant, by the clock. Check it before each effect."""
         return not self._over.is_set() and self._sharding.lease_left_ms > 0
 
     async def ended(self) -> None:
@@ -111,10 +111,10 @@ class Sharding(Coordinator):
         self._held = HeldItems()
         self._shards: dict[str, Shard] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By item; of an item that was lost and came back, the newest, which waits for the one before it."""
+        """By item; of an item that was lost and came back the newest, which waits for the task before it."""
         self._released = asyncio.Event()
         self._divided: dict[str, float] | None = None
-        """What this worker divided as the leader; None while it is not."""
+        """The items that this worker assigned as the leader; None while it does not lead."""
         self._listed: dict[str, float] | None = None
         self._lease = LeaseWatch(
             lambda: self.lease_left_ms,
@@ -127,22 +127,22 @@ class Sharding(Coordinator):
 
     @property
     def shards(self) -> Mapping[str, Shard]:
-        """What this worker has now, by item."""
+        """The shards that this worker owns now, by item."""
         return {item: shard for item, shard in self._shards.items() if shard.valid}
 
     async def run(self, work: Work) -> None:
-        """Take part: `work(shard)` runs in a task of its own for each item of this worker, for as long as it has it.
+        """Take part: `work(shard)` runs in a task of its own for each item, for as long as the worker owns the item.
 
-        When an item is to be given up or is lost, its task is cancelled. Work that returns leaves its item where it is.
-        Goes on until it is cancelled, or raises: what a task raised; what ended the membership, as
-        `ensure_active_group` does; TypeError and ValueError for items that cannot be. Returns when all tasks have
-        ended; this worker leaves the group then, so that others get its items. It may run again.
+        When an item is given up or lost, its task is cancelled. If `work` returns, the worker still owns the item.
+        `run` goes on until it is cancelled or raises: what a task raised; what ended the membership, as
+        `ensure_active_group` does; TypeError and ValueError for impossible items. When all tasks have ended, the worker
+        leaves the group, so that others get its items. `run` may be called again.
         """
         if self._work is not None:
             raise Misuse("run: this worker runs already")
         self._work = work
         self._failure = asyncio.get_running_loop().create_future()
-        for shard in self.shards.values():  # of a round before this call: nobody works on them yet
+        for shard in self.shards.values():  # of a round before this call: no task works on them yet
             if shard.item in self._tasks:
                 self._tasks[shard.item].cancel()
             self._begin(shard)
@@ -160,13 +160,13 @@ class Sharding(Coordinator):
             finally:
                 self._work = None
             if self._failure.done():
-                self._failure.exception()  # heard of, also where the cancellation of this call goes first
+                self._failure.exception()  # retrieved, also if this call was cancelled
         for done in (self._failure, *parts):
             if done.done() and not done.cancelled():
                 done.result()
 
     def update(self, items: Items) -> None:
-        """Other items, or another function that lists them, from now on. The list of the group's leader counts."""
+        """Replace the items, or the function that lists them. The list of the group's leader counts."""
         self._items = items if callable(items) else weighed(items)
         if self._work is not None:
             self.request_rejoin("the items have changed")
@@ -179,14 +179,14 @@ class Sharding(Coordinator):
             await self.wait_for_rejoin()
 
     async def _refresh(self) -> None:
-        """The leader lists the items again from time to time, and has the group divide them anew."""
+        """The leader lists the items again from time to time, and makes the group rebalance if they have changed."""
         while True:
             await asyncio.sleep(self._refresh_s)
             if self._divided is not None and callable(self._items) and await self._list() != self._divided:
                 self.request_rejoin("the items have changed")
 
     async def _give_up(self) -> None:
-        """Tells the group of what has been given up."""
+        """Make the group rebalance when items were given up."""
         while True:
             await self._released.wait()
             if self._held.ending:
@@ -195,7 +195,7 @@ class Sharding(Coordinator):
             self.request_rejoin("items were given up")
 
     async def _list(self) -> dict[str, float]:
-        """The items now; the last ones known where the function fails."""
+        """The items now; the last known ones if the function fails."""
         try:
             items = self._items() if callable(self._items) else self._items
             self._listed = weighed(await items if inspect.isawaitable(items) else items)
@@ -277,7 +277,7 @@ class Sharding(Coordinator):
             self._cancel(item)
 
     async def _stop_all(self) -> None:
-        """Nothing is claimed any more when the tasks have ended."""
+        """Cancel all tasks, and give up every item when they have ended."""
         for item in list(self._shards):
             self._cancel(item)
         while self._tasks:
@@ -295,13 +295,13 @@ def shards(
     session_timeout_ms: int = 10_000,
     **settings: Any,
 ) -> Sharding:
-    """A worker of a group that shares out items; use it in `async with`.
+    """A worker of a group that divides items among its members; use it in `async with`.
 
-    `items` are names, or a mapping from names to weights (above 0), or a function, plain or a coroutine function, that
-    returns either: the group's leader calls its own when the group rebalances and every `refresh_ms`, and has the items
-    divided anew when they have changed. Give every worker the same: only the leader's are looked at. `capacity` is how
-    much of the load this worker takes, beside the others'. The items of a worker that dies go elsewhere after
-    `session_timeout_ms`, those of one that leaves at once. `settings` are those of `Coordinator`, but for
+    `items` are names, a mapping from names to weights (above 0), or a plain or coroutine function that returns either.
+    The group's leader calls its function when the group rebalances and every `refresh_ms`, and makes the group
+    rebalance when the items have changed. Give every worker the same items: only the leader's count. `capacity` is the
+    share of the load that this worker takes, in relation to the others'. The items of a worker that dies move after
+    `session_timeout_ms`, those of a worker that leaves at once. `settings` are those of `Coordinator`, except for
     `rebalance_timeout_ms` and `group_instance_id`, as with `lead`. Raises ValueError, TypeError.
     """
     for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
@@ -330,7 +330,7 @@ def weighed(items: Weighed) -> dict[str, float]:
     return weights
 
 
-# -- bytes: JSON, packed, since names repeat each other's beginnings and brokers bound a group's size
+# -- bytes: JSON, compressed, since item names share prefixes and brokers limit a group's size
 
 
 def _pack(value: Mapping[str, Any] | Collection[str]) -> bytes:

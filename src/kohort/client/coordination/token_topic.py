@@ -1,13 +1,12 @@
 """Fencing tokens that never regress, on any Kafka cluster: a counter for each key in a compacted topic.
 
-`next_token` reads the last token of a key and writes the next one, as a transaction of a producer whose transactional
-id is the key's own. To begin, it has the transaction coordinator raise that producer's epoch. From then on whoever was
-at it before is fenced, whether it stood still between its reading and its writing or its write is still on the way;
-and what it had begun is ended before the answer comes. So of all calls for a key only the newest can write, after what
-all others have written, and no token is given twice.
+`next_token` reads the last token of a key and writes the next one, in a transaction of a producer whose transactional
+id belongs to the key. It begins with InitProducerId, which raises the producer's epoch: every earlier call for the key
+is fenced then, also if its write is still on the way, and its open transaction ends before the answer comes. So only
+the newest call for a key can write, after the writes of all others, and no token is given twice.
 
-The topic is made with one partition and `cleanup.policy=compact`: of each key the newest token stays for ever. Keep it
-away from other writers. Source: KIP-98, and KIP-360 for who may raise an epoch.
+The topic has one partition and `cleanup.policy=compact`: the newest token of each key stays for ever. Nothing else may
+write to it. Source: KIP-98, and KIP-360 for the right to raise an epoch.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, Pr
 
 TRANSACTION_TIMEOUT_MS = 10_000
 COMMIT_ATTEMPTS = 5
-"""Of a commit that the server fails to take or to refuse."""
+"""Of a commit that the server neither accepts nor refuses."""
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class Overtaken(KafkaError):
-    """Somebody else has begun to take a token of the same key meanwhile."""
+    """Another process has begun to take a token of the same key meanwhile."""
 
 
 def next_token(router: Router, topic: str, key: str) -> int:
@@ -54,13 +53,13 @@ def next_token(router: Router, topic: str, key: str) -> int:
         counter.commit()
     except ServerError as error:
         if error.code in FENCED:
-            raise Overtaken(error.code, f"a token of {key!r} in {topic} is being taken by somebody else") from None
+            raise Overtaken(error.code, f"another process is taking a token of {key!r} in {topic}") from None
         raise
     return token
 
 
 def _ensure(router: Router, topic: str) -> None:
-    """The topic is there, and keeps what is written to it."""
+    """Create the topic if it is missing. Raises KafkaError if it is not compacted."""
     found = topics(router, [topic], internal=True, create=False)[topic]
     if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         try:
@@ -79,7 +78,7 @@ def _ensure(router: Router, topic: str) -> None:
 
 
 def _last(router: Router, topic: str, key: str) -> int:
-    """The newest token in the topic; 0 where there is none. Waits for transactions that are open."""
+    """The newest token of the key; 0 if there is none. Waits for open transactions."""
     place = (topic, 0)
     position = list_offsets(router, {place: EARLIEST}, False)[place]
     end = list_offsets(router, {place: LATEST}, False)[place]
@@ -137,7 +136,7 @@ class _Counter:
         self._router.at_coordinator(self._id, ask, TRANSACTION)
 
     def write(self, token: int) -> None:
-        """One attempt; another one with the same sequence number writes nothing twice."""
+        """One attempt. A retry has the same sequence number, so the broker writes the batch once."""
         batch = encode_batch(
             [NewRecord(self._key, str(token).encode(), time.time_ns() // 1_000_000)],
             producer_id=self._producer_id,
@@ -160,8 +159,8 @@ class _Counter:
                 check(row.error_code, f"Produce {self._topic}-0", row.error_message)
 
     def commit(self) -> None:
-        """Where the end of a transaction meets the fencing of its producer, Apache Kafka 4.3 fails in a way that it did
-        not expect. Asked again, a moment later, it says which of the two it was."""
+        """If a transaction ends while its producer is fenced, Apache Kafka 4.3 answers UNKNOWN_SERVER_ERROR. Asked
+        again a moment later, it answers which of the two happened."""
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=self._producer_id, producer_epoch=self._epoch, committed=True
         )
