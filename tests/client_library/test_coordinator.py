@@ -253,7 +253,7 @@ def test_the_server_restarts(own_server: Any, unique: str) -> None:
 
 def test_an_assignment_is_lost_when_the_session_is_over(own_server: Any, unique: str) -> None:
     async def story() -> None:
-        times = {"session_timeout_ms": 400, "heartbeat_interval_ms": 100}
+        times = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 100}
         async with Recording(own_server.bootstrap_servers, unique, **times) as alone:
             await alone.ensure_active_group()
             await asyncio.to_thread(own_server.kill)

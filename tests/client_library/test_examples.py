@@ -98,7 +98,7 @@ def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "crawlers.sqlite"
     with Fleet(
         str(EXAMPLES / "sharded_crawlers.py"),
-        *("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "500"),
+        *("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "1500"),
     ) as fleet:
         latest = (
             "SELECT process, count(*) FROM visits WHERE id IN (SELECT max(id) FROM visits GROUP BY site) GROUP BY 1"

@@ -107,7 +107,7 @@ def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique: str) 
 
 def test_the_lease_ends_before_others_get_the_items(own_server: Any, unique: str) -> None:
     async def story() -> None:
-        fleet = Fleet(own_server.bootstrap_servers, unique, session_timeout_ms=500)
+        fleet = Fleet(own_server.bootstrap_servers, unique, session_timeout_ms=1_500)
         async with fleet.worker() as a:
             await until(lambda: fleet.busy == 12)
             before = list(a.shards.values())
