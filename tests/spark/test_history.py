@@ -13,11 +13,11 @@ from offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.coordinator import records
+from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends
 from kohort.spark.history.report.findings import Finding, count, duration, findings_table
 from kohort.spark.history.report.incidents import DAY
-from kohort.spark.history.tables.analysis import TABLES, Context, analyse
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
 
 Told = tuple[dict[str, pa.Table], list[Finding]]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kohort.coordinator import records as schema
 from kohort.coordinator.events import Record
 from kohort.spark.arrow.decoder import DECODER_VARIABLE
-from kohort.spark.history.decoding import columns, decode, kernels, ways
+from kohort.spark.history.decoding import columns, compilation, decode, kernels
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, encode_subscription, rack_in, subscription_of
 from kohort.wire.errors import ProtocolError
@@ -505,12 +505,12 @@ def test_text_that_is_none_is_shown_with_marks(way: str) -> None:
 
 def test_numba_is_loaded_when_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DECODER_VARIABLE, raising=False)
-    monkeypatch.setattr(ways, "_asked", 0)
-    assert not ways.way(ways.WORTH_IT - 1).compiled
-    assert ways.way(1).compiled
+    monkeypatch.setattr(compilation, "_decoded", 0)
+    assert not compilation.kernels_for(compilation.WORTH_IT - 1).compiled
+    assert compilation.kernels_for(1).compiled
     monkeypatch.setitem(sys.modules, "numba", None)
-    ways.compiled.cache_clear()
-    assert not ways.way(1).compiled
+    compilation.compiled.cache_clear()
+    assert not compilation.kernels_for(1).compiled
     monkeypatch.setenv(DECODER_VARIABLE, "numba")
     with pytest.raises(ImportError):
-        ways.way(1)
+        compilation.kernels_for(1)

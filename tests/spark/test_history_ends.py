@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort.client.metadata import Partition, Topic
-from kohort.spark.history import run
 from kohort.spark.history.cluster import ends_over_time
-from kohort.spark.history.ends import Ends
+from kohort.spark.history.ends import Ends, read_ends
+from kohort.spark.history.store import HistoryFailed
 
 NOON, ONE = 1_714_564_800_000, 1_714_568_400_000
 """Of the first of May 2024."""
@@ -25,7 +25,7 @@ def test_instants_may_be_of_any_unit(tmp_path: Path, unit: str, zone: str | None
     at = pa.array([NOON * 1000], pa.timestamp("us")).cast(pa.timestamp(unit)).cast(pa.timestamp(unit, tz=zone))
     table = pa.table({"topic": ["t"], "partition": [0], "at": at, "end": [7]})
     pq.write_table(table, tmp_path / "ends.parquet")
-    for ends in (Ends.of(table), run._given_ends(str(tmp_path / "ends.parquet"))):
+    for ends in (Ends.of(table), read_ends(str(tmp_path / "ends.parquet"))):
         assert [(times.tolist(), end.tolist()) for times, end in ends.series.values()] == [([NOON], [7])]
 
 
@@ -41,7 +41,7 @@ def test_instants_may_be_of_any_unit(tmp_path: Path, unit: str, zone: str | None
 def test_csv_may_have_instants_in_words_or_milliseconds(tmp_path: Path, noon: str, one: str) -> None:
     place = tmp_path / "ends.csv"
     place.write_text(f"topic,partition,at,end\nt,0,{noon},100\nt,0,{one},200\n")
-    [(at, end)] = run._given_ends(str(place)).series.values()
+    [(at, end)] = read_ends(str(place)).series.values()
     assert (at.tolist(), end.tolist()) == ([NOON, ONE], [100, 200])
 
 
@@ -49,8 +49,8 @@ def test_what_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
     place = tmp_path / "ends.csv"
     for text, said in (("topic,at,end\nt,1,2\n", "lack partition"), ("topic,partition,at,end\nt,0,noon,2\n", "noon")):
         place.write_text(text)
-        with pytest.raises(run.HistoryFailed, match=rf"ends\.csv: .*{said}"):
-            run._given_ends(str(place))
+        with pytest.raises(HistoryFailed, match=rf"ends\.csv: .*{said}"):
+            read_ends(str(place))
 
 
 class Growing:

@@ -23,5 +23,5 @@ def test_names_stand_as_they_are(name: str) -> None:
         page.figure(plots.lag(table, [name], SINCE, UNTIL, width))
         page.figure(plots.rates(table, [name], SINCE, UNTIL, width))
         page.figure(plots.rebalances(table, none, [name], SINCE, UNTIL, width))
-        page.figure(plots.gantt(name, table, none, SINCE, UNTIL, width)[0])
+        page.figure(plots.gantt(table, none, SINCE, UNTIL, width)[0])
     assert page.html().count(f">{name}<") == 8

@@ -20,12 +20,11 @@ from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Topic
 from kohort.spark.history import history
-from kohort.spark.history import run as run_module
 from kohort.spark.history.cluster import OFFSETS_TOPIC
 from kohort.spark.history.decoding import dumps
-from kohort.spark.history.decoding.dumps import DumpError, inputs, take
-from kohort.spark.history.run import HistoryFailed
-from kohort.spark.history.store import Store, by_partition, read_records
+from kohort.spark.history.decoding.dumps import DumpError, find_dumps, import_dump
+from kohort.spark.history.extent import extent_of
+from kohort.spark.history.store import HistoryFailed, Store, by_partition, read_records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
@@ -196,14 +195,14 @@ def test_segments_honour_transactions(tmp_path: Path) -> None:
     second = marker(4, 11, aborts=True) + marker(5, 12, aborts=False) + in_transaction(6, 13) + bytes(4096)
     (folder / "00000000000000000000.log").write_bytes(first)
     (folder / "00000000000000000004.log").write_bytes(second)
-    [found] = inputs([str(tmp_path)])
+    [found] = find_dumps([str(tmp_path)])
     assert (found.partition, len(found.files)) == (7, 2)
     for isolation, offsets, left in (
         ("read_committed", [0, 1, 3], (1, 1)),
         ("read_uncommitted", [0, 1, 2, 3, 6], (0, 0)),
     ):
         store = Store(str(tmp_path / isolation))
-        taken = take(store, found, isolation)
+        taken = import_dump(store, found, isolation)
         assert (taken.records, (taken.aborted, taken.open)) == (len(offsets), left)
         [file] = store.files("records/files/of=commits/in=7")
         read = pq.read_table(file, partitioning=None)
@@ -219,7 +218,7 @@ def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
     data[-1] ^= 1
     (folder / "0.log").write_bytes(bytes(data))
     with pytest.raises(DumpError, match=r"0\.log: at byte \d+: the checksum does not match"):
-        take(Store(str(tmp_path / "out")), inputs([str(tmp_path)])[0], "read_committed")
+        import_dump(Store(str(tmp_path / "out")), find_dumps([str(tmp_path)])[0], "read_committed")
     assert not list((tmp_path / "out").rglob("*.partial"))
 
 
@@ -232,10 +231,10 @@ def test_a_large_dump_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     table = log.table()
     pq.write_table(table, tmp_path / "dump.parquet")
     store = Store(str(tmp_path / "out"))
-    [found] = inputs([str(tmp_path / "dump.parquet")])
-    assert take(store, found, "read_committed").records == table.num_rows
+    [found] = find_dumps([str(tmp_path / "dump.parquet")])
+    assert import_dump(store, found, "read_committed").records == table.num_rows
     of = by_partition(store.files("records/files"))[0]
-    extent = run_module._extent(of)
+    extent = extent_of(of)
     assert extent.records == table.num_rows
     assert extent.places == {(topic, partition) for topic in ("orders", "clicks") for partition in range(3)}
     assert sum(read_records(of[name], name).num_rows for name in of) == table.num_rows

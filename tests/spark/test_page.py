@@ -6,7 +6,8 @@ import re
 import xml.dom.minidom
 from pathlib import Path
 
-from kohort.spark.reports.page import BAD, INK, SERIES, Html, Number, Page, drawing, new_figure
+from kohort.spark.reports.figures import BAD, INK, SERIES, drawing, new_figure
+from kohort.spark.reports.page import Annotated, LegendEntry, Number, Page, Tag, Unbroken
 
 
 def plot() -> object:
@@ -22,26 +23,25 @@ def plot() -> object:
 def test_a_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
     page = Page("Groups & <lag>", "of <cluster>")
     page.numbers([Number("in trouble", "3", "of <12>", "bad")])
-    page.findings([("bad", "orders <rebalances>", "every <b>2</b> s")])
-    page.section("Lag <1>", "explained in <i>HTML</i>")
-    page.figure(plot(), "a plot", narrow=plot(), alt='"lag"')
-    page.table(["n", "name"], [[1234, "<x>"], [None, Html("<b>y</b>")]], "rows")
+    page.text("a <paragraph>")
+    page.findings([("bad", "orders <rebalances>", "every <2> s")])
+    page.section("Lag <1>", "explained in <words>")
+    page.figure(plot(), "a <plot>", narrow=plot(), legend=[LegendEntry("<line>", SERIES[0])], alt='"lag"')
+    rows = [[1234, "<x>"], [None, Tag("<tag>", "bad")], [2.5, Annotated("<y>", "<note>")], [True, Unbroken("<z>")]]
+    page.table(["n", "name"], rows, "<rows>")
     page.write(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert not re.search(r"<script|<link|@import|src=|url\((?!#)", text)
     assert all(target.startswith(("lag", "f1-", "f2-")) for target in re.findall(r'href="#([^"]*)', text))
     assert not re.search(r'href="[^#]', text)
-    for escaped in (
-        "Groups &amp; &lt;lag&gt;",
-        "of &lt;12&gt;",
-        "orders &lt;rebalances&gt;",
-        "Lag &lt;1&gt;",
-        "&lt;x&gt;",
-    ):
-        assert escaped in text
-    for kept in ("every <b>2</b> s", "<i>HTML</i>", "<b>y</b>", ">1,234<", ">–<"):
-        assert kept in text
+    assert "Groups &amp; &lt;lag&gt;" in text
+    written = ["cluster", "12", "paragraph", "rebalances", "2", "words", "plot", "line", "x", "tag", "y", "note", "z"]
+    assert [word for word in written if f"&lt;{word}&gt;" not in text] == []
+    assert [word for word in written if f"<{word}>" in text] == []
+    assert re.search(r'aria-label="&#34;lag&#34;".*color:var\(--series-1\)', text, flags=re.DOTALL)
+    for cell in (">1,234<", ">–<", ">2.5<", ">yes<", '<span class="tag bad">'):
+        assert cell in text
 
 
 def test_plots_follow_the_colours_of_the_page() -> None:

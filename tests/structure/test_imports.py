@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"wire", "client"},
     "spark.reports.simulation": {"simulator.sizing"},
     "spark.reports.simulation_report": {"simulator.sizing"},
+    "spark.reports.fleet_report": {"simulator.sizing"},
     "demo": {"wire", "client", "spark", "cli"},
     "cli": {
         "compiled",

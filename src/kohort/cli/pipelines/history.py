@@ -24,7 +24,8 @@ from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.decoding.dumps import DumpError
 from kohort.spark.history.report.findings import BAD
 from kohort.spark.history.report.incidents import MINUTE, Limits
-from kohort.spark.history.run import HistoryFailed, HistorySummary, history
+from kohort.spark.history.run import history
+from kohort.spark.history.store import HistoryFailed, HistorySummary
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 

@@ -71,7 +71,8 @@ def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: 
     kept: list[str] = []
     unwritten = ""
     if to is not None or report is not None:
-        from kohort.spark.reports.simulation_report import fleet_page, page
+        from kohort.spark.reports.fleet_report import fleet_page
+        from kohort.spark.reports.simulation_report import page
 
         told = fleet_page(ask, lines, found, errors) if isinstance(ask, Fleet) else page(found, advice, errors)
         kept = [f"{to}/runs.parquet"] if to is not None else []

@@ -7,7 +7,8 @@ tables. `file_system` serves pyarrow's own readers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +71,19 @@ class ArrowDirectory:
             return str(stream.readall(), "utf-8")
 
     def write_text(self, text: str) -> None:
-        self.write(lambda stream: stream.write(text.encode()))
+        with self.new_file() as stream:
+            stream.write(text.encode())
 
-    def write(self, fill: Callable[[Any], object]) -> None:
-        """Write a file as a whole: `fill` gets a stream, and the file has its name once `fill` returns."""
+    @contextmanager
+    def new_file(self) -> Iterator[Any]:
+        """A stream for a file that gets its name when the block ends; it is deleted if the block raises."""
         self.system.create_dir(self.path.rpartition("/")[0], recursive=True)
-        with self.system.open_output_stream(f"{self.path}.partial") as stream:
-            fill(stream)
+        try:
+            with self.system.open_output_stream(f"{self.path}.partial") as stream:
+                yield stream
+        except BaseException:
+            self.system.delete_file(f"{self.path}.partial")
+            raise
         self.system.move(f"{self.path}.partial", self.path)
 
     def remove(self) -> None:

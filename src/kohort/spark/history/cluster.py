@@ -1,4 +1,4 @@
-"""What a history asks a running cluster for besides the log: topic ids, and where the topics' logs ended when."""
+"""What a history reads from a running cluster besides the log: topic ids, and where the topics' logs ended when."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def topic_names(cluster: Cluster) -> dict[bytes, str]:
 def ends_over_time(
     cluster: Cluster, wanted: Iterable[TopicPartition], times: Numbers, warn: Callable[[str], None] = lambda _: None
 ) -> Ends:
-    """Where the logs ended at instants (ms, ascending), none of which is to come.
+    """Where the logs ended at instants (ms, ascending) up to now.
 
-    The first record at or after an instant stands where the log ended then; without one it ended where it ends now,
-    which is asked first. (The last instant is when a history began to be made: meanwhile the logs have grown.)
-    Partitions that are gone are left out, and instants from before the oldest record that a log still has.
+    The offset of the first record at or after an instant is where the log ended then. Without such a record it is the
+    current end, which is requested first: the last instant is the start of the run, and the logs have grown since.
+    Left out are deleted partitions, and instants before the oldest record that a log still has.
     """
     asked = _existing(cluster, wanted)
     rows = np.full((len(asked), len(times)), -1)
@@ -51,7 +51,7 @@ def ends_over_time(
             found = cluster.offsets(asked, int(at))
             rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in asked]
     except ServerError as error:
-        warn(f"the ends of the logs are not known: {error}")
+        warn(f"the ends of the topics' logs cannot be read: {error}")
         return Ends({})
     series = {}
     for row, place in zip(rows, asked, strict=True):
@@ -69,15 +69,3 @@ def _existing(cluster: Cluster, wanted: Iterable[TopicPartition]) -> list[TopicP
         for topic, partition in wanted
         if not topics[topic].error and 0 <= partition < len(topics[topic].partitions)
     ]
-
-
-def merged(older: Ends, newer: Ends) -> Ends:
-    """The newer ends, and of the older ones what is from before them: what a topic's retention has taken meanwhile."""
-    series = dict(older.series)
-    for place, (at, end) in newer.series.items():
-        if place in series:
-            old_at, old_end = series[place]
-            kept = old_at < at[0]
-            at, end = np.concatenate([old_at[kept], at]), np.concatenate([old_end[kept], end])
-        series[place] = (at, end)
-    return Ends(series)

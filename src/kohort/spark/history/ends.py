@@ -1,9 +1,9 @@
-"""Where the logs of the topics ended, and when: what commits are compared with to know a lag.
+"""Where the logs of the topics ended, and when: the lag is this end less the committed offset.
 
-`__consumer_offsets` does not know it. A cluster that runs is asked with ListOffsets, for instants of the past too: the
-first record at or after an instant stands where the log ended then. So the end at an instant follows the records'
-timestamps, as far as these are in order, and is known for as long as the records are kept. Between two instants that
-were asked for it is taken to have grown evenly.
+`__consumer_offsets` does not contain it. A running cluster tells it (ListOffsets), for past instants too: the offset of
+the first record at or after an instant is where the log ended then. So the end at an instant follows the records'
+timestamps, as far as these ascend, and is known for as long as the records are kept. Between two known instants the log
+is assumed to have grown evenly.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
 
-from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.files.arrow import file_system
+from kohort.spark.history.decoding.columns import TIME, Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
-from kohort.spark.history.tables.commits import Places, dense, encoded, instants, milliseconds
+from kohort.spark.history.store import HistoryFailed
+from kohort.spark.history.tables.columns import dense, encoded, instants, milliseconds
+from kohort.spark.history.tables.commits import Places
 from kohort.spark.history.tables.spans import codes
 
 TopicPartition = tuple[str, int]
@@ -27,20 +33,17 @@ class Ends:
 
     def __init__(self, series: dict[TopicPartition, tuple[Numbers, Numbers]]) -> None:
         self.series = series
-        """Of each partition instants in milliseconds, ascending, and its ends then."""
+        """For each partition instants in milliseconds, ascending, and the ends at them."""
 
     @classmethod
     def of(cls, table: pa.Table) -> Ends:
-        """From a table of topic, partition, at (an instant) and end. Raises ValueError where it has other columns."""
+        """From a table with the columns topic, partition, at (an instant), end. Raises ValueError if one is missing."""
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
             raise ValueError(f"the log ends lack {', '.join(missing)}; they have {', '.join(table.column_names)}")
         topic, names = encoded(table.column("topic"))
-        partition, at, end = (
-            dense(table.column("partition")),
-            milliseconds(table.column("at")),
-            dense(table.column("end")),
-        )
+        partition, end = dense(table.column("partition")), dense(table.column("end"))
+        at = milliseconds(table.column("at"))
         place, first = codes(topic, partition)
         order = np.lexsort((at, place))
         edges = np.searchsorted(place[order], np.arange(len(first) + 1))
@@ -66,8 +69,19 @@ class Ends:
             }
         )
 
+    def extended(self, newer: Ends) -> Ends:
+        """The newer ends, and these ends for the time before them, whose records retention may have deleted."""
+        series = dict(self.series)
+        for place, (at, end) in newer.series.items():
+            if place in series:
+                old_at, old_end = series[place]
+                kept = old_at < at[0]
+                at, end = np.concatenate([old_at[kept], at]), np.concatenate([old_end[kept], end])
+            series[place] = (at, end)
+        return Ends(series)
+
     def at(self, places: Places, times: Numbers) -> Numbers:
-        """Of each place (row) and instant (column) the log's end; NOTHING outside of what is known."""
+        """The log's end for each place (row) and instant (column); NOTHING if not known."""
         found = np.full((len(places), len(times)), NOTHING)
         rows: dict[TopicPartition, Numbers | None] = {}
         for row, (_, topic, partition) in enumerate(places.names()):
@@ -88,3 +102,22 @@ def _between(at: Numbers, ends: Numbers, times: Numbers) -> Numbers:
 
 def _joined(arrays: Iterable[Numbers]) -> Numbers:
     return np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def read_ends(address: str) -> Ends:
+    """The ends in a Parquet or CSV file. Raises HistoryFailed, which names the file."""
+    try:
+        return Ends.of(_read_table(address))
+    except (OSError, ValueError) as error:  # pyarrow's errors of format and type are ValueErrors
+        raise HistoryFailed(f"{address}: {error}") from None
+
+
+def _read_table(address: str) -> pa.Table:
+    """The table of a file; in its column `at` integers, which are milliseconds, become instants."""
+    system, path = file_system(address)
+    with system.open_input_file(path) as file:
+        read = pyarrow.csv.read_csv(file) if path.endswith(".csv") else pq.read_table(file)
+    if "at" in read.column_names and pa.types.is_integer(read.schema.field("at").type):
+        instant = pc.multiply(read.column("at"), 1000).cast(TIME)
+        read = read.set_column(read.column_names.index("at"), "at", instant)
+    return read

@@ -1,12 +1,13 @@
-"""The directory of a history: what is where in it, on a local disk or in a store that pyarrow knows (s3, gs, hdfs).
+"""The directory of a history, on a local disk or in a store that pyarrow knows (s3, gs, hdfs); a run's summary.
 
     records/live/of=commits/in=12/    log records that the streaming query has read; `of` is commits or groups
-    records/files/of=groups/in=12/    the same out of dumps, a file an input
-    checkpoint/                       where the streaming query goes on
-    tables/NAME/part-00012.parquet    the tables, a file a log partition
+    records/files/of=groups/in=12/    log records from dumps, one file for each dump
+    records/files/notes/              for each dump its state when it was read
+    checkpoint/                       the streaming query's checkpoint
+    tables/NAME/part-00012.parquet    the tables, one file for each log partition
     report.html
 
-A file is written beside its place and then moved there, so nobody sees half of one.
+A file is written under another name and then renamed, so a reader never sees half of a file.
 """
 
 from __future__ import annotations
@@ -14,21 +15,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
+from kohort.spark.files.arrow import ArrowDirectory, file_system
 from kohort.spark.history.decoding.decode import SCHEMA
+from kohort.spark.history.report.findings import Finding
 from kohort.spark.source.read import converted_schema
 
 ROWS = converted_schema(SCHEMA)
 """A log record as it is kept."""
-OF = ("commits", "groups")
+HOLDS = ("commits", "groups")
+"""What a file of records holds: offset commits, or the records of groups."""
 _TEXTS = ["group", "commit_topic", "metadata", "member_id"]
-_IN = re.compile(r"of=(commits|groups)/in=(-?\d+)/")
+_PLACE = re.compile(r"of=(commits|groups)/in=(-?\d+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySummary:
+    """The result of a run."""
+
+    records: int
+    """Log records in the history, those of earlier runs included."""
+    partitions: int
+    """Partitions of the log that have records."""
+    groups: int
+    in_trouble: int
+    findings: tuple[Finding, ...]
+    """The worst first."""
+    since_ms: int
+    until_ms: int
+    """The first and last instant of the history; -1 if there are no records."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows of each table."""
+    left_out: int = 0
+    """Records of dumps that belong to aborted transactions or to transactions without an end."""
+    report: str = ""
+    seconds: float = 0.0
+
+
+class HistoryFailed(RuntimeError):
+    """The history cannot be made; the message says why."""
 
 
 class Store:
@@ -37,63 +68,49 @@ class Store:
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
 
-    def _open(self, place: str) -> tuple[fs.FileSystem, str]:
-        return filesystem(f"{self.root}/{place}")
+    def _at(self, place: str) -> ArrowDirectory:
+        return ArrowDirectory(f"{self.root}/{place}")
+
+    def new_file(self, place: str) -> AbstractContextManager[Any]:
+        """A stream for a file that gets its name when the block ends; it is deleted if the block raises."""
+        return self._at(place).new_file()
 
     def write(self, place: str, table: pa.Table) -> None:
-        """Write a Parquet file, whole."""
-        system, path = self._open(place)
-        system.create_dir(path.rpartition("/")[0], recursive=True)
-        with system.open_output_stream(f"{path}.partial") as out:
+        """Write a Parquet file."""
+        with self.new_file(place) as out:
             pq.write_table(table, out, **encoding(table.schema))
-        system.move(f"{path}.partial", path)
 
     def write_text(self, place: str, text: str) -> None:
-        system, path = self._open(place)
-        system.create_dir(path.rpartition("/")[0], recursive=True)
-        with system.open_output_stream(f"{path}.partial") as out:
-            out.write(text.encode())
-        system.move(f"{path}.partial", path)
+        self._at(place).write_text(text)
 
     def read_json(self, place: str) -> Any:
-        """None where there is no such file."""
-        system, path = self._open(place)
-        if system.get_file_info(path).type != fs.FileType.File:
-            return None
-        with system.open_input_stream(path) as file:
-            return json.loads(file.read())
+        """None if there is no such file."""
+        file = self._at(place)
+        return json.loads(file.read_text()) if file.exists() else None
 
     def delete(self, place: str) -> None:
-        system, path = self._open(place)
-        if system.get_file_info(path).type == fs.FileType.File:
-            system.delete_file(path)
+        self._at(place).remove()
 
     def files(self, place: str) -> list[str]:
-        """All Parquet files below a directory, as addresses; none where there is no such directory."""
-        system, path = self._open(place)
-        found = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        base = f"{self.root}/{place}"
-        return sorted(
-            base + one.path[len(path) :]
-            for one in found
-            if one.type == fs.FileType.File and one.path.endswith(".parquet")
-        )
+        """The addresses of all Parquet files below a directory, which need not exist."""
+        found = (f"{self.root}/{place}/{one.path}" for one in self._at(place).files())
+        return sorted(file for file in found if file.endswith(".parquet"))
 
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:
-        """One of the tables; None where it has never been written."""
+        """One of the tables; None if it has never been written."""
         files = self.files(f"tables/{name}")
         if not files:
             return None
         parts = []
         for file in files:
-            system, path = filesystem(file)
+            system, path = file_system(file)
             parts.append(pq.read_table(path, filesystem=system, columns=columns, filters=filters))
         return pa.concat_tables(parts, promote_options="permissive")
 
 
 def encoding(schema: pa.Schema) -> dict[str, Any]:
-    """How pyarrow writes a table: numbers that rise as their differences, which is small and fast, the rest by
-    dictionary. Files say nothing of Arrow, so every reader sees the same types."""
+    """Options of pyarrow's writer: 64-bit numbers and instants, which mostly ascend, as differences; the rest by
+    dictionary. Files contain no Arrow schema, so every reader sees the same types."""
     plain: dict[str, Any] = {"compression": "snappy", "store_schema": False}
     if any(pa.types.is_nested(field.type) for field in schema):
         return plain
@@ -104,33 +121,22 @@ def encoding(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def filesystem(address: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or an address, and the path in it."""
-    parsed = urlparse(address)
-    if len(parsed.scheme) < 2:  # none, or a drive
-        return fs.LocalFileSystem(), address
-    if parsed.scheme == "file":
-        return fs.LocalFileSystem(), unquote(parsed.path)
-    return fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", address))  # type: ignore[no-any-return]
-
-
 def by_partition(files: Iterable[str]) -> dict[int, dict[str, list[str]]]:
-    """Files of records by log partition, and by what they are of."""
+    """Files of records by log partition, and by what they hold."""
     found: dict[int, dict[str, list[str]]] = {}
     for file in files:
-        place = _IN.search(file)
+        place = _PLACE.search(file)
         if place is not None:
-            of = found.setdefault(int(place[2]), {name: [] for name in OF})
-            of[place[1]].append(file)
+            found.setdefault(int(place[2]), {name: [] for name in HOLDS})[place[1]].append(file)
     return found
 
 
-def read_records(files: Iterable[str], of: str) -> pa.Table:
-    """Log records out of files: with all columns for groups, without those of groups for commits."""
-    schema = ROWS if of == "groups" else pa.schema([field for field in ROWS if field.name not in _OF_GROUPS])
+def read_records(files: Iterable[str], holds: str) -> pa.Table:
+    """Log records from files that hold commits or groups. Those of commits come without the columns of groups."""
+    schema = ROWS if holds == "groups" else pa.schema([field for field in ROWS if field.name not in _OF_GROUPS])
     parts = []
     for file in files:
-        system, path = filesystem(file)
+        system, path = file_system(file)
         read = pq.read_table(path, filesystem=system, columns=schema.names, read_dictionary=_TEXTS, partitioning=None)
         parts.append(_as(read, schema))
     if not parts:
@@ -138,31 +144,15 @@ def read_records(files: Iterable[str], of: str) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries()
 
 
-_OF_GROUPS = frozenset(
-    [
-        "member_id",
-        "epoch",
-        "previous_epoch",
-        "state",
-        "state_time",
-        "hash",
-        "protocol_type",
-        "protocol",
-        "leader",
-        "regex",
-        "members",
-    ]
-)
+_OF_GROUPS = frozenset(SCHEMA.names[SCHEMA.names.index("member_id") :])
+"""`decode.SCHEMA` has the columns of groups at its end."""
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the types of the schema: Spark and pyarrow name the items of lists differently."""
+    """The table with the types of the schema: Spark and pyarrow name the items of lists differently."""
     columns = []
-    for field in schema:
-        column = table.column(field.name)
-        if field.name in _TEXTS:
-            kind = pa.dictionary(pa.int32(), pa.string())
-            columns.append(column if column.type == kind else column.cast(kind))
-        else:
-            columns.append(column if column.type == field.type else column.cast(field.type))
+    for one in schema:
+        column = table.column(one.name)
+        kind = pa.dictionary(pa.int32(), pa.string()) if one.name in _TEXTS else one.type
+        columns.append(column if column.type == kind else column.cast(kind))
     return pa.table(columns, names=schema.names)

@@ -5,12 +5,12 @@
 
     results = simulate(spark, Grid(members=(10, 100), patterns=("rolling",)).points(), seeds=range(5))
 
-A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), and why it has no figures where
-it has none. Rows are in the order of the points, then of the seeds, and the same on any cluster, but for `cpu_ms` and
-`state_bytes`, which are of the machine.
+A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), and why it has no figures if
+it has none. Rows are in the order of the points, then of the seeds. They are the same on any cluster, except `cpu_ms`
+and `state_bytes`, which depend on the machine.
 
-This is the one module through which Spark meets the simulator, and with it the server side; see
-docs/decisions/0009-spark-drives-the-simulator.md. The source and the sink know nothing of it.
+Only this module and the reports of its results import the simulator, and with it the server side; see
+docs/decisions/0009-spark-drives-the-simulator.md. The source and the sink do not.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from kohort.simulator.sizing import DidNotForm, Measures, Point, run
 from kohort.simulator.sizing.point import FIELDS, normal
+from kohort.spark.runtime.failures import cause
 
 POLL_S = 0.2
 
@@ -36,7 +37,7 @@ MEASURES: dict[str, type] = {
 @dataclass(frozen=True, slots=True)
 class Progress:
     done: int
-    """Runs that are over."""
+    """Finished runs."""
     of: int
 
 
@@ -45,11 +46,11 @@ class SimulationFailed(RuntimeError):
 
 
 class Stopped(Exception):
-    """It was asked to."""
+    """`stop` has ended the simulation."""
 
 
 def schema() -> Any:
-    """Of the result, as a pyarrow schema."""
+    """The pyarrow schema of the result."""
     import pyarrow as pa
 
     arrow = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
@@ -77,8 +78,8 @@ def simulate(
 ) -> Any:
     """Run every point with every seed. Returns a pyarrow table with the columns of `schema`.
 
-    `on_progress` is called now and then while it goes on, and so is `stop`: when it says so, the job is cancelled and
-    Stopped is raised. Raises BadPoint before anything runs, and SimulationFailed.
+    `on_progress` and `stop` are called every POLL_S seconds; when `stop` returns true, the job is cancelled and Stopped
+    is raised. Raises BadPoint before anything runs, and SimulationFailed.
     """
     import pyarrow as pa
 
@@ -90,7 +91,7 @@ def simulate(
 
 
 def _frame(spark: Any, runs: Sequence[tuple[int, Point, int]]) -> Any:
-    """A DataFrame that has one partition, and so one task, for each run; the largest come first."""
+    """A DataFrame with one partition, and so one task, for each run; the largest run first."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     order = sorted(runs, key=lambda entry: -entry[1].members * entry[1].groups)
@@ -106,7 +107,7 @@ def _frame(spark: Any, runs: Sequence[tuple[int, Point, int]]) -> Any:
 
 
 def row_of(number: int, point: Point, seed: int) -> dict[str, Any]:
-    """One run, where it is asked for."""
+    """Simulate one run; returns its row."""
     row: dict[str, Any] = {"run": number, "label": point.label(), **asdict(point), "seed": seed}
     try:
         return {**row, **run(point, seed).row(), "error": None}
@@ -130,13 +131,13 @@ def _collected(
 
     collecting = _thread(collect)
     collecting.start()
-    told = -1
+    reported = -1
     stopping = False
     while collecting.is_alive():
         collecting.join(POLL_S)
         done = _done(context, group)
-        if on_progress is not None and done > told:
-            told = done
+        if on_progress is not None and done > reported:
+            reported = done
             on_progress(Progress(min(done, runs), runs))
         stopping = stopping or stop()
         if stopping:
@@ -145,12 +146,12 @@ def _collected(
     if stopping:
         raise Stopped
     if isinstance(result, Exception):
-        raise SimulationFailed(_cause(result)) from result
+        raise SimulationFailed(cause(result)) from result
     return result
 
 
 def _thread(target: Callable[[], None]) -> threading.Thread:
-    """One that has a thread of the JVM to itself: job groups belong to threads."""
+    """A thread with a thread of the JVM of its own: job groups belong to threads."""
     from pyspark import InheritableThread
 
     thread: threading.Thread = InheritableThread(target=target, name="kohort-simulate")
@@ -159,7 +160,7 @@ def _thread(target: Callable[[], None]) -> threading.Thread:
 
 
 def _done(context: Any, group: str) -> int:
-    """Tasks of the job group that are over."""
+    """The finished tasks of the job group."""
     tracker = context.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -170,16 +171,9 @@ def _done(context: Any, group: str) -> int:
     return done
 
 
-def _cause(error: Exception) -> str:
-    """The line of Spark's long message that tells of ours, else its first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith(("kohort.", "AssertionError", "RuntimeError"))]
-    return next(iter(ours[-1:] or lines), type(error).__name__)
-
-
 def write(spark: Any, table: Any, directory: str) -> None:
     """The table as Parquet, one file in the table's order, in a directory that Spark knows. Raises SimulationFailed."""
     try:
         spark.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(directory)
     except Exception as error:
-        raise SimulationFailed(_cause(error)) from error
+        raise SimulationFailed(cause(error)) from error

@@ -1,4 +1,4 @@
-"""Arrow columns out of places in bytes and columns of numbers; and the reading of commits with numpy alone."""
+"""Arrow columns made of numbers and of places in bytes; and commits read with numpy, where numba is missing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.history.decoding import kernels
-from kohort.spark.history.decoding.kernels import MALFORMED, NOTHING, READ, UNKNOWN_VERSION
-from kohort.spark.history.decoding.ways import Way
+from kohort.spark.history.decoding import kernels as plain_kernels
+from kohort.spark.history.decoding.compilation import Kernels
+from kohort.spark.history.decoding.kernels import (
+    COMMIT_TIME,
+    COMMIT_TOPIC_ID,
+    EXPIRE_TIME,
+    LEADER_EPOCH,
+    MALFORMED,
+    METADATA,
+    NOTHING,
+    OFFSET,
+    READ,
+    UNKNOWN_VERSION,
+)
 
 Numbers = np.ndarray[Any, Any]
 
@@ -18,30 +29,29 @@ _LARGEST_MS = 2**63 // 1000 - 1
 
 
 class Bytes(NamedTuple):
-    """The items of a binary column: all their bytes, where each begins and ends."""
+    """The items of a binary column: all their bytes, where each begins and ends; and the kernels to read them with."""
 
     data: Numbers
     starts: Numbers
     ends: Numbers
-    way: Way
+    kernels: Kernels
 
     def some(self, rows: Numbers) -> Bytes:
-        """Some of the items."""
         return self._replace(starts=self.starts[rows], ends=self.ends[rows])
 
-    def readable(self) -> tuple[Any, Any, Any]:
-        """`data`, `starts` and `ends` as the kernels read them fastest."""
-        if self.way.compiled:
+    def arguments(self) -> tuple[Any, Any, Any]:
+        """`data`, `starts` and `ends` in the form that the kernels read fastest."""
+        if self.kernels.compiled:
             return self.data, self.starts, self.ends
         return self.data.tobytes(), self.starts.tolist(), self.ends.tolist()
 
 
-def bytes_of(column: pa.Array, way: Way) -> Bytes:
-    """The places of a column of `binary`; nulls are empty."""
+def bytes_of(column: pa.Array, kernels: Kernels) -> Bytes:
+    """The items of a column of `binary`; nulls are empty."""
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
     held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return Bytes(held, edges[:-1], edges[1:], way)
+    return Bytes(held, edges[:-1], edges[1:], kernels)
 
 
 def validity(valid: Numbers) -> tuple[pa.Buffer | None, int]:
@@ -58,7 +68,7 @@ def numbers(values: Numbers, kind: pa.DataType, valid: Numbers | None = None) ->
 
 
 def times(milliseconds: Numbers, valid: Numbers | None = None) -> pa.Array:
-    """A column of instants; null for a number that no instant has."""
+    """A column of instants; null for a number that Arrow cannot represent, or a negative one."""
     fits = (milliseconds >= 0) & (milliseconds <= _LARGEST_MS)
     if valid is not None:
         fits &= valid
@@ -73,11 +83,11 @@ def places(source: Bytes, begins: Numbers, sizes: Numbers, kind: pa.DataType) ->
     edges = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(lengths, out=edges[1:])
     if edges[-1] > 2**31 - 1:
-        raise ValueError(f"{edges[-1]} bytes in one column; decode fewer records at once")
+        raise ValueError(f"{edges[-1]} bytes in one column exceed 2 GiB; decode fewer records at once")
     held = np.empty(int(edges[-1]), np.uint8)
     if len(held):
-        if source.way.compiled:
-            source.way.gather(source.data, begins, sizes, held)
+        if source.kernels.compiled:
+            source.kernels.gather(source.data, begins, sizes, held)
         else:
             held = source.data[np.repeat(begins - edges[:-1], lengths) + np.arange(edges[-1])]
     bitmap, nulls = validity(sizes >= 0)
@@ -87,7 +97,7 @@ def places(source: Bytes, begins: Numbers, sizes: Numbers, kind: pa.DataType) ->
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """The column; what is no UTF-8 with replacement characters."""
+    """The column; bytes that are not UTF-8 become replacement characters."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -98,7 +108,7 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def lists(owners: Numbers, count: int, items: pa.Array, kind: pa.DataType, valid: Numbers | None = None) -> pa.Array:
-    """A column of `count` lists; `owners` says in which each of `items` is, ascending. Null where not `valid`."""
+    """A column of `count` lists. `owners` has for each of `items` its list, ascending. Null where not `valid`."""
     edges = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=count), out=edges[1:])
     bitmap, nulls = (None, 0) if valid is None else validity(valid)
@@ -106,7 +116,7 @@ def lists(owners: Numbers, count: int, items: pa.Array, kind: pa.DataType, valid
 
 
 def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers, out: Numbers) -> None:
-    """As `kernels.commits`, a column at a time; what is unusual goes to the interpreted kernel, row by row."""
+    """As `kernels.commits`, a column at a time. Unusual rows go to the uncompiled kernel."""
     rows = np.flatnonzero((kinds >= 0) & (kinds <= 1) & (statuses == READ))
     at, ends = source.starts[rows], source.ends[rows]
     short = ends - at < 2
@@ -125,21 +135,21 @@ def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers,
     bare = flexible & (stop + 1 == ends) & (_integer(source, stop, 1) == 0)
     fits = known & (size >= 0) & ((first < 128) | ~flexible) & (tag | bare | (~flexible & (stop == ends)))
     fast = rows[fits]
-    out[fast, 0] = _integer(source, at[fits] + 2, 8)
-    out[fast, 1] = np.where(epochs[fits], _integer(source, at[fits] + 10, 4), NOTHING)
-    out[fast, 2] = _integer(source, commit_at[fits], 8)
-    out[fast, 3] = np.where(version[fits] == 1, _integer(source, commit_at[fits] + 8, 8), NOTHING)
-    out[fast, 4], out[fast, 5] = begin[fits], size[fits]
-    out[fast, 6] = np.where(tag[fits], stop[fits] + 3, NOTHING)
+    out[fast, OFFSET] = _integer(source, at[fits] + 2, 8)
+    out[fast, LEADER_EPOCH] = np.where(epochs[fits], _integer(source, at[fits] + 10, 4), NOTHING)
+    out[fast, COMMIT_TIME] = _integer(source, commit_at[fits], 8)
+    out[fast, EXPIRE_TIME] = np.where(version[fits] == 1, _integer(source, commit_at[fits] + 8, 8), NOTHING)
+    out[fast, METADATA], out[fast, METADATA + 1] = begin[fits], size[fits]
+    out[fast, COMMIT_TOPIC_ID] = np.where(tag[fits], stop[fits] + 3, NOTHING)
     rest = rows[known & ~fits]
     if len(rest):
         arrays = kinds[rest], statuses[rest], versions[rest], out[rest]
-        kernels.commits(*source.some(rest).readable(), *arrays)
+        plain_kernels.commits(*source.some(rest).arguments(), *arrays)
         statuses[rest], versions[rest], out[rest] = arrays[1:]
 
 
 def _integer(source: Bytes, at: Numbers, size: int) -> Numbers:
-    """Signed integers of so many bytes; nonsense where they would lie outside."""
+    """Signed integers of so many bytes; any value where they would lie outside the data."""
     last = len(source.data) - 1
     value: Numbers = source.data[np.clip(at, 0, last)].astype(np.int8).astype(np.int64)
     for place in range(1, size):

@@ -1,13 +1,13 @@
-"""`__consumer_offsets` out of files: dumps in Parquet, and the segment files of a broker.
+"""Dumps of `__consumer_offsets`: Parquet files, and the segment files of a broker.
 
-- Parquet with the columns of Spark's Kafka source: key, value, partition, offset, timestamp. One task a file.
-- Segments (`__consumer_offsets-12/00000000000000000000.log`): record batches one behind the other. One task a
-  directory, because a transaction may go over the end of a segment: its records count when its marker says so. If
-  other topics' directories lie beside them, the names of topics that records have by id are read there.
+- Parquet with the columns of Spark's Kafka source: key, value, partition, offset, timestamp. One task for each file.
+- Segments (`__consumer_offsets-12/00000000000000000000.log`): record batches, one behind the other. One task for each
+  directory, because a transaction can span segments: its records count if its marker is a commit. The directories of
+  other topics beside them give the names of topic ids.
 
-A task reads, decodes and writes by itself; nothing goes through the JVM. What came out of an input has the input's
-name, and a note says which state of the input it was: an input that has not changed is not read again, and one that has
-takes the place of what it had given.
+A task reads, decodes and writes; nothing passes through the JVM. The files that it writes are named after the dump, and
+a note keeps the state of the dump (sizes and times). A dump that has not changed is not read again; the files of a
+changed dump are replaced.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +28,9 @@ from pyarrow import fs
 
 from kohort.spark.arrow.columns import Columns, timestamps
 from kohort.spark.arrow.decoder import filler
+from kohort.spark.files.arrow import file_system
 from kohort.spark.history.decoding.decode import decode
-from kohort.spark.history.store import OF, Store, encoding, filesystem
+from kohort.spark.history.store import HOLDS, Store, encoding
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, check_crc, decode_records, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError
@@ -36,16 +38,16 @@ from kohort.wire.errors import ProtocolError
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
 BATCH = 500_000
 """Rows that are decoded at once."""
-ABORT = 0
+ABORT = 0  # the type of a control record
 _DIRECTORY = re.compile(r"__consumer_offsets-(\d+)$")
 
 
 class DumpError(ValueError):
-    """A file that is no dump; the message names it."""
+    """A file is not a dump; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class Dump:
     """What one task reads: a Parquet file, or the segments of a partition."""
 
     name: str
@@ -53,7 +55,7 @@ class Input:
     state: str
     """Sizes and times of change."""
     partition: int | None = None
-    """Of segments; Parquet says it in each row."""
+    """Of segments; Parquet has it in each row."""
 
     @property
     def key(self) -> str:
@@ -61,23 +63,23 @@ class Input:
 
 
 @dataclass(slots=True)
-class Taken:
+class ImportedDump:
     """What a task has written."""
 
     name: str
     records: int = 0
     aborted: int = 0
-    """Records of transactions that were aborted; left out."""
+    """Records of aborted transactions, which are left out."""
     open: int = 0
-    """Records of transactions without an end, likewise."""
+    """Records of transactions without an end, which are left out."""
     files: list[str] = field(default_factory=list)
 
 
-def inputs(places: list[str]) -> list[Input]:
-    """What there is in files and directories. Raises DumpError where there is nothing, or something else."""
-    found: list[Input] = []
+def find_dumps(places: Sequence[str]) -> list[Dump]:
+    """The dumps in files and directories. Raises DumpError if there are none."""
+    found: list[Dump] = []
     for place in places:
-        system, path = filesystem(place)
+        system, path = file_system(place)
         prefix = place[: len(place) - len(path)] if place.endswith(path) else ""
         info = system.get_file_info(path)
         if info.type == fs.FileType.NotFound:
@@ -86,16 +88,16 @@ def inputs(places: list[str]) -> list[Input]:
         files = sorted((one for one in files if one.type == fs.FileType.File), key=lambda one: one.path)
         here = [*_parquet(files, prefix), *_segments(files, prefix)]
         if not here:
-            raise DumpError(f"{place}: neither Parquet files nor __consumer_offsets-N/*.log in it")
+            raise DumpError(f"{place}: contains neither Parquet files nor __consumer_offsets-N/*.log")
         found += here
     return found
 
 
-def topic_names(places: list[str]) -> dict[bytes, str]:
-    """Names by topic id, out of the files `partition.metadata` that a broker keeps in its partitions' directories."""
+def topic_names(places: Sequence[str]) -> dict[bytes, str]:
+    """Names by topic id, from the files `partition.metadata` in the directories of a broker's partitions."""
     names: dict[bytes, str] = {}
     for place in places:
-        system, path = filesystem(place)
+        system, path = file_system(place)
         if system.get_file_info(path).type != fs.FileType.Directory:
             continue
         for one in system.get_file_info(fs.FileSelector(path, recursive=True)):
@@ -108,22 +110,22 @@ def topic_names(places: list[str]) -> dict[bytes, str]:
     return names
 
 
-def _parquet(files: list[fs.FileInfo], prefix: str) -> list[Input]:
+def _parquet(files: list[fs.FileInfo], prefix: str) -> list[Dump]:
     return [
-        Input(prefix + one.path, (prefix + one.path,), _state([one]))
+        Dump(prefix + one.path, (prefix + one.path,), _state([one]))
         for one in files
         if one.path.endswith(".parquet") and not one.base_name.startswith(("_", "."))
     ]
 
 
-def _segments(files: list[fs.FileInfo], prefix: str) -> list[Input]:
+def _segments(files: list[fs.FileInfo], prefix: str) -> list[Dump]:
     directories: dict[str, list[fs.FileInfo]] = {}
     for one in files:
         directory = one.path.rpartition("/")[0]
         if one.path.endswith(".log") and _DIRECTORY.search(directory):
             directories.setdefault(directory, []).append(one)
     return [
-        Input(
+        Dump(
             prefix + directory,
             tuple(prefix + one.path for one in segments),
             _state(segments),
@@ -137,29 +139,29 @@ def _state(files: list[fs.FileInfo]) -> str:
     return ";".join(f"{one.base_name}:{one.size}:{one.mtime_ns}" for one in files)
 
 
-def take(store: Store, wanted: Input, isolation: str) -> Taken:
-    """Decode an input into the records of the history. Does nothing where that has been done. Raises DumpError."""
-    note = f"records/files/notes/{wanted.key}.json"
-    state = f"{isolation};{wanted.state}"
+def import_dump(store: Store, dump: Dump, isolation: str) -> ImportedDump:
+    """Decode a dump into records of the history, unless an earlier run has done it. Raises DumpError."""
+    note = f"records/files/notes/{dump.key}.json"
+    state = f"{isolation};{dump.state}"
     before = store.read_json(note)
     if before is not None and before["state"] == state:
-        return Taken(**before["taken"])
-    taken = Taken(wanted.name)
-    with _Writer(store, wanted.key, taken) as writer:
-        if wanted.partition is None:
-            for batch in _read_parquet(wanted.files[0]):
+        return ImportedDump(**before["taken"])
+    imported = ImportedDump(dump.name)
+    with _Writer(store, dump.key, imported) as writer:
+        if dump.partition is None:
+            for batch in _read_parquet(dump.files[0]):
                 writer.write(batch)
         else:
-            for columns in _read_segments(wanted, isolation, taken):
-                writer.write(_decoded(columns, wanted.partition))
-    for file in set(before["taken"]["files"]) - set(taken.files) if before is not None else ():
+            for columns in _read_segments(dump, isolation, imported):
+                writer.write(_decoded(columns, dump.partition))
+    for file in set(before["taken"]["files"]) - set(imported.files) if before is not None else ():
         store.delete(file)
-    store.write_text(note, json.dumps({"state": state, "taken": {n: getattr(taken, n) for n in Taken.__slots__}}))
-    return taken
+    store.write_text(note, json.dumps({"state": state, "taken": asdict(imported)}))
+    return imported
 
 
 def _read_parquet(file: str) -> Iterator[pa.Table]:
-    system, path = filesystem(file)
+    system, path = file_system(file)
     try:
         opened = pq.ParquetFile(system.open_input_file(path))
     except pa.ArrowInvalid as error:
@@ -202,66 +204,55 @@ def _decoded(columns: Columns, partition: int) -> pa.Table:
 
 
 class _Writer:
-    """The files of one input: for each log partition one of commits and one of groups."""
+    """Writes the files of one dump: for each log partition one of commits and one of groups."""
 
-    def __init__(self, store: Store, key: str, taken: Taken) -> None:
-        self._store, self._key, self._taken = store, key, taken
-        self._open: dict[str, tuple[pq.ParquetWriter, fs.FileSystem, str]] = {}
-        self._stack = ExitStack()
+    def __init__(self, store: Store, key: str, imported: ImportedDump) -> None:
+        self._store, self._key, self._imported = store, key, imported
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._files = ExitStack()
 
     def __enter__(self) -> _Writer:
         return self
 
     def write(self, rows: pa.Table) -> None:
-        self._taken.records += rows.num_rows
+        self._imported.records += rows.num_rows
         is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
-        for of, part in zip(OF, (rows.filter(is_commit), rows.filter(pc.invert(is_commit))), strict=True):
-            partitions = pc.unique(part.column("log_partition")).to_pylist()
-            if of == "commits":
+        for holds, part in zip(HOLDS, (rows.filter(is_commit), rows.filter(pc.invert(is_commit))), strict=True):
+            if holds == "commits":
                 part = part.drop_columns(["members"])
+            partitions = pc.unique(part.column("log_partition")).to_pylist()
             for partition in partitions:
-                mine = part
-                if len(partitions) > 1:
-                    mine = part.filter(pc.equal(part.column("log_partition"), partition))
-                self._writer(of, partition, mine.schema).write_table(mine)
+                one = len(partitions) == 1
+                mine = part if one else part.filter(pc.equal(part.column("log_partition"), partition))
+                self._writer(holds, partition, mine.schema).write_table(mine)
 
-    def _writer(self, of: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
-        place = f"records/files/of={of}/in={partition}/{self._key}.parquet"
-        if place not in self._open:
-            system, path = filesystem(f"{self._store.root}/{place}")
-            system.create_dir(path.rpartition("/")[0], recursive=True)
-            out = self._stack.enter_context(system.open_output_stream(f"{path}.partial"))
-            writer = pq.ParquetWriter(out, schema, **encoding(schema))
-            self._open[place] = writer, system, path
-            self._taken.files.append(place)
-        return self._open[place][0]
+    def _writer(self, holds: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
+        place = f"records/files/of={holds}/in={partition}/{self._key}.parquet"
+        if place not in self._writers:
+            out = self._files.enter_context(self._store.new_file(place))
+            self._writers[place] = self._files.enter_context(pq.ParquetWriter(out, schema, **encoding(schema)))
+            self._imported.files.append(place)
+        return self._writers[place]
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        for writer, _, _ in self._open.values():
-            writer.close()
-        self._stack.close()
-        for _, system, path in self._open.values():
-            if kind is None:
-                system.move(f"{path}.partial", path)
-            else:
-                system.delete_file(f"{path}.partial")
+    def __exit__(self, *error: Any) -> None:
+        self._files.__exit__(*error)
 
 
 # -- segments
 
 
-def _read_segments(wanted: Input, isolation: str, taken: Taken) -> Iterator[Columns]:
+def _read_segments(dump: Dump, isolation: str, imported: ImportedDump) -> Iterator[Columns]:
     data = []
-    for file in wanted.files:
-        system, path = filesystem(file)
+    for file in dump.files:
+        system, path = file_system(file)
         with system.open_input_stream(path) as opened:
             data.append(opened.read())
     batches = [
         (file, header, batch)
-        for file, held in zip(wanted.files, data, strict=True)
+        for file, held in zip(dump.files, data, strict=True)
         for header, batch in _batches(file, held)
     ]
-    ended = _ends(wanted.name, [(header, batch) for _, header, batch in batches])
+    ended = _ends(dump.name, [(header, batch) for _, header, batch in batches])
     expected = sum(header.record_count for _, header, _ in batches)
     columns = filler(expected, False)
     for file, header, batch in batches:
@@ -270,10 +261,10 @@ def _read_segments(wanted: Input, isolation: str, taken: Taken) -> Iterator[Colu
         if header.is_transactional and isolation == "read_committed":
             aborted = ended.get((header.producer_id, header.base_offset))
             if aborted is None:
-                taken.open += header.record_count
+                imported.open += header.record_count
                 continue
             if aborted:
-                taken.aborted += header.record_count
+                imported.aborted += header.record_count
                 continue
         try:
             records = decompress(header.compression, batch[HEADER_SIZE : header.size])
@@ -286,7 +277,7 @@ def _read_segments(wanted: Input, isolation: str, taken: Taken) -> Iterator[Colu
 
 
 def _batches(file: str, data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The batches of a segment. Behind the last one a running broker has zeros, or half of a batch: the end."""
+    """The batches of a segment. Behind the last one a running broker's file has zeros or half of a batch."""
     at = 0
     while len(data) - at >= HEADER_SIZE and any(data[at : at + 12]):
         try:
@@ -303,7 +294,7 @@ def _batches(file: str, data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def _ends(name: str, batches: list[tuple[BatchHeader, bytes]]) -> dict[tuple[int, int], bool]:
-    """Of each transactional batch, by producer and offset, whether it was aborted; nothing for open transactions."""
+    """Whether each transactional batch, by producer and offset, was aborted. Open transactions are left out."""
     running: dict[int, list[int]] = {}
     ended: dict[tuple[int, int], bool] = {}
     for header, batch in batches:

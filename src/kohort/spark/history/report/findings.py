@@ -1,7 +1,7 @@
-"""What a person should be told of a group, in words: which group is in trouble, why, since when.
+"""Findings: in words, which group is in trouble, why, and since when.
 
-A finding is the sum of what the tables say of one group and one kind of trouble, so that a storm of a hundred
-rebalances or a zombie on fifty partitions is one line.
+A finding sums up what the tables contain of one group and one kind of trouble: a storm of a hundred rebalances, or a
+zombie on fifty partitions, is one line.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from kohort.spark.history.decoding.kernels import NOTHING
 from kohort.spark.history.report.incidents import (
     CAUSES,
     DAY,
-    FORMER,
+    FORMER_OWNER,
     IDLE,
+    NOT_A_MEMBER,
     RECREATED,
     RESET,
-    STRANGER,
-    Jumps,
     Limits,
+    Rewinds,
     Zombie,
+    due_soon,
 )
-from kohort.spark.history.tables.commits import Commits, Saw
+from kohort.spark.history.tables.commits import FORWARD, Commits, Sawteeth
+from kohort.spark.history.tables.group_state import GroupState
 from kohort.spark.history.tables.rebalances import Storm
-from kohort.spark.history.tables.state import Standing
 
 _T = TypeVar("_T")
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
 
 BAD, WARN = "bad", "warn"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. Times in milliseconds; `until` is NOTHING for what goes on."""
+    """One line of the report. Times in milliseconds; `until` is NOTHING if it goes on."""
 
     severity: str
     group: str
@@ -65,10 +68,14 @@ SCHEMA = pa.schema(
 )
 
 
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda one: (one.severity != BAD, -one.weight, one.group))
+
+
 def findings_table(found: Sequence[Finding]) -> pa.Table:
-    """The table `findings`, the worst first."""
+    """The table `findings`."""
     rows = []
-    for one in sorted(found, key=lambda one: (one.severity != BAD, -one.weight, one.group)):
+    for one in found:
         row = asdict(one)
         for name in ("since", "until"):
             row[name] = row[name] * 1000 if row[name] >= 0 else None
@@ -78,7 +85,7 @@ def findings_table(found: Sequence[Finding]) -> pa.Table:
 
 
 def duration(milliseconds: float) -> str:
-    """A duration for people: `40 ms`, `12.5 s`, `7 min`, `3 h`, `2 days`."""
+    """A duration in words: `40 ms`, `12.5 s`, `7 min`, `3 h`, `2 days`."""
     seconds = milliseconds / 1000
     for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days")):
         if seconds < 1:
@@ -108,7 +115,7 @@ def _some(names: Iterable[str], most: int = 3) -> str:
 
 
 def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
-    told = []
+    lines = []
     for group, ones in _by(found, lambda one: names[one.group]).items():
         worst = max(ones, key=lambda one: one.rebalances)
         lasted = max(worst.until - worst.since, 1)
@@ -117,14 +124,14 @@ def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
             why = f"{worst.newcomers} different members joined: restarts, or a rolling deployment"
         elif worst.newcomers:
             who = "the same member" if worst.newcomers == 1 else f"the same {worst.newcomers} members"
-            why = f"{who} came and went: sessions or polls that time out"
+            why = f"{who} came and went: sessions or polls time out"
         else:
-            why = "nobody came or went: members that rejoin, or change what they ask for"
+            why = "nobody came or went: members rejoin or change their subscriptions"
         moved = f"{count(worst.moved, 'partition')} moved"
         pause = (
             f"; longest pause in its commits {duration(worst.longest_pause_ms)}" if worst.longest_pause_ms > 0 else ""
         )
-        told.append(
+        lines.append(
             Finding(
                 BAD,
                 group,
@@ -136,47 +143,46 @@ def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
                 worst.rebalances,
             )
         )
-    return told
+    return lines
 
 
-def of_zombies(found: Iterable[Zombie], places: Sequence[tuple[str, str, int]]) -> list[Finding]:
-    told = []
-    for key, ones in _by(found, lambda one: f"{one.kind} {places[one.place][0]}").items():
+def of_zombies(found: Iterable[Zombie], places: Sequence[Place]) -> list[Finding]:
+    lines = []
+    for ones in _by(found, lambda one: f"{one.kind} {places[one.place][0]}").values():
         kind, group = ones[0].kind, places[ones[0].place][0]
         since, until = min(one.since for one in ones), max(one.until for one in ones)
         where = count(len(ones), "partition")
         which = _some(f"{places[one.place][1]}-{places[one.place][2]}" for one in ones)
         who = _some(one.member for one in ones if one.member)
         commits = sum(one.commits for one in ones)
-        if kind == STRANGER:
-            headline = f"{group} is committed by somebody who is not in it"
+        if kind == NOT_A_MEMBER:
+            headline = f"A process that is not a member commits to {group}"
             details = f"{count(commits, 'commit')} on {where} ({which}) for {duration(until - since)} without a member"
-        elif kind == FORMER:
-            headline = f"A zombie commits in {group}: {who} goes on with what it no longer has"
+        elif kind == FORMER_OWNER:
+            headline = f"A zombie commits to {group}: {who} continues with partitions that it no longer owns"
             details = f"{count(commits, 'step')} back on {where} ({which}) within {duration(until - since)}"
         else:
             waiting = sum(one.waiting for one in ones)
-            headline = f"{who} in {group} holds {where} and reads nothing"
-            details = f"{which}: still for {duration(until - since)}, {count(waiting, 'record')} waiting"
-        assert key
-        severity = WARN if kind == STRANGER else BAD
-        told.append(Finding(severity, group, _KINDS[kind], headline, details, since, until, commits + len(ones)))
-    return told
+            headline = f"{who} in {group} owns {where} and reads nothing"
+            details = f"{which}: no progress for {duration(until - since)}, {count(waiting, 'record')} waiting"
+        severity = WARN if kind == NOT_A_MEMBER else BAD
+        lines.append(Finding(severity, group, _KINDS[kind], headline, details, since, until, commits + len(ones)))
+    return lines
 
 
-_KINDS = {STRANGER: "zombie", FORMER: "zombie", IDLE: "standstill"}
+_KINDS = {NOT_A_MEMBER: "zombie", FORMER_OWNER: "zombie", IDLE: "standstill"}
 
 
-def of_saws(found: Saw, places: Sequence[tuple[str, str, int]], known: Iterable[Zombie]) -> list[Finding]:
-    """Sawteeth, but for those whose author is known."""
-    told_of = {one.place for one in known if one.kind == FORMER}
-    rows = [row for row in range(len(found.place)) if int(found.place[row]) not in told_of]
-    told = []
+def of_sawteeth(found: Sawteeth, places: Sequence[Place], zombies: Iterable[Zombie]) -> list[Finding]:
+    """Sawteeth, without those that a zombie explains."""
+    explained = {one.place for one in zombies if one.kind == FORMER_OWNER}
+    rows = [row for row in range(len(found.place)) if int(found.place[row]) not in explained]
+    lines = []
     for group, ones in _by(rows, lambda row: places[int(found.place[row])][0]).items():
         which = _some(f"{places[int(found.place[row])][1]}-{places[int(found.place[row])][2]}" for row in ones)
         teeth = int(found.teeth[ones].sum())
         since, until = int(found.since[ones].min()), int(found.until[ones].max())
-        told.append(
+        lines.append(
             Finding(
                 BAD,
                 group,
@@ -189,14 +195,14 @@ def of_saws(found: Saw, places: Sequence[tuple[str, str, int]], known: Iterable[
                 teeth,
             )
         )
-    return told
+    return lines
 
 
-def of_jumps(found: Jumps, commits: Commits, places: Sequence[tuple[str, str, int]]) -> list[Finding]:
-    told = []
+def of_rewinds(found: Rewinds, commits: Commits, places: Sequence[Place]) -> list[Finding]:
+    lines = []
     size = commits.previous[found.rows] - commits.offset[found.rows]
     rows = [n for n in range(len(found.rows)) if found.cause[n] != RECREATED and _is_far(commits, int(found.rows[n]))]
-    for _, ones in _by(rows, lambda n: f"{found.cause[n]} {places[commits.place[found.rows[n]]][0]}").items():
+    for ones in _by(rows, lambda n: f"{found.cause[n]} {places[commits.place[found.rows[n]]][0]}").values():
         group = places[commits.place[found.rows[ones[0]]]][0]
         at = commits.at[found.rows[ones]]
         again, skipped = int(np.maximum(size[ones], 0).sum()), int(np.maximum(-size[ones], 0).sum())
@@ -204,49 +210,47 @@ def of_jumps(found: Jumps, commits: Commits, places: Sequence[tuple[str, str, in
         effect = f"{count(again, 'record')} to be read again" if again else f"{count(skipped, 'record')} skipped"
         cause = CAUSES[int(found.cause[ones[0]])]
         by_hand = found.cause[ones[0]] == RESET
-        headline = f"{group} was reset while nobody was in it" if by_hand else f"{group} went back to older offsets"
-        told.append(
+        headline = f"{group} was reset while it had no members" if by_hand else f"{group} went back to older offsets"
+        lines.append(
             Finding(
                 WARN, group, cause, headline, f"{effect} on {partitions}", int(at.min()), int(at.max()), again + skipped
             )
         )
-    return told
+    return lines
 
 
 def _is_far(commits: Commits, row: int) -> bool:
-    """Whether a step is more than a few batches of its place: less is a retry."""
+    """Whether a step exceeds ten usual steps of its place; a smaller one is a retry."""
     place = commits.place[row]
     mine = slice(int(commits.first[place]), int(commits.first[place + 1]))
-    steps = (commits.offset - commits.previous)[mine][commits.step[mine] == 1]
+    steps = (commits.offset - commits.previous)[mine][commits.step[mine] == FORWARD]
     usual = float(np.median(steps)) if len(steps) else 0.0
     return abs(int(commits.previous[row] - commits.offset[row])) > 10 * usual
 
 
-def of_expiries(
-    due: Numbers, commits: Commits, places: Sequence[tuple[str, str, int]], now: int, limits: Limits
-) -> list[Finding]:
-    told = []
-    rows = np.flatnonzero((due >= 0) & (due - now <= limits.expiry_warning_ms)).tolist()
+def of_expiries(due: Numbers, commits: Commits, places: Sequence[Place], now: int, limits: Limits) -> list[Finding]:
+    lines = []
+    rows = due_soon(due, now, limits).tolist()
     last = commits.last()
     for group, ones in _by(rows, lambda row: places[row][0]).items():
         first = int(due[ones].min())
         left = first - now
-        when = f"in {duration(left)}" if left > 0 else "any moment"
+        when = f"in {duration(left)}" if left > 0 else "at any moment"
         idle = now - int(commits.at[last[ones]].max())
-        told.append(
+        lines.append(
             Finding(
                 BAD if left < DAY // 2 else WARN,
                 group,
                 "expiring",
                 f"{group} loses its offsets {when}",
-                f"{count(len(ones), 'partition')}, committed {duration(max(idle, 0))} ago. Who starts it after that "
-                "begins at auto.offset.reset",
+                f"{count(len(ones), 'partition')}, committed {duration(max(idle, 0))} ago. A member that starts "
+                "later begins at auto.offset.reset",
                 first,
                 NOTHING,
                 len(ones),
             )
         )
-    return told
+    return lines
 
 
 def of_lag(
@@ -254,13 +258,13 @@ def of_lag(
     lag: Numbers,
     ends: Numbers,
     commits: Commits,
-    places: Sequence[tuple[str, str, int]],
-    standing: Mapping[str, Standing],
+    places: Sequence[Place],
+    states: Mapping[str, GroupState],
     limits: Limits,
 ) -> list[Finding]:
-    """Groups that fall behind, and groups that nobody is in while their topics grow. `lag` and `ends` are by place and
-    instant, NOTHING where not known."""
-    told = []
+    """Groups that fall behind, and groups without members whose topics grow. `lag` and `ends` are by place and instant,
+    NOTHING if not known."""
+    lines = []
     rows = np.arange(len(places))[(lag >= 0).any(axis=1)].tolist() if len(places) else []
     for group, ones in _by(rows, lambda row: places[row][0]).items():
         known = (lag[ones] >= 0).all(axis=0)
@@ -270,26 +274,26 @@ def of_lag(
         half = len(at) // 2
         written = (end[-1] - end[half]) / max(at[-1] - at[half], 1)
         now, grown = int(total[-1]), int(total[-1] - total[half])
-        left = standing.get(group)
-        gone = left.deserted_since if left is not None else NOTHING
+        state = states.get(group)
+        gone = state.deserted_since if state is not None else NOTHING
         if gone != NOTHING and int(commits.at[commits.last()[ones]].max()) > gone + limits.zombie_grace_ms:
-            gone = NOTHING  # somebody reads for it, without being a member
+            gone = NOTHING  # a process that is not a member reads for it
         behind = now / written if written > 0 else 0.0
         if now == 0 or grown <= 0 or behind < limits.behind_ms:
             continue
         if gone != NOTHING:
             details = f"its last member left {duration(times[-1] - gone)} ago; {count(now, 'record')} wait"
-            told.append(Finding(WARN, group, "deserted", f"Nobody reads for {group}", details, gone, NOTHING, now))
+            lines.append(Finding(WARN, group, "deserted", f"{group} has no members", details, gone, NOTHING, now))
         elif grown >= now / 3 and _rises(total[half:]):
             before = duration(at[-1] - at[half])
             details = f"lag {count(now, 'record')}, {duration(behind)} of what is written"
             details += f"; {grown:,} more than {before} before"
             since = int(at[half])
-            told.append(Finding(BAD, group, "falling behind", f"{group} falls behind", details, since, NOTHING, now))
-    return told
+            lines.append(Finding(BAD, group, "falling behind", f"{group} falls behind", details, since, NOTHING, now))
+    return lines
 
 
 def _rises(values: Numbers) -> bool:
-    """Whether a series goes up as a whole, and not in a single jump."""
+    """Whether a series rises steadily, not in a single jump."""
     steps = np.diff(values)
     return bool((steps > 0).mean() > 0.6)

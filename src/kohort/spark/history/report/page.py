@@ -1,25 +1,20 @@
-"""The report: what a person reads in a minute, from the tables of a history.
+"""The report: one HTML page with the findings of a history in words, the plots, and a table of all groups.
 
-First in words what is wrong, worst first; then the plots, each of the few groups that have something to show; then all
-groups in a table. Whatever is left out for room is counted.
+Each plot shows the few groups that matter most; its caption counts the others.
 """
 
 from __future__ import annotations
 
-import html
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.spark.history.report import plots
 from kohort.spark.history.report.findings import BAD, Finding, count, duration
-from kohort.spark.history.store import Store
-from kohort.spark.reports.page import Html, Number, Page
-
-if TYPE_CHECKING:
-    from kohort.spark.history.run import HistorySummary
+from kohort.spark.history.store import HistorySummary, Store
+from kohort.spark.reports.page import Annotated, Number, Page, Tag
 
 SHOWN = 8
 """Groups in one plot."""
@@ -28,8 +23,8 @@ MOST_ROWS = 200
 MOST_GANTTS = 3
 
 
-def report(store: Store, summary: HistorySummary, source: str) -> str:
-    """The page, as HTML."""
+def report_page(store: Store, summary: HistorySummary, source: str) -> str:
+    """The page, as HTML. `source` names what the history was made from."""
     groups = _table(store, "groups").sort_by(
         [("in_trouble", "descending"), ("lag", "descending"), ("group", "ascending")]
     )
@@ -41,9 +36,9 @@ def report(store: Store, summary: HistorySummary, source: str) -> str:
         _rebalances(page, store, summary, since, until)
         _ownership(page, store, summary, since, until)
         _rates(page, store, since, until)
-        _incidents(page, store)
+        _findings(page, store)
     _groups(page, groups)
-    _log(page, store, summary)
+    _records(page, store, summary)
     return page.html()
 
 
@@ -79,7 +74,7 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
         ]
     )
     if not summary.records:
-        page.text("<p>The log holds no records: no group has committed anything.</p>")
+        page.text("The log holds no records: no group has committed anything.")
         return
     shown = summary.findings[:MOST_FINDINGS]
     lines = [(one.severity, one.headline, _details(one)) for one in shown]
@@ -93,7 +88,7 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
 
 def _details(one: Finding) -> str:
     when = _clock(one.since, one.until) if one.since >= 0 else ""
-    return html.escape(one.details) + (f" · {when}" if when else "")
+    return one.details + (f" · {when}" if when else "")
 
 
 def _clock(since: int, until: int) -> str:
@@ -112,59 +107,66 @@ def _short(number: int) -> str:
     return f"{number:,}"
 
 
-def _first(groups: list[str], most: int, *before: str) -> list[str]:
-    """The groups of findings in front."""
-    return list(dict.fromkeys([*(group for group in before if group in groups), *groups]))[:most]
+def _first(groups: list[str], most: int, with_findings: list[str]) -> list[str]:
+    """The first groups, those with findings in front."""
+    return list(dict.fromkeys([*(group for group in with_findings if group in groups), *groups]))[:most]
+
+
+def _with_findings(summary: HistorySummary, *kinds: str) -> list[str]:
+    return [one.group for one in summary.findings if one.kind in kinds]
+
+
+def _not_shown(left: int, which: str) -> str:
+    return f"{count(left, 'group')} {which} not shown." if left else ""
+
+
+def _ranked(rows: pa.Table, by: tuple[Any, str], column: str) -> pa.Table:
+    """Each group with an aggregate of its rows, the largest first."""
+    summed = rows.group_by("group").aggregate([by])
+    return summed.sort_by([(column, "descending"), ("group", "ascending")])
 
 
 def _lag(page: Page, store: Store, summary: HistorySummary, since: int, until: int) -> None:
     page.section(
         "Lag over time",
-        "What was written to the topics and not yet committed, summed over a group's partitions. The end of a log at "
-        "an instant is where its first record from then on stands.",
+        "Records that were written to the topics and not yet committed, summed over a group's partitions. The end of a "
+        "log at an instant is the offset of the first record written from then on.",
     )
     lag = _table(store, "lag", columns=["group", "at", "lag"])
     if not lag.num_rows:
         page.text(
-            "<p>Not known: the log of the groups does not say where the topics end. A running cluster is asked; for a "
-            "dump, give the ends in a file (<code>--ends</code>).</p>"
+            "Not known: __consumer_offsets does not contain the end offsets of the topics. A running cluster provides "
+            "them; for a dump, give them in a file (--ends)."
         )
         return
     totals = lag.group_by(["group", "at"]).aggregate([("lag", "sum")])
-    peaks = totals.group_by("group").aggregate([("lag_sum", "max")]).sort_by([("lag_sum_max", "descending")])
-    told = [one.group for one in summary.findings if one.kind in ("falling behind", "standstill", "deserted")]
+    peaks = _ranked(totals, ("lag_sum", "max"), "lag_sum_max")
+    behind = _with_findings(summary, "falling behind", "standstill", "deserted")
     highest = peaks.column("lag_sum_max")[0].as_py()
     high = [row["group"] for row in peaks.to_pylist() if row["lag_sum_max"] * 50 >= highest]
-    shown = _first([*high, *(group for group in told if group not in high)], SHOWN, *told)
-    left = peaks.num_rows - len(shown)
+    shown = _first([*high, *(group for group in behind if group not in high)], SHOWN, behind)
     wide, narrow = (plots.lag(totals, shown, since, until, width) for width in plots.WIDTHS)
-    more = f" {count(left, 'group')} with less lag not shown." if left else ""
-    page.figure(wide, f"A group is drawn where its lag is known.{more}", narrow=narrow, alt="Lag of groups over time")
+    caption = f"A group is drawn where its lag is known. {_not_shown(peaks.num_rows - len(shown), 'with less lag')}"
+    page.figure(wide, caption, narrow=narrow, alt="Lag of groups over time")
 
 
 def _rebalances(page: Page, store: Store, summary: HistorySummary, since: int, until: int) -> None:
     page.section(
         "Rebalances",
-        "Each mark is a rebalance; the larger, the more partitions went to another member. Storms are shaded.",
+        "Each mark is a rebalance; the larger it is, the more partitions moved to another member. Storms are shaded.",
     )
     done = _table(
         store, "rebalances", columns=["group", "started", "settled", "moved", "length_ms", "pause_ms", "raises"]
     )
     if not done.num_rows:
-        page.text("<p>None: no group has dealt out partitions.</p>")
+        page.text("None: no group has assigned partitions.")
         return
-    counts = (
-        done.group_by("group")
-        .aggregate([([], "count_all")])
-        .sort_by([("count_all", "descending"), ("group", "ascending")])
-    )
-    stormy = [one.group for one in summary.findings if one.kind == "storm"]
-    shown = _first(counts.column("group").to_pylist(), 15, *stormy)
+    groups = _ranked(done, ([], "count_all"), "count_all").column("group").to_pylist()
+    shown = _first(groups, 15, _with_findings(summary, "storm"))
     storms = _table(store, "storms")
     wide, narrow = (plots.rebalances(done, storms, shown, since, until, width) for width in plots.WIDTHS)
-    left = counts.num_rows - len(shown)
-    more = f" {count(left, 'group')} with fewer rebalances not shown." if left else ""
-    page.figure(wide, f"The groups that rebalanced most.{more}", narrow=narrow, alt="Rebalances over time")
+    caption = f"The groups that rebalanced most. {_not_shown(len(groups) - len(shown), 'with fewer rebalances')}"
+    page.figure(wide, caption, narrow=narrow, alt="Rebalances over time")
     if storms.num_rows:
         rows = storms.sort_by([("rebalances", "descending")]).to_pylist()[:20]
         page.table(
@@ -190,99 +192,88 @@ def _stamp(at: datetime | None) -> str | None:
 
 
 def _ownership(page: Page, store: Store, summary: HistorySummary, since: int, until: int) -> None:
-    told = [one.group for one in summary.findings if one.kind in ("storm", "zombie", "sawtooth", "standstill")]
     owned = _table(store, "ownership", columns=["group"])
-    counts = (
-        owned.group_by("group")
-        .aggregate([([], "count_all")])
-        .sort_by([("count_all", "descending"), ("group", "ascending")])
-    )
-    shown = _first([str(group) for group in counts.column("group").to_pylist()], MOST_GANTTS, *told)
+    groups = [str(group) for group in _ranked(owned, ([], "count_all"), "count_all").column("group").to_pylist()]
+    shown = _first(groups, MOST_GANTTS, _with_findings(summary, "storm", "zombie", "sawtooth", "standstill"))
     if not shown:
         return
     page.section(
-        "Who had which partition",
+        "Owners of partitions",
         "A row is a partition, a colour a member; a gap is a time without an owner. Marks are commits that went back.",
     )
     for group in shown:
         spans = _table(store, "ownership", filters=pc.field("group") == group)
-        saws = _table(
+        back = _table(
             store,
             "commits",
             columns=["group", "topic", "partition", "at", "step"],
             filters=(pc.field("group") == group) & (pc.field("step") == "back"),
         )
-        drawn = [plots.gantt(group, spans, saws, since, until, width) for width in plots.WIDTHS]
-        caption = f"{html.escape(group)}: {drawn[0][1]}"
-        page.figure(drawn[0][0], caption, narrow=drawn[1][0], alt=f"Owners of the partitions of {group}")
+        (wide, words), (narrow, _) = (plots.gantt(spans, back, since, until, width) for width in plots.WIDTHS)
+        page.figure(wide, f"{group}: {words}", narrow=narrow, alt=f"Owners of the partitions of {group}")
 
 
 def _rates(page: Page, store: Store, since: int, until: int) -> None:
-    page.section("Rates", "Records a second that each group has read, by its commits.")
+    page.section("Rates", "Records per second that each group has consumed, by its commits.")
     rates = _table(store, "rates", columns=["group", "since", "until", "records"])
     if not rates.num_rows:
-        page.text("<p>Nothing was read.</p>")
+        page.text("No records were consumed.")
         return
     totals = rates.group_by(["group", "since", "until"]).aggregate([("records", "sum")])
-    sums = (
-        rates.group_by("group")
-        .aggregate([("records", "sum")])
-        .sort_by([("records_sum", "descending"), ("group", "ascending")])
-    )
+    sums = _ranked(rates, ("records", "sum"), "records_sum")
     most = sums.column("records_sum")[0].as_py()
     shown = [row["group"] for row in sums.to_pylist() if row["records_sum"] * 50 >= most][:SHOWN]
     wide, narrow = (plots.rates(totals, shown, since, until, width) for width in plots.WIDTHS)
-    left = sums.num_rows - len(shown)
-    more = f"{count(left, 'group')} that read less not shown." if left else ""
-    page.figure(wide, more, narrow=narrow, alt="Records a second by group")
+    caption = _not_shown(sums.num_rows - len(shown), "that consumed less")
+    page.figure(wide, caption, narrow=narrow, alt="Records per second by group")
 
 
-def _incidents(page: Page, store: Store) -> None:
-    page.section("Findings", "All of them. The tables beside this page have every single step.")
+def _findings(page: Page, store: Store) -> None:
+    page.section("Findings", "All of them. The tables beside this page contain every step.")
     rows = _table(store, "findings").to_pylist()
     if not rows:
-        page.text("<p>None.</p>")
+        page.text("None.")
     else:
         page.table(
             ["", "group", "kind", "what", "since", "until"],
             [
                 (
-                    Html(
-                        f'<span class="tag {row["severity"]}">{"trouble" if row["severity"] == BAD else "look"}</span>'
-                    ),
+                    Tag("trouble" if row["severity"] == BAD else "look", row["severity"]),
                     row["group"],
                     row["kind"],
-                    Html(f"{html.escape(row['headline'])}<br><span class=note>{html.escape(row['details'])}</span>"),
+                    Annotated(row["headline"], row["details"]),
                     _stamp(row["since"]),
                     _stamp(row["until"]),
                 )
                 for row in rows[:MOST_ROWS]
             ],
-            f"The first {MOST_ROWS} of {len(rows):,}." if len(rows) > MOST_ROWS else "",
+            _truncated(len(rows)),
         )
-    jumped = _table(store, "rewinds").sort_by([("at", "ascending")])
-    if jumped.num_rows:
+    rewinds = _table(store, "rewinds").sort_by([("at", "ascending")])
+    if rewinds.num_rows:
         page.table(
             ["group", "topic", "partition", "at", "from", "to", "back", "cause"],
-            [(*row.values(),) for row in _stamped(jumped.to_pylist()[:MOST_ROWS])],
-            f"Rewinds and resets ({jumped.num_rows:,})",
+            [
+                [_stamp(cell) if isinstance(cell, datetime) else cell for cell in row.values()]
+                for row in rewinds.slice(0, MOST_ROWS).to_pylist()
+            ],
+            f"Rewinds and resets ({rewinds.num_rows:,})",
             folded=True,
         )
 
 
-def _stamped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: _stamp(v) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows]
+def _truncated(rows: int) -> str:
+    return f"The first {MOST_ROWS} of {rows:,}." if rows > MOST_ROWS else ""
 
 
 def _groups(page: Page, groups: pa.Table) -> None:
     page.section("All groups")
-    rows = groups.slice(0, MOST_ROWS).to_pylist()
     page.table(
         ["group", "", "protocol", "members", "partitions", "lag", "commits", "rebalances", "last commit"],
         [
             (
                 row["group"],
-                Html(_tag(row)),
+                _tag(row),
                 row["protocol"],
                 row["members"],
                 row["partitions"],
@@ -291,28 +282,28 @@ def _groups(page: Page, groups: pa.Table) -> None:
                 row["rebalances"],
                 _stamp(row["last_commit"]),
             )
-            for row in rows
+            for row in groups.slice(0, MOST_ROWS).to_pylist()
         ],
-        f"The first {MOST_ROWS} of {groups.num_rows:,}." if groups.num_rows > MOST_ROWS else "",
+        _truncated(groups.num_rows),
     )
 
 
-def _tag(row: dict[str, Any]) -> str:
-    if row["in_trouble"]:
-        return '<span class="tag bad">trouble</span>'
-    return '<span class="tag warn">look</span>' if row["findings"] else '<span class="tag good">fine</span>'
+def _tag(group: dict[str, Any]) -> Tag:
+    if group["in_trouble"]:
+        return Tag("trouble", "bad")
+    return Tag("look", "warn") if group["findings"] else Tag("fine", "good")
 
 
-def _log(page: Page, store: Store, summary: HistorySummary) -> None:
+def _records(page: Page, store: Store, summary: HistorySummary) -> None:
     page.section(
-        "The log", "What this was made of. A log is compacted: of old commits only the last of each place is left."
+        "The log", "The records of __consumer_offsets. The log is compacted: of old commits only the last one is left."
     )
     counted = _table(store, "records").group_by(["kind", "record", "version", "status"]).aggregate([("records", "sum")])
     rows = counted.sort_by([("kind", "ascending"), ("version", "ascending"), ("status", "ascending")]).to_pylist()
     page.table(
         ["type", "record", "version", "", "records"],
         [(row["kind"], row["record"], row["version"], row["status"], row["records_sum"]) for row in rows],
-        f"{summary.left_out:,} more were left out: their transactions were aborted, or have no end."
+        f"{summary.left_out:,} more were left out: their transactions were aborted or have no end."
         if summary.left_out
         else "",
     )

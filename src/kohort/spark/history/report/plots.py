@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.report.findings import count
-from kohort.spark.history.tables.commits import dense, milliseconds
-from kohort.spark.reports.page import BAD, INK, MUTED, SERIES, drawing, new_figure
+from kohort.spark.history.tables.columns import dense, milliseconds
+from kohort.spark.reports.figures import BAD, INK, MUTED, SERIES, drawing, new_figure
 
 WIDTHS = (9.0, 4.2)
 MOST_PARTITIONS = 40
@@ -46,10 +46,10 @@ def _cut(name: str, most: int = LONGEST_NAME) -> str:
 
 
 def _legend(axes: Any, named: list[tuple[Any, str]], width: float, columns: int) -> None:
-    """Of what was drawn, each with its name."""
+    """A legend of the drawn objects with their names."""
     shown = axes.figure.legend(
         [drawn for drawn, _ in named],
-        [str(number) for number in range(len(named))],  # matplotlib passes over names that begin with _
+        [str(number) for number in range(len(named))],  # matplotlib leaves out names that begin with _
         loc="outside upper left",
         ncols=columns if width > 6 else 2,
         handlelength=1.2,
@@ -61,46 +61,53 @@ def _legend(axes: Any, named: list[tuple[Any, str]], width: float, columns: int)
 
 
 def lag(totals: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
-    """A line a group."""
-    with drawing():
-        figure = new_figure(width, 3.4)
-        axes = figure.subplots()
-        named = []
-        for group, colour in zip(shown, SERIES, strict=False):
-            mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("at", "ascending")])
-            [line] = axes.plot(_days(milliseconds(mine.column("at"))), dense(mine.column("lag_sum")), color=colour)
-            named.append((line, _cut(group)))
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(_plain)
-        axes.set_ylabel("records")
-        _frame(axes, since, until)
-        _legend(axes, named, width, 4)
-    return figure
+    """A line for each group."""
+
+    def line(rows: pa.Table) -> tuple[Numbers, Numbers]:
+        rows = rows.sort_by([("at", "ascending")])
+        return milliseconds(rows.column("at")), dense(rows.column("lag_sum"))
+
+    return _lines(totals, shown, line, "records", since, until, width)
 
 
 def rates(totals: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
-    """A stepped line a group."""
+    """A line for each group."""
+
+    def line(rows: pa.Table) -> tuple[Numbers, Numbers]:
+        rows = rows.sort_by([("since", "ascending")])
+        begin, end = milliseconds(rows.column("since")), milliseconds(rows.column("until"))
+        return _with_gaps(begin, end, dense(rows.column("records_sum")) / np.maximum(end - begin, 1) * 1000)
+
+    return _lines(totals, shown, line, "records/s", since, until, width)
+
+
+def _lines(
+    totals: pa.Table,
+    shown: list[str],
+    line: Callable[[pa.Table], tuple[Numbers, Numbers]],
+    unit: str,
+    since: int,
+    until: int,
+    width: float,
+) -> Any:
     with drawing():
-        figure = new_figure(width, 3.0)
+        figure = new_figure(width, 3.2)
         axes = figure.subplots()
-        named = []
+        labelled = []
         for group, colour in zip(shown, SERIES, strict=False):
-            mine = totals.filter(pc.equal(totals.column("group"), group)).sort_by([("since", "ascending")])
-            begin, end = milliseconds(mine.column("since")), milliseconds(mine.column("until"))
-            rate = dense(mine.column("records_sum")) / np.maximum(end - begin, 1) * 1000
-            at, value = _with_gaps(begin, end, rate)
-            [line] = axes.plot(_days(at), value, color=colour, linewidth=1.4)
-            named.append((line, _cut(group)))
+            at, value = line(totals.filter(pc.equal(totals.column("group"), group)))
+            [drawn] = axes.plot(_days(at), value, color=colour, linewidth=1.6)
+            labelled.append((drawn, _cut(group)))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(_plain)
-        axes.set_ylabel("records/s")
+        axes.set_ylabel(unit)
         _frame(axes, since, until)
-        _legend(axes, named, width, 4)
+        _legend(axes, labelled, width, 4)
     return figure
 
 
 def _with_gaps(begin: Numbers, end: Numbers, rate: Numbers) -> tuple[Numbers, Numbers]:
-    """Points in the middle of intervals, with zeros where intervals are missing: nothing was committed in them."""
+    """Points in the middle of the intervals, and zeros for missing intervals, which have no commits."""
     at, value = [], []
     for number in range(len(begin)):
         if number and begin[number] > end[number - 1]:
@@ -112,7 +119,7 @@ def _with_gaps(begin: Numbers, end: Numbers, rate: Numbers) -> tuple[Numbers, Nu
 
 
 def rebalances(done: pa.Table, storms: pa.Table, shown: list[str], since: int, until: int, width: float) -> Any:
-    """A row a group, a mark a rebalance."""
+    """A row for each group, a mark for each rebalance."""
     with drawing():
         figure = new_figure(width, 0.8 + 0.3 * len(shown))
         axes = figure.subplots()
@@ -138,8 +145,8 @@ def rebalances(done: pa.Table, storms: pa.Table, shown: list[str], since: int, u
     return figure
 
 
-def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, width: float) -> tuple[Any, str]:
-    """A row a partition, a bar a span of ownership; and what to say below it, as HTML."""
+def gantt(spans: pa.Table, back: pa.Table, since: int, until: int, width: float) -> tuple[Any, str]:
+    """A row for each partition, a bar for each span of ownership; and the caption."""
     import matplotlib.dates
     from matplotlib.collections import PolyCollection
 
@@ -200,7 +207,7 @@ def gantt(group: str, spans: pa.Table, back: pa.Table, since: int, until: int, w
     if len(places) > len(shown):
         words.append(f"the first {len(shown)} of {len(places):,} partitions")
     elif not several and shown:
-        words.append(f"partitions of {html.escape(shown[0][0])}")
+        words.append(f"partitions of {shown[0][0]}")
     if len(held) > len(SERIES):
-        words.append(f"the {len(SERIES)} that held most in colours, the others grey")
+        words.append(f"the {len(SERIES)} that owned most in colours, the others grey")
     return figure, ", ".join(words)

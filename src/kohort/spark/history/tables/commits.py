@@ -1,14 +1,14 @@
-"""The commits of one log partition: a series a place, and what is odd in it.
+"""The offset commits of one log partition: for each place a series in the order of the log.
 
-A place is a group, a topic and a partition; its commits stand in a row, in order of the log. A commit that is lower
-than the one before it is a step back. What it means depends on what comes then:
+A place is a group, a topic and a partition. A commit that is lower than the one before it is a step back. Its meaning
+depends on the commits that follow:
 
-- a *rewind*: the group goes on from there, and reads again what it had read;
-- a *reset*: nobody was in the group, so it was a person or a tool;
-- a *tooth*: within a few commits the place is back where it was. Somebody else commits the same partition. Teeth in a
-  row are a *sawtooth*.
+- a *rewind*: the group continues from the lower offset, and reads records again;
+- a *reset*: the group has no members, so a person or a tool has committed;
+- a *tooth*: within a few commits the place is back at the old offset, so two processes commit the same partition.
+  Several teeth are a *sawtooth*.
 
-All of it is done a column at a time.
+Everything here works on whole columns.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kohort.spark.history.decoding.columns import TIME, Numbers
+from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING, READ, TOMBSTONE
+from kohort.spark.history.tables.columns import dense, encoded, instants, milliseconds, named, nullable, words
 from kohort.spark.history.tables.spans import codes
 
 STEPS = ("first", "forward", "same", "back", "deleted")
 FIRST, FORWARD, SAME, BACK, DELETED = range(len(STEPS))
 
 RECOVERY = 4
-"""A step back that is made up for within so many commits is a tooth."""
+"""A step back is a tooth if the old offset is reached again within so many commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places, by number."""
+    """The places. `groups` and `topics` are the places of their names in `group_names` and `topic_names`."""
 
     groups: Numbers
-    """Of each its group's number."""
     topics: Numbers
     partitions: Numbers
     group_names: pa.Array
@@ -46,10 +45,10 @@ class Places:
         return len(self.groups)
 
     def columns(self, places: Numbers) -> dict[str, pa.Array]:
-        """The columns group, topic and partition of a table whose rows are of these places."""
+        """The columns group, topic and partition of a table with these places in its rows."""
         return {
-            "group": pa.DictionaryArray.from_arrays(pa.array(self.groups[places], pa.int32()), self.group_names),
-            "topic": pa.DictionaryArray.from_arrays(pa.array(self.topics[places], pa.int32()), self.topic_names),
+            "group": named(self.groups[places], self.group_names),
+            "topic": named(self.topics[places], self.topic_names),
             "partition": pa.array(self.partitions[places], pa.int32()),
         }
 
@@ -61,64 +60,30 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Rows in order of their places, and in order of the log inside of each. Times in milliseconds."""
+    """Commits and deletions, in the order of their places, and for each place in the order of the log."""
 
     places: Places
     place: Numbers
     at: Numbers
+    """Milliseconds."""
     offset: Numbers
     """NOTHING for a deletion."""
     previous: Numbers
-    """The offset before; NOTHING where there is none."""
+    """The offset before; NOTHING for the first one and after a deletion."""
     step: Numbers
+    """One of STEPS."""
     rows: Numbers
-    """Where each is in the table that they came from."""
+    """The row of each in the table of log records."""
     first: Numbers
-    """The first row of each place, and behind them the number of rows."""
+    """The first row of each place, and at the end the number of rows."""
 
     def last(self) -> Numbers:
         """The last row of each place."""
         return self.first[1:] - 1
 
 
-def milliseconds(column: pa.ChunkedArray | pa.Array) -> Numbers:
-    """A column of instants, of any unit, as milliseconds; NOTHING for nulls. Without a time zone they are in UTC."""
-    micros = pc.fill_null(column.cast(TIME, safe=False).cast(pa.int64()), NOTHING * 1000)
-    found: Numbers = micros.to_numpy() // 1000 if isinstance(micros, pa.ChunkedArray) else _dense(micros) // 1000
-    return found
-
-
-def _dense(column: pa.Array) -> Numbers:
-    dense: Numbers = column.to_numpy(zero_copy_only=False)
-    return dense
-
-
-def dense(column: pa.ChunkedArray | pa.Array, missing: int = NOTHING) -> Numbers:
-    """A column of integers as int64; `missing` for nulls."""
-    filled = pc.fill_null(column.cast(pa.int64()), missing)
-    found: Numbers = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else _dense(filled)
-    return found
-
-
-def encoded(column: pa.ChunkedArray | pa.Array) -> tuple[Numbers, pa.Array]:
-    """A column of strings (or binaries) as numbers, and what they stand for, in order; NOTHING for nulls."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    names = column.dictionary
-    order = pc.array_sort_indices(names).to_numpy()
-    ranks = np.full(len(names) + 1, NOTHING)
-    ranks[order] = np.arange(len(names))
-    # The last one, which is NOTHING, is that of nulls.
-    return ranks[dense(column.indices)], names.take(pa.array(order))
-
-
 def commits_of(table: pa.Table) -> Commits:
-    """The commits of a table of log records, in any order; a record that is there twice counts once."""
+    """The commits in a table of log records, which may be in any order; a repeated record counts once."""
     status, kind = dense(table.column("status")), dense(table.column("kind"))
     log = dense(table.column("log_offset"))
     rows = np.flatnonzero((kind >= 0) & (kind <= 1) & ((status == READ) | (status == TOMBSTONE)))
@@ -145,11 +110,10 @@ def commits_of(table: pa.Table) -> Commits:
 
 
 def commits_table(commits: Commits, table: pa.Table) -> pa.Table:
-    """The table `commits`, in order of groups, topics, partitions and the log."""
-    rows = pa.array(commits.rows)
+    """The table `commits`, in the order of groups, topics, partitions and the log. `table` has the log records."""
     taken = table.select(
-        ["log_partition", "log_offset", "leader_epoch", "metadata", "commit_time", "expire_time", "topic_id"]
-    ).take(rows)
+        ["leader_epoch", "metadata", "commit_time", "expire_time", "topic_id", "log_partition", "log_offset"]
+    ).take(pa.array(commits.rows))
     return pa.table(
         {
             **commits.places.columns(commits.place),
@@ -157,34 +121,13 @@ def commits_table(commits: Commits, table: pa.Table) -> pa.Table:
             "offset": nullable(commits.offset),
             "previous": nullable(commits.previous),
             "step": words(commits.step, STEPS),
-            "leader_epoch": taken.column("leader_epoch"),
-            "metadata": taken.column("metadata"),
-            "commit_time": taken.column("commit_time"),
-            "expire_time": taken.column("expire_time"),
-            "topic_id": taken.column("topic_id"),
-            "log_partition": taken.column("log_partition"),
-            "log_offset": taken.column("log_offset"),
+            **dict(zip(taken.column_names, taken.columns, strict=True)),
         }
     )
 
 
-def instants(at: Numbers) -> pa.Array:
-    """Milliseconds as a column; null where negative."""
-    return pa.array(np.where(at >= 0, at, 0) * 1000, pa.int64(), mask=at < 0).cast(TIME)
-
-
-def nullable(values: Numbers, kind: pa.DataType | None = None) -> pa.Array:
-    """Numbers as a column; null where negative."""
-    return pa.array(values, kind or pa.int64(), mask=values < 0)
-
-
-def words(numbers: Numbers, of: tuple[str, ...]) -> pa.Array:
-    """Words by their numbers."""
-    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(of, pa.string()))
-
-
 def teeth(commits: Commits) -> Numbers:
-    """Of each row whether it is a step back that is made up for within RECOVERY commits."""
+    """For each row whether it is a tooth."""
     back = commits.step == BACK
     best = np.full(len(back), NOTHING)
     count = len(back)
@@ -197,8 +140,8 @@ def teeth(commits: Commits) -> Numbers:
     return found
 
 
-class Saw(NamedTuple):
-    """Sawteeth: a row each."""
+class Sawteeth(NamedTuple):
+    """A row for each sawtooth."""
 
     place: Numbers
     since: Numbers
@@ -208,26 +151,39 @@ class Saw(NamedTuple):
     """The longest step back."""
 
 
-def sawteeth(commits: Commits, least: int, gap_ms: int) -> Saw:
-    """Runs of at least so many teeth, none further from the last than `gap_ms`."""
+def sawteeth(commits: Commits, least: int, gap_ms: int) -> Sawteeth:
+    """Runs of at least so many teeth, each at most `gap_ms` after the one before it."""
     rows = np.flatnonzero(teeth(commits))
     place, at = commits.place[rows], commits.at[rows]
     depth = commits.previous[rows] - commits.offset[rows]
     if not len(rows):
-        return Saw(*(np.zeros(0, np.int64) for _ in range(5)))
+        return Sawteeth(*(np.zeros(0, np.int64) for _ in range(5)))
     begins = np.flatnonzero(np.r_[True, (place[1:] != place[:-1]) | (at[1:] - at[:-1] > gap_ms)])
     ends = np.r_[begins[1:], len(rows)] - 1
     kept = ends - begins + 1 >= least
     deepest = np.maximum.reduceat(depth, begins)
     begins, ends = begins[kept], ends[kept]
-    return Saw(place[begins], at[begins], at[ends], ends - begins + 1, deepest[kept])
+    return Sawteeth(place[begins], at[begins], at[ends], ends - begins + 1, deepest[kept])
+
+
+def sawteeth_table(found: Sawteeth, places: Places) -> pa.Table:
+    """The table `sawteeth`."""
+    return pa.table(
+        {
+            **places.columns(found.place),
+            "since": instants(found.since),
+            "until": instants(found.until),
+            "teeth": pa.array(found.teeth, pa.int32()),
+            "deepest": pa.array(found.deepest, pa.int64()),
+        }
+    )
 
 
 def rates(commits: Commits, edges: Numbers) -> pa.Table:
-    """The table `rates`: what was read in each interval between `edges` (ms), by place; without empty intervals.
+    """The table `rates`: the records consumed in each interval between `edges` (ms), by place; without empty intervals.
 
-    An instant on an edge belongs to the interval that begins there, but for the last, which belongs to the one that
-    ends there: it is the last instant of the history.
+    An instant on an edge belongs to the interval that begins there. The last edge, which is the last instant of the
+    history, belongs to the last interval.
     """
     width = len(edges) - 1
     bucket = np.searchsorted(edges, commits.at, side="right") - 1
@@ -254,11 +210,11 @@ def rates(commits: Commits, edges: Numbers) -> pa.Table:
 
 
 def committed_at(commits: Commits, times: Numbers) -> Numbers:
-    """Of each place (row) and instant (column) the committed offset; NOTHING before the first and after a deletion."""
+    """The committed offset for each place (row) and instant (column); NOTHING before the first and after a deletion."""
     found = np.full((len(commits.places), len(times)), NOTHING)
     if not len(commits.at):
         return found
-    # A position in one ascending series: the place in front, the time behind it. Clocks may step back a little.
+    # Place and time as one ascending number. Log times may step back a little.
     low, high = int(min(commits.at.min(), times.min())), int(max(commits.at.max(), times.max()))
     span = high - low + 2
     running = np.maximum.accumulate(commits.place * span + (commits.at - low))

@@ -1,53 +1,55 @@
-"""Rebalances: when a group's partitions were dealt out anew, how long it took, and what moved.
+"""Rebalances: when the partitions of a group were assigned again, how long that took, and how many moved.
 
-Of a classic group the log has the end of a rebalance: the record that its leader's assignment made. When its members
-had all joined stands in that record too (`state_time`), so the second half of a rebalance has a length; the first half
-has left no trace but the pause in the group's commits. A group of the consumer protocol has all of it: the record that
-raised its epoch, and the record of each member that has come to that epoch. Raises that come before everybody had the
-last one belong to the same rebalance.
+For a classic group the log has the end of a rebalance, the record with the leader's assignment. `state_time` in this
+record is when all members had joined, so the second half of the rebalance has a length; the only trace of the first
+half is the pause in the group's commits. For a group of the consumer protocol the log has all of it: the record that
+raises the epoch, and for each member a record when it has reached that epoch. If the epoch is raised again before that,
+both raises belong to the same rebalance.
 
-This goes through the records of groups one by one, without their partitions: they are few.
+The records of groups are few, so this module reads them one by one, without partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
-from kohort.spark.history.tables.commits import Commits, instants, nullable, words
-from kohort.spark.history.tables.groups import CLASSIC, CONSUMER, PROTOCOLS, GroupEvent, Ownership
+from kohort.spark.history.tables.columns import field_of, instants, nullable, taken, words
+from kohort.spark.history.tables.commits import Commits
+from kohort.spark.history.tables.groups import GroupEvent
+from kohort.spark.history.tables.ownership import CLASSIC, CONSUMER, PROTOCOLS, Ownership
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """One rebalance. Times in milliseconds; NOTHING for what is not known."""
+    """One rebalance. Times in milliseconds; NOTHING if not known."""
 
     group: int
     protocol: int
     epoch: int
     started: int
     settled: int
-    """NOTHING where it had not settled at the end of the log."""
+    """NOTHING if it has not settled at the end of the log."""
     before: int
     after: int
     """Members."""
     joined: tuple[str, ...]
     left: tuple[str, ...]
     raises: int = 1
-    """Epochs that it took."""
+    """How often the epoch was raised."""
     moved: int = 0
-    """Partitions that went to another member."""
+    """Partitions that moved to another member."""
     pause_ms: int = NOTHING
-    """Between the group's last commit before it and the first one after it."""
+    """From the group's last commit before it to the first commit after it."""
 
     @property
     def seen(self) -> int:
-        """The instant at which it stands in a timeline."""
+        """Its instant on a timeline."""
         return self.settled if self.settled != NOTHING else self.started
 
     @property
@@ -58,20 +60,21 @@ class Rebalance:
 
 @dataclass(slots=True)
 class _State:
-    """A group while its records are gone through."""
+    """A group while its records are read."""
 
     generation: int = NOTHING
     classic: tuple[str, ...] = ()
     epoch: int = NOTHING
     members: set[str] = field(default_factory=set)
     settled: frozenset[str] = frozenset()
-    """Members as they were when the last rebalance had ended."""
+    """The members when the last rebalance had ended."""
     behind: set[str] = field(default_factory=set)
+    """Members that have not reached the epoch."""
     open: Rebalance | None = None
 
 
 def rebalances_of(events: Iterable[GroupEvent]) -> list[Rebalance]:
-    """The rebalances of all groups, in the order in which they were settled; those that are under way at the end."""
+    """The rebalances of all groups, in the order in which they settled; those that have not settled come last."""
     states: dict[int, _State] = {}
     found: list[Rebalance] = []
     for event in events:
@@ -134,7 +137,7 @@ def _consumer(state: _State, event: GroupEvent) -> Rebalance | None:
 
 
 def with_moves(found: list[Rebalance], owned: Ownership) -> list[Rebalance]:
-    """With the number of partitions that went to another member while they lasted."""
+    """The rebalances with the number of partitions that moved to another member during each."""
     rows = np.flatnonzero(owned.moved)
     order = rows[np.lexsort((owned.since[rows], owned.groups[rows]))]
     groups, since = owned.groups[order], owned.since[order]
@@ -143,14 +146,14 @@ def with_moves(found: list[Rebalance], owned: Ownership) -> list[Rebalance]:
         low, high = np.searchsorted(groups, one.group), np.searchsorted(groups, one.group, side="right")
         first = one.settled if one.protocol == CLASSIC else one.started
         last = one.settled if one.settled != NOTHING else np.iinfo(np.int64).max
-        theirs = since[low:high]
-        moved = np.searchsorted(theirs, last, side="right") - np.searchsorted(theirs, first)
+        mine = since[low:high]
+        moved = np.searchsorted(mine, last, side="right") - np.searchsorted(mine, first)
         counted.append(replace(one, moved=int(moved)))
     return counted
 
 
 def with_pauses(found: list[Rebalance], commits: Commits, group_of_name: dict[str, int]) -> list[Rebalance]:
-    """With how long the group committed nothing around them."""
+    """The rebalances with the pause in the group's commits around each."""
     names = commits.places.group_names.to_pylist()
     numbers = np.array([group_of_name.get(name, NOTHING) for name in names], np.int64)
     owners = numbers[commits.places.groups[commits.place]] if len(commits.place) else np.zeros(0, np.int64)
@@ -159,23 +162,20 @@ def with_pauses(found: list[Rebalance], commits: Commits, group_of_name: dict[st
     timed = []
     for one in found:
         low, high = np.searchsorted(owners, one.group), np.searchsorted(owners, one.group, side="right")
-        theirs = at[low:high]
-        before = np.searchsorted(theirs, one.started if one.started != NOTHING else one.settled, side="right") - 1
-        after = np.searchsorted(theirs, one.seen)
-        known = one.settled != NOTHING and before >= 0 and after < len(theirs)
-        timed.append(replace(one, pause_ms=int(theirs[after] - theirs[before])) if known else one)
+        mine = at[low:high]
+        before = np.searchsorted(mine, one.started if one.started != NOTHING else one.settled, side="right") - 1
+        after = np.searchsorted(mine, one.seen)
+        known = one.settled != NOTHING and before >= 0 and after < len(mine)
+        timed.append(replace(one, pause_ms=int(mine[after] - mine[before])) if known else one)
     return timed
 
 
-def rebalances_table(found: list[Rebalance], names: pa.Array) -> pa.Table:
+def rebalances_table(found: list[Rebalance], group_names: pa.Array) -> pa.Table:
     """The table `rebalances`."""
-
-    def column(name: str) -> Numbers:
-        return np.array([getattr(one, name) for one in found], np.int64)
-
+    column = partial(field_of, found)
     return pa.table(
         {
-            "group": names.take(pa.array(column("group"))),
+            "group": taken(column("group"), group_names),
             "protocol": words(column("protocol"), PROTOCOLS),
             "epoch": pa.array(column("epoch"), pa.int32()),
             "started": instants(column("started")),
@@ -194,7 +194,7 @@ def rebalances_table(found: list[Rebalance], names: pa.Array) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """Rebalances on the heels of each other."""
+    """Many rebalances in quick succession. Times in milliseconds."""
 
     group: int
     since: int
@@ -205,13 +205,14 @@ class Storm:
     members: int
     """At the end."""
     newcomers: int
-    """Different members that joined: as many as rebalances in a rolling restart, few where the same come and go."""
+    """Different members that joined. In a rolling restart they are as many as the rebalances; if they are few, the same
+    members leave and join again."""
 
 
 def storms(found: Iterable[Rebalance], least: int, gap_ms: int) -> list[Storm]:
-    """Runs of at least so many rebalances, none later than `gap_ms` after the one before it.
+    """Runs of at least so many rebalances, each at most `gap_ms` after the one before it.
 
-    What a group needs in order to grow or shrink, one rebalance a member, is not counted.
+    A group needs one rebalance for each member that it gains or loses in the run; these are not counted.
     """
     by_group: dict[int, list[Rebalance]] = {}
     for one in found:
@@ -246,15 +247,12 @@ def _storm(run: list[Rebalance]) -> Storm:
     )
 
 
-def storms_table(found: list[Storm], names: pa.Array) -> pa.Table:
+def storms_table(found: list[Storm], group_names: pa.Array) -> pa.Table:
     """The table `storms`."""
-
-    def column(name: str) -> Numbers:
-        return np.array([getattr(one, name) for one in found], np.int64)
-
+    column = partial(field_of, found)
     return pa.table(
         {
-            "group": names.take(pa.array(column("group"))),
+            "group": taken(column("group"), group_names),
             "since": instants(column("since")),
             "until": instants(column("until")),
             "rebalances": pa.array(column("rebalances"), pa.int32()),

@@ -1,9 +1,9 @@
-"""Spans of time out of a log: who was there, and who had what, from when until when.
+"""Spans of time from a log: from when to when a group had a member, or a member a partition.
 
-A log says at each of its steps all that is so from then on: a classic group's record names all members and all that
-they have; a consumer group's member has records of its own. So the steps are put in sequences (a group, or a member),
-and what stands in consecutive steps of a sequence is one span: from the time of the first to the time of the step that
-has it no more. Nothing here loops over records.
+Each record of a log is a step that replaces the step before it in its sequence: a classic group's record contains all
+members and their partitions, a record of a consumer group's member all partitions of that member. An item in
+consecutive steps of a sequence is one span, from the time of its first step to the time of the first step without it.
+Everything here works on whole columns.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from kohort.spark.history.decoding.columns import Numbers
 
 OPEN = np.int64(-1)
-"""The end of a span that has not ended."""
+"""The end of a span that lasts to the end of the log."""
 
 
 class Steps(NamedTuple):
-    """Rows in order of their sequences, and in order of the log inside of each."""
+    """Rows in the order of their sequences, and for each sequence in the order of the log."""
 
     sequence: Numbers
     at: Numbers
@@ -27,7 +27,7 @@ class Steps(NamedTuple):
 
     @property
     def numbers(self) -> Numbers:
-        """Of each row its place in its sequence."""
+        """For each row its place in its sequence."""
         count = len(self.sequence)
         first = np.r_[True, self.sequence[1:] != self.sequence[:-1]] if count else np.zeros(0, bool)
         rows = np.arange(count)
@@ -35,7 +35,7 @@ class Steps(NamedTuple):
 
     @property
     def until(self) -> Numbers:
-        """When the next step of the sequence was; OPEN for the last one."""
+        """For each row the time of the next step of its sequence; OPEN for the last one."""
         ends = np.full(len(self.sequence), OPEN)
         same = self.sequence[1:] == self.sequence[:-1]
         ends[:-1][same] = self.at[1:][same]
@@ -43,8 +43,8 @@ class Steps(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Spans of items. `first` and `last` are the places of the items, among those given, with which they begin and
-    end; `since` and `until` are milliseconds."""
+    """Spans of items. `first` and `last` are the places, among the given items, of the first and last one of a span;
+    `since` and `until` are milliseconds."""
 
     first: Numbers
     last: Numbers
@@ -53,7 +53,7 @@ class Spans(NamedTuple):
 
 
 def spans(steps: Steps, rows: Numbers, items: Numbers) -> Spans:
-    """The spans of items, which stand in `rows` of the steps. An item may stand in a row once or several times."""
+    """The spans of items, given for each item the row of its step. An item may be in a row several times."""
     if not len(rows):
         nothing = np.zeros(0, np.int64)
         return Spans(nothing, nothing, nothing, nothing)
@@ -67,7 +67,7 @@ def spans(steps: Steps, rows: Numbers, items: Numbers) -> Spans:
 
 
 def codes(*columns: Numbers) -> tuple[Numbers, Numbers]:
-    """Small numbers for the distinct rows of columns of numbers, in ascending order; and where each is found first."""
+    """Numbers from 0 for the distinct rows of columns of numbers, ascending; and the first place of each."""
     if not len(columns[0]):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = np.lexsort(columns[::-1])

@@ -1,9 +1,12 @@
-"""All tables of one log partition. Everything of a group stands in one partition of `__consumer_offsets`, so partitions
-are analysed by themselves, each by one task, and nothing has to be shuffled.
+"""All tables of one log partition, and the findings in it.
+
+All records of a group are in one partition of `__consumer_offsets`. So one task analyses each partition, and nothing is
+shuffled.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,19 +21,21 @@ from kohort.spark.history.ends import Ends
 from kohort.spark.history.report import findings, incidents
 from kohort.spark.history.report.findings import Finding
 from kohort.spark.history.report.incidents import Limits, Owners
-from kohort.spark.history.tables import commits as series
+from kohort.spark.history.tables.columns import dense, encoded, instants, milliseconds
 from kohort.spark.history.tables.commits import (
     Commits,
     commits_of,
     commits_table,
-    dense,
-    encoded,
-    instants,
-    milliseconds,
+    committed_at,
+    rates,
+    sawteeth,
+    sawteeth_table,
 )
-from kohort.spark.history.tables.groups import Groups, groups_of, ownership_table
+from kohort.spark.history.tables.group_records import GroupRecords
+from kohort.spark.history.tables.group_state import GroupState, group_states
+from kohort.spark.history.tables.groups import generations_table, group_events, members_table
+from kohort.spark.history.tables.ownership import PROTOCOLS, ownership_of, ownership_table
 from kohort.spark.history.tables.rebalances import (
-    Rebalance,
     rebalances_of,
     rebalances_table,
     storms,
@@ -38,7 +43,6 @@ from kohort.spark.history.tables.rebalances import (
     with_moves,
     with_pauses,
 )
-from kohort.spark.history.tables.state import Standing, standings
 
 TABLES = (
     "commits",
@@ -56,18 +60,15 @@ TABLES = (
     "groups",
     "records",
 )
-"""What `analyse` makes; `findings` and `log_ends` are written beside them."""
-
-CHUNK = 4096
-"""Places whose lag is computed at once."""
+"""The tables that `analyse` makes; `findings` and `log_ends` are written beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a task is told besides the records. Times in milliseconds."""
+    """What a task needs besides the records. Times in milliseconds."""
 
     edges: Numbers
-    """Of the intervals of `rates`; lag is told at each."""
+    """The edges of the intervals of `rates`, and the instants of `lag`."""
     now: int
     """The end of the history."""
     ends: Ends = field(default_factory=lambda: Ends({}))
@@ -76,26 +77,27 @@ class Context:
 
 
 def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tuple[dict[str, pa.Table], list[Finding]]:
-    """The tables of one log partition by name, and what is to be told.
+    """The tables of one log partition by name, and its findings.
 
-    In: log records as the source yields them with decode=consumer_offsets, those of commits and the others.
+    The arguments are log records as the source yields them with decode=consumer_offsets: those of commits, and the
+    others.
     """
     limits = context.limits
-    names = _names(commits_in) | context.topic_names
-    commits, groups = commits_of(commits_in), groups_of(groups_in, names)
-    group_names = groups.names.to_pylist()
-    standing = {group_names[number]: one for number, one in standings(groups.events).items()}
-    numbers = {name: number for number, name in enumerate(group_names)}
-    rebalanced = with_moves(rebalances_of(groups.events), groups.ownership)
-    rebalanced = with_pauses(rebalanced, commits, numbers)
-    stormy = storms(rebalanced, limits.storm_rebalances, limits.storm_gap_ms)
+    commits = commits_of(commits_in)
+    records = GroupRecords.of(groups_in, _names(commits_in) | context.topic_names)
+    group_names = records.group_names.to_pylist()
+    events, ownership, members = group_events(records), ownership_of(records), members_table(records)
+    states = {group_names[number]: one for number, one in group_states(events).items()}
+    rebalances = with_moves(rebalances_of(events), ownership)
+    rebalances = with_pauses(rebalances, commits, {name: number for number, name in enumerate(group_names)})
+    stormy = storms(rebalances, limits.storm_rebalances, limits.storm_gap_ms)
     queries = _queries(commits_in)[commits.rows]
-    jumped = incidents.jumps(commits, standing, encoded(commits_in.column("topic_id"))[0][commits.rows], queries)
-    sawn = series.sawteeth(commits, limits.saw_teeth, limits.saw_gap_ms)
+    rewinds = incidents.rewinds(commits, states, encoded(commits_in.column("topic_id"))[0][commits.rows], queries)
+    saws = sawteeth(commits, limits.saw_teeth, limits.saw_gap_ms)
     lag = _Lag(commits, context)
-    owners = Owners(groups.ownership, groups.names, commits.places)
-    undead = [
-        *incidents.strangers(commits, standing, queries, limits),
+    owners = Owners(ownership, records.group_names, commits.places)
+    zombies = [
+        *incidents.non_members(commits, states, queries, limits),
         *incidents.former_owners(commits, owners, limits),
         *incidents.idle(commits, owners, lag.end_then, lag.end_now, context.now, limits),
     ]
@@ -103,59 +105,59 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
         commits,
         milliseconds(commits_in.column("commit_time"))[commits.rows],
         milliseconds(commits_in.column("expire_time"))[commits.rows],
-        standing,
-        incidents.subscriptions(groups.members),
+        states,
+        incidents.subscriptions(members),
         limits,
     )
     places = commits.places.names()
-    told = [
+    found = [
         *findings.of_storms(stormy, group_names),
-        *findings.of_zombies(undead, places),
-        *findings.of_saws(sawn, places, undead),
-        *findings.of_jumps(jumped, commits, places),
+        *findings.of_zombies(zombies, places),
+        *findings.of_sawteeth(saws, places, zombies),
+        *findings.of_rewinds(rewinds, commits, places),
         *findings.of_expiries(due, commits, places, context.now, limits),
-        *findings.of_lag(context.edges, lag.lag, lag.ends, commits, places, standing, limits),
+        *findings.of_lag(context.edges, lag.lag, lag.ends, commits, places, states, limits),
     ]
     tables = {
         "commits": commits_table(commits, commits_in),
-        "generations": groups.generations,
-        "members": groups.members,
-        "ownership": ownership_table(groups.ownership, groups.names),
-        "rebalances": rebalances_table(rebalanced, groups.names),
-        "storms": storms_table(stormy, groups.names),
-        "rewinds": incidents.jumps_table(jumped, commits),
-        "sawteeth": incidents.saws_table(sawn, commits.places),
-        "zombies": incidents.zombies_table(undead, commits.places),
+        "generations": generations_table(records),
+        "members": members,
+        "ownership": ownership_table(ownership, records.group_names),
+        "rebalances": rebalances_table(rebalances, records.group_names),
+        "storms": storms_table(stormy, records.group_names),
+        "rewinds": incidents.rewinds_table(rewinds, commits),
+        "sawteeth": sawteeth_table(saws, commits.places),
+        "zombies": incidents.zombies_table(zombies, commits.places),
         "expiring": incidents.expiries_table(commits, due, context.now, limits),
-        "rates": series.rates(commits, context.edges),
+        "rates": rates(commits, context.edges),
         "lag": lag.table(),
-        "groups": _groups_table(commits, groups, standing, lag, told, _count(rebalanced, group_names)),
+        "groups": _groups_table(commits, states, lag, found, Counter(group_names[one.group] for one in rebalances)),
         "records": _records_table(commits_in, groups_in),
     }
-    return tables, told
+    return tables, found
 
 
 def _names(commits_in: pa.Table) -> dict[bytes, str]:
-    """Topics by the ids that stand in commits."""
+    """Topic names by the topic ids in commits."""
     rows = commits_in.select(["topic_id", "commit_topic"]).filter(pc.is_valid(commits_in.column("topic_id")))
     pairs = rows.group_by(["topic_id", "commit_topic"]).aggregate([]).to_pylist()
     return {pair["topic_id"]: pair["commit_topic"] for pair in pairs}
 
 
 def _queries(commits_in: pa.Table) -> Numbers:
-    """Of each commit whether its metadata names the Spark query that wrote it."""
+    """For each commit whether its metadata names the Spark query that wrote it."""
     texts = commits_in.column("metadata").cast(pa.string())
-    named: Numbers = pc.fill_null(pc.starts_with(texts, f'{{"by":"{MARK}"'), False).to_numpy()
-    return named
+    found: Numbers = pc.fill_null(pc.starts_with(texts, f'{{"by":"{MARK}"'), False).to_numpy()
+    return found
 
 
 class _Lag:
-    """What was written and not yet committed, by place and instant of the edges; NOTHING where not known."""
+    """The records written and not yet committed, by place and edge; NOTHING if not known."""
 
     def __init__(self, commits: Commits, context: Context) -> None:
         self._commits = commits
         self._edges = context.edges
-        committed = series.committed_at(commits, context.edges)
+        committed = committed_at(commits, context.edges)
         self.ends = context.ends.at(commits.places, context.edges)
         known = (committed >= 0) & (self.ends >= 0)
         self.lag = np.where(known, np.maximum(self.ends - committed, 0), NOTHING)
@@ -178,7 +180,7 @@ class _Lag:
         )
 
     def now(self) -> Numbers:
-        """Of each place the last that is known."""
+        """For each place the last known lag."""
         known = self.lag >= 0
         if not known.size:
             return np.full(len(self.lag), NOTHING)
@@ -187,57 +189,48 @@ class _Lag:
         return found
 
 
-def _count(rebalanced: list[Rebalance], names: list[str]) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for one in rebalanced:
-        counted[names[one.group]] = counted.get(names[one.group], 0) + 1
-    return counted
-
-
 def _groups_table(
     commits: Commits,
-    groups: Groups,
-    standing: dict[str, Standing],
+    states: dict[str, GroupState],
     lag: _Lag,
-    told: list[Finding],
-    rebalanced_of: dict[str, int],
+    found: list[Finding],
+    rebalances: Counter[str],
 ) -> pa.Table:
-    """The table `groups`: a row each."""
+    """The table `groups`."""
     owner = commits.places.groups
     by_name = {name: number for number, name in enumerate(commits.places.group_names.to_pylist())}
-    written = np.bincount(owner[commits.place], minlength=len(by_name)) if len(commits.at) else np.zeros(len(by_name))
-    waiting = lag.now()
-    by_group: dict[str, list[Finding]] = {}
-    for finding in told:
-        by_group.setdefault(finding.group, []).append(finding)
+    written = np.bincount(owner[commits.place], minlength=len(by_name))
+    last_lag = lag.now()
+    by_group: dict[str, list[Finding]] = defaultdict(list)
+    for finding in found:
+        by_group[finding.group].append(finding)
     rows = []
-    for name in sorted({name for name in (*by_name, *standing) if name is not None}):
+    for name in sorted({name for name in (*by_name, *states) if name is not None}):
         number = by_name.get(name, NOTHING)
         places = np.arange(*np.searchsorted(owner, [number, number + 1])) if number >= 0 else np.zeros(0, np.int64)
         first, last = commits.at[commits.first[places]], commits.at[commits.first[places + 1] - 1]
-        known = waiting[places][waiting[places] >= 0] if len(places) else np.zeros(0, np.int64)
-        one = standing.get(name)
-        mine = by_group.get(name, [])
+        known = last_lag[places][last_lag[places] >= 0]
+        state = states.get(name)
         rows.append(
             {
                 "group": name,
-                "protocol": "none" if one is None else ("classic", "consumer")[one.protocol],
-                "members": len(one.members) if one is not None else 0,
-                "deserted_since": one.deserted_since if one is not None else NOTHING,
+                "protocol": "none" if state is None else PROTOCOLS[state.protocol],
+                "members": 0 if state is None else len(state.members),
+                "deserted_since": NOTHING if state is None else state.deserted_since,
                 "partitions": len(places),
                 "commits": int(written[number]) if number >= 0 else 0,
                 "first_commit": int(first.min()) if len(places) else NOTHING,
-                "last_commit": int(last.max()) if len(places) else NOTHING,
+                "last_commit": int(last.max(initial=NOTHING)),
                 "lag": int(known.sum()) if len(known) else None,
-                "rebalances": rebalanced_of.get(name, 0),
-                "findings": len(mine),
-                "in_trouble": any(finding.severity == findings.BAD for finding in mine),
+                "rebalances": rebalances[name],
+                "findings": len(by_group[name]),
+                "in_trouble": any(finding.severity == findings.BAD for finding in by_group[name]),
             }
         )
     table = pa.Table.from_pylist(rows, schema=_GROUPS)
     for name in ("deserted_since", "first_commit", "last_commit"):
-        at = dense(table.column(name))
-        table = table.set_column(table.column_names.index(name), name, instants(at))
+        at = instants(dense(table.column(name)))
+        table = table.set_column(table.column_names.index(name), name, at)
     return table
 
 
@@ -260,7 +253,7 @@ _GROUPS = pa.schema(
 
 
 def _records_table(commits_in: pa.Table, groups_in: pa.Table) -> pa.Table:
-    """The table `records`: how many there were of each type, each once, and what became of them."""
+    """The table `records`: the number of records by type, version and status; a repeated record counts once."""
     columns = ["log_partition", "kind", "status", "version"]
     both = pa.concat_tables([table.select([*columns, "log_offset"]) for table in (commits_in, groups_in)])
     each = np.unique(dense(both.column("log_offset")), return_index=True)[1]
