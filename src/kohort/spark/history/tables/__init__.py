@@ -1,0 +1,11 @@
+"""Makes the tables of a history from decoded log records, for one log partition at a time.
+
+commits         offset commits as a series for each place; sawteeth, rates
+group_records   the records of groups as arrays, their members flat
+groups          generations, members, and the events of groups
+ownership       which member had which partition, from when to when
+rebalances      rebalances and storms
+group_state     a group's members, and its times without any
+spans           spans of time from the steps of a log
+columns         Arrow columns to arrays, and back
+"""
