@@ -27,6 +27,23 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     session.stop()
 
 
+class _KeptSession:
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def kept_session(spark: Any) -> Any:
+    """The session of all tests for a command, which cannot stop it."""
+    return _KeptSession(spark)
+
+
 @pytest.fixture
 def server() -> Iterator[KohortServer]:
     with KohortServer() as running:

@@ -1,4 +1,4 @@
-"""The tables and findings of made-up logs whose troubles are known: each is found, and healthy groups give none."""
+"""The tables and findings of made-up logs: each planted trouble is found, and healthy groups have no findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kohort.spark.history.report.findings import Finding, count, duration, findi
 from kohort.spark.history.report.incidents import DAY
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
 
-Told = tuple[dict[str, pa.Table], list[Finding]]
+Analysed = tuple[dict[str, pa.Table], list[Finding]]
 
 
 def rows_of(log: Log) -> pa.Table:
@@ -36,7 +36,7 @@ def rows_of(log: Log) -> pa.Table:
     )
 
 
-def told(log: Log, *, ends: bool = True, now: float | None = None, rows: pa.Table | None = None) -> Told:
+def analysed(log: Log, *, ends: bool = True, now: float | None = None, rows: pa.Table | None = None) -> Analysed:
     rows = rows_of(log) if rows is None else rows
     is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
     stop = int(now if now is not None else log.stop)
@@ -67,7 +67,7 @@ def at(row: dict[str, Any], name: str) -> int | None:
 
 @pytest.fixture(scope="module")
 def healthy() -> Log:
-    """Three groups that do their work, one of them slowly but steadily, and one without members that only commits."""
+    """Three groups at work, one of them behind but steady, and one without members that only commits."""
     log = Log(60)
     orders, clicks = log.topic("orders", 6, 50.0), log.topic("clicks", 4, 200.0)
     log.healthy("billing", orders)
@@ -80,7 +80,7 @@ def healthy() -> Log:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_healthy_groups_give_no_finding(healthy: Log, ends: bool) -> None:
-    tables, findings = told(healthy, ends=ends)
+    tables, findings = analysed(healthy, ends=ends)
     assert findings == []
     for name in ("storms", "rewinds", "sawteeth", "zombies", "expiring"):
         assert tables[name].num_rows == 0, name
@@ -95,7 +95,7 @@ def test_healthy_groups_give_no_finding(healthy: Log, ends: bool) -> None:
 
 
 def test_commits_are_all_there_in_order(healthy: Log) -> None:
-    commits = told(healthy)[0]["commits"]
+    commits = analysed(healthy)[0]["commits"]
     assert commits.num_rows == sum(len(times) for _, times, _ in healthy.commits)
     mine = only(commits, group="billing", topic="orders", partition=3)
     offsets = [row["offset"] for row in mine]
@@ -105,7 +105,7 @@ def test_commits_are_all_there_in_order(healthy: Log) -> None:
 
 
 def test_a_partition_has_one_owner_at_a_time(healthy: Log) -> None:
-    owned = told(healthy)[0]["ownership"]
+    owned = analysed(healthy)[0]["ownership"]
     final = {"billing": shares([f"billing-client-{n}-1{n}" for n in range(3)], 6), "search": {}}
     final["search"] = shares([f"search-{n}" for n in range(4)], 4)
     for group, members in final.items():
@@ -119,12 +119,12 @@ def test_a_partition_has_one_owner_at_a_time(healthy: Log) -> None:
 
 
 def test_members_and_rebalances_have_their_times(healthy: Log) -> None:
-    tables, _ = told(healthy)
+    tables, _ = analysed(healthy)
     joined = [at(row, "since") for row in only(tables["members"], group="billing")]
     assert joined == [START + 2 * SECOND + n * 20 * SECOND for n in range(3)]
     [second] = only(tables["rebalances"], group="search", epoch=2)
     middle = (START + healthy.stop) // 2
-    # Four members came to the epoch, the last of them 500 + 3 * 200 ms after it was raised.
+    # Four members reach the epoch, the last of them 500 + 3 * 200 ms after it was raised.
     assert (at(second, "started"), second["length_ms"]) == (middle, 1100)
     assert (second["members_before"], second["members_after"], second["joined"]) == (3, 4, ["search-3"])
     moved = [row for row in only(tables["ownership"], group="search") if row["moved_from"] is not None]
@@ -134,8 +134,8 @@ def test_members_and_rebalances_have_their_times(healthy: Log) -> None:
     assert 0 < grown["pause_ms"] < 10_000
 
 
-def test_lag_and_rates_are_what_a_loop_would_say(healthy: Log) -> None:
-    tables, _ = told(healthy)
+def test_lag_and_rates_equal_those_of_a_plain_loop(healthy: Log) -> None:
+    tables, _ = analysed(healthy)
     mine = only(tables["commits"], group="audit", partition=1)
     topic = healthy.topics["clicks"]
     for row in only(tables["lag"], group="audit", partition=1)[::7]:
@@ -151,7 +151,7 @@ def test_lag_and_rates_are_what_a_loop_would_say(healthy: Log) -> None:
 
 def test_a_commit_in_the_last_instant_counts(healthy: Log) -> None:
     last = max(int(times.max()) for _, times, _ in healthy.commits)
-    tables, _ = told(healthy, now=last)
+    tables, _ = analysed(healthy, now=last)
     assert sum(row["commits"] for row in tables["rates"].to_pylist()) == tables["commits"].num_rows
     assert {at(row, "until") for row in tables["rates"].to_pylist() if at(row, "until") > last - SECOND} == {last}
 
@@ -160,7 +160,7 @@ def test_order_and_repetition_of_records_do_not_matter(healthy: Log) -> None:
     rows = rows_of(healthy)
     mixed = pa.concat_tables([rows, rows.slice(0, 500)])
     mixed = mixed.take(pa.array(np.random.default_rng(3).permutation(mixed.num_rows)))
-    plain, again = told(healthy)[0], told(healthy, rows=mixed)[0]
+    plain, again = analysed(healthy)[0], analysed(healthy, rows=mixed)[0]
     for name in TABLES:
         assert again[name].to_pylist() == plain[name].to_pylist(), name
 
@@ -168,7 +168,7 @@ def test_order_and_repetition_of_records_do_not_matter(healthy: Log) -> None:
 def test_a_storm() -> None:
     log = Log(60)
     log.storm("shipping", log.topic("orders", 6, 50.0), START + 20 * MINUTE, 30)
-    tables, findings = told(log)
+    tables, findings = analysed(log)
     assert kinds(findings) == [("shipping", "storm")]
     [storm] = tables["storms"].to_pylist()
     assert (storm["rebalances"], storm["newcomers"], storm["members"]) == (31, 1, 3)
@@ -183,14 +183,14 @@ def test_a_storm() -> None:
 def test_a_group_that_grows_is_no_storm() -> None:
     log = Log(30)
     log.healthy("wide", log.topic("orders", 30, 5.0), 20)
-    tables, findings = told(log)
+    tables, findings = analysed(log)
     assert (tables["rebalances"].num_rows, findings) == (20, [])
 
 
 def test_a_zombie_is_named() -> None:
     log = Log(60)
     member, partition = log.zombie("invoices", log.topic("orders", 6, 50.0), START + 30 * MINUTE)
-    tables, findings = told(log)
+    tables, findings = analysed(log)
     assert kinds(findings) == [("invoices", "zombie")]
     assert member in findings[0].headline
     [zombie] = tables["zombies"].to_pylist()
@@ -202,7 +202,7 @@ def test_a_zombie_is_named() -> None:
 def test_a_sawtooth() -> None:
     log = Log(60)
     log.sawtooth("sink", log.topic("orders", 6, 50.0), 2, START + 20 * MINUTE)
-    tables, findings = told(log)
+    tables, findings = analysed(log)
     assert kinds(findings) == [("sink", "sawtooth")]
     [saw] = tables["sawteeth"].to_pylist()
     assert (saw["partition"], saw["teeth"]) == (2, 10)
@@ -224,7 +224,7 @@ def test_a_reset_and_a_rewind() -> None:
     for partition in range(3):
         at_ = START + 30 * MINUTE + np.arange(360) * 5 * SECOND
         log.commit("rewind", "orders", partition, at_, 110_000 + np.arange(360) * 500)
-    tables, findings = told(log, ends=False)
+    tables, findings = analysed(log, ends=False)
     assert kinds(findings) == [("reset", "reset"), ("rewind", "rewind")]
     for group, to in (("reset", 100_000), ("rewind", 110_000)):
         steps = only(tables["rewinds"], group=group)
@@ -232,15 +232,15 @@ def test_a_reset_and_a_rewind() -> None:
         assert all(row["back"] == row["from"] - row["to"] > 50_000 for row in steps)
 
 
-def test_a_reset_of_a_group_that_the_log_knows_only_without_members() -> None:
-    """The records of its members are compacted away; its generation says that there were some."""
+def test_a_reset_of_a_group_whose_members_are_compacted_away() -> None:
+    """Its generation shows that it had members."""
     log = Log(60)
     topic = log.topic("orders", 1, 50.0)
     log.leave("reset", topic, START + SECOND, 9)
     log.leave("young", topic, START + SECOND, 0)
     for group in ("reset", "young"):
         log.commit(group, "orders", 0, np.array([START + 2 * SECOND, START + 30 * MINUTE]), np.array([100_000, 10]))
-    tables, _ = told(log, ends=False)
+    tables, _ = analysed(log, ends=False)
     assert [(row["group"], row["cause"]) for row in tables["rewinds"].to_pylist()] == [
         ("reset", "reset"),
         ("young", "rewind"),
@@ -249,7 +249,7 @@ def test_a_reset_of_a_group_that_the_log_knows_only_without_members() -> None:
     assert since == {"reset": START + SECOND, "young": None}
 
 
-def test_a_static_member_that_restarts_takes_nothing_over() -> None:
+def test_a_restarted_static_member_keeps_its_partitions() -> None:
     log = Log(60)
     topic = log.topic("orders", 4, 50.0)
 
@@ -270,13 +270,13 @@ def test_a_static_member_that_restarts_takes_nothing_over() -> None:
     log.note(START + MINUTE, records.member_record("modern", "first", None))
     comes(START + MINUTE, "second")
     has(START + MINUTE, "second")
-    # Of this one the log knows only later who it is, and of the last one never.
+    # The ids of the third member come later in the log, those of the last one never.
     log.note(START + 2 * MINUTE, records.current_record("modern", "second", None))
     has(START + 2 * MINUTE, "third")
     comes(START + 3 * MINUTE, "third")
     log.note(START + 4 * MINUTE, records.current_record("modern", "third", None))
     has(START + 4 * MINUTE, "last")
-    spans = only(told(log, ends=False)[0]["ownership"], partition=2)
+    spans = only(analysed(log, ends=False)[0]["ownership"], partition=2)
     assert [(row["member_id"], row["client_id"], row["moved_from"]) for row in spans] == [
         ("first", "first-client", None),
         ("second", "second-client", None),
@@ -285,50 +285,50 @@ def test_a_static_member_that_restarts_takes_nothing_over() -> None:
     ]
 
 
-def test_falling_behind_and_a_group_that_nobody_is_in() -> None:
+def test_a_group_that_falls_behind_and_a_deserted_group() -> None:
     log = Log(90)
     topic = log.topic("orders", 6, 50.0)
     log.healthy("warehouse", topic, speed=0.6)
     log.healthy_until("gone", topic, START + 30 * MINUTE)
     log.leave("gone", topic, START + 30 * MINUTE)
-    _, findings = told(log)
+    _, findings = analysed(log)
     assert kinds(findings) == [("gone", "deserted"), ("warehouse", "falling behind")]
-    assert told(log, ends=False)[1] == []
+    assert analysed(log, ends=False)[1] == []
 
 
-def test_a_member_that_holds_and_does_not_read() -> None:
+def test_an_owner_that_does_not_read_is_a_standstill() -> None:
     log = Log(60)
     topic = log.topic("orders", 6, 50.0)
     owned = log.healthy_until("stuck", topic, START + 20 * MINUTE)
     asleep, *others = owned
     log.working("stuck", topic, {member: owned[member] for member in others}, START + 20 * MINUTE, log.stop)
-    tables, findings = told(log)
+    tables, findings = analysed(log)
     assert ("stuck", "standstill") in kinds(findings)
     assert {(row["member_id"], row["partition"]) for row in tables["zombies"].to_pylist()} == {
         (asleep, partition) for partition in owned[asleep]
     }
-    # Nothing to read is no standstill.
+    # Without records to read there is no standstill.
     quiet = Log(60)
     topic = quiet.topic("orders", 6, 0.0)
     owned = quiet.healthy_until("idle", topic, START + 20 * MINUTE)
-    assert told(quiet)[1] == []
+    assert analysed(quiet)[1] == []
 
 
-def test_commits_of_a_group_that_has_nobody() -> None:
+def test_commits_to_a_group_without_members_are_a_zombie() -> None:
     log = Log(60)
     topic = log.topic("orders", 6, 50.0)
     owned = log.healthy_until("left", topic, START + 20 * MINUTE)
     log.leave("left", topic, START + 20 * MINUTE)
     first = owned[next(iter(owned))][0]
     log.consume("left", topic, first, START + 25 * MINUTE, log.stop)
-    tables, findings = told(log, ends=False)
+    tables, findings = analysed(log, ends=False)
     assert kinds(findings) == [("left", "zombie")]
     [zombie] = tables["zombies"].to_pylist()
     assert (zombie["partition"], zombie["kind"]) == (first, "commits without being a member")
 
 
-def test_a_group_that_is_handed_over_to_a_query() -> None:
-    """The query commits without being a member, and says who it is."""
+def test_commits_of_a_query_are_no_zombie() -> None:
+    """The query commits without being a member, and names itself in the metadata."""
     log = Log(60)
     topic = log.topic("orders", 2, 50.0)
     owned = log.healthy_until("handed", topic, START + 20 * MINUTE)
@@ -339,7 +339,7 @@ def test_a_group_that_is_handed_over_to_a_query() -> None:
             log.old_commit(
                 "handed", "orders", partition, at_, int(topic.end(at_ - 1000)), by=GroupReader("q").metadata()
             )
-    assert told(log)[1] == []
+    assert analysed(log)[1] == []
 
 
 def test_offsets_that_expire() -> None:
@@ -352,7 +352,7 @@ def test_offsets_that_expire() -> None:
     log.old_commit("simple", "orders", 0, START + 10 * MINUTE, 7)
     log.old_commit("stated", "orders", 1, START + 10 * MINUTE, 7, expires=START + 2 * HOUR)
     soon = START + 6 * DAY
-    tables, findings = told(log, ends=False, now=soon)
+    tables, findings = analysed(log, ends=False, now=soon)
     assert kinds(findings) == [("gone", "expiring"), ("simple", "expiring"), ("stated", "expiring")]
     expected = {
         ("gone", 0): START + 20 * MINUTE + 7 * DAY,
@@ -362,10 +362,10 @@ def test_offsets_that_expire() -> None:
     }
     found = {(row["group"], row["partition"]): at(row, "expires") for row in tables["expiring"].to_pylist()}
     assert found == expected
-    assert kinds(told(log, ends=False, now=START + 2 * DAY)[1]) == [("stated", "expiring")]
+    assert kinds(analysed(log, ends=False, now=START + 2 * DAY)[1]) == [("stated", "expiring")]
 
 
-def test_what_is_not_understood_is_counted() -> None:
+def test_records_that_cannot_be_read_are_counted() -> None:
     log = Log(1)
     log.note(START, records.consumer_group_record("g", ConsumerGroupMetadataValue(epoch=3)))
     for key, value in [
@@ -377,7 +377,9 @@ def test_what_is_not_understood_is_counted() -> None:
         (b"\0\1\0", b""),
     ]:
         log.others.append((START, key, value))
-    counted = {(row["kind"], row["status"]): row["records"] for row in told(log, ends=False)[0]["records"].to_pylist()}
+    counted = {
+        (row["kind"], row["status"]): row["records"] for row in analysed(log, ends=False)[0]["records"].to_pylist()
+    }
     assert counted == {
         (3, "read"): 1,
         (10, "recognised"): 1,
@@ -390,13 +392,13 @@ def test_what_is_not_understood_is_counted() -> None:
 
 
 def test_an_empty_log_has_empty_tables() -> None:
-    tables, findings = told(Log(1), ends=False)
+    tables, findings = analysed(Log(1), ends=False)
     assert findings == []
     assert {table.num_rows for table in tables.values()} == {0}
     assert findings_table([]).num_rows == 0
 
 
-def test_words() -> None:
+def test_durations_and_counts_in_words() -> None:
     assert [duration(ms) for ms in (40, 1000, 12_500, 420_000, 3 * HOUR, 2 * DAY)] == [
         "40 ms", "1 s", "12 s", "7 min", "3 h", "2 days",
     ]  # fmt: skip

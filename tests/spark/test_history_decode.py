@@ -1,4 +1,4 @@
-"""Log records to columns: against the plain decoder of the schema tables, compiled and interpreted alike."""
+"""Log records to columns: equal to the plain decoder of the schema tables, compiled and not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kohort.wire.schemas import group_records as tables
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 
 UNTAGGED = tables.ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
-"""What the plain decoder makes of a record that says nothing of the classic protocol."""
+"""What the plain decoder returns for a record without the tag of the classic protocol."""
 
 names = st.text(max_size=6)
 maybe = st.none() | names
@@ -219,7 +219,7 @@ others = st.one_of(
 
 
 def _without(value: tables.GroupMetadataValue, version: int) -> tables.GroupMetadataValue:
-    """What the old version of a classic group can hold."""
+    """The value as an old version of the record can hold it."""
     members = tuple(
         tables.MemberMetadata(
             member_id=one.member_id,
@@ -418,7 +418,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def normal(row: dict[str, Any]) -> dict[str, Any]:
-    """What the plain decoder cannot tell apart: a tag that holds its default, and one that is not there."""
+    """Without what the plain decoder cannot tell apart: a tag with its default, and a missing tag."""
     row = dict(row)
     if row["kind"] == 3:
         row["hash"] = row["hash"] or None
@@ -447,7 +447,7 @@ def check(records: list[Record]) -> None:
             assert row["status"] in (kernels.RECOGNISED, kernels.TOMBSTONE, kernels.MALFORMED)
             assert row["kind"] == want["kind"]
         elif any(isinstance(text, str) and "\N{REPLACEMENT CHARACTER}" in text for text in row.values()):
-            # Text that is no UTF-8 is kept as Java shows it; the tables refuse it.
+            # The kernels replace invalid UTF-8, as Java does; the plain decoder refuses it.
             assert row["status"] == kernels.RECOGNISED
         else:
             assert normal(row) == want
@@ -472,7 +472,7 @@ def test_dictionaries_hold_the_same(way: str) -> None:
     assert encoded.column("group").dictionary.to_pylist() == ["g", "h"]
 
 
-def test_nothing_at_all_and_pieces(way: str) -> None:
+def test_empty_chunked_and_sliced_columns(way: str) -> None:
     empty = pa.array([], pa.binary())
     assert decode.decode(empty, empty).num_rows == 0
     keys, values = table(
@@ -483,7 +483,7 @@ def test_nothing_at_all_and_pieces(way: str) -> None:
     assert decode.decode(keys[2:].cast(pa.large_binary()), values[2:]).column("status").to_pylist() == [1, 1]
 
 
-def test_room_for_more_members_than_was_guessed(way: str) -> None:
+def test_arrays_grow_for_many_members(way: str) -> None:
     """Members without names in little space, and many partitions."""
     members = tuple(
         tables.MemberMetadata(member_id="", client_id="", client_host="", session_timeout=1, subscription=b"",
@@ -497,13 +497,13 @@ def test_room_for_more_members_than_was_guessed(way: str) -> None:
     assert all(len(m["assigned"]) == 50 for one in held for m in one)
 
 
-def test_text_that_is_none_is_shown_with_marks(way: str) -> None:
+def test_invalid_utf8_becomes_replacement_characters(way: str) -> None:
     key = b"\0\3\0\2\xff\xfe"
     batch = decode.decode(pa.array([key], pa.binary()), pa.array([None], pa.binary()))
     assert batch.column("group").to_pylist() == ["��"]
 
 
-def test_numba_is_loaded_when_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_loaded_after_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DECODER_VARIABLE, raising=False)
     monkeypatch.setattr(compilation, "_decoded", 0)
     assert not compilation.kernels_for(compilation.WORTH_IT - 1).compiled

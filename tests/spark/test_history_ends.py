@@ -1,4 +1,4 @@
-"""Where the topics' logs ended: from files of any form, and from a cluster whose logs grow while it is asked."""
+"""Where the topics' logs ended: read from files, and from a cluster whose logs grow meanwhile."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_instants_may_be_of_any_unit(tmp_path: Path, unit: str, zone: str | None
         (str(NOON), str(ONE)),
     ],
 )
-def test_csv_may_have_instants_in_words_or_milliseconds(tmp_path: Path, noon: str, one: str) -> None:
+def test_instants_in_csv_may_be_text_or_milliseconds(tmp_path: Path, noon: str, one: str) -> None:
     place = tmp_path / "ends.csv"
     place.write_text(f"topic,partition,at,end\nt,0,{noon},100\nt,0,{one},200\n")
     [(at, end)] = read_ends(str(place)).series.values()
     assert (at.tolist(), end.tolist()) == ([NOON, ONE], [100, 200])
 
 
-def test_what_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
     place = tmp_path / "ends.csv"
     for text, said in (("topic,at,end\nt,1,2\n", "lack partition"), ("topic,partition,at,end\nt,0,noon,2\n", "noon")):
         place.write_text(text)
@@ -54,8 +54,7 @@ def test_what_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
 
 
 class Growing:
-    """A cluster with a partition that has a record for every millisecond, and one whose records are old. It is asked
-    at 150,000."""
+    """A cluster at the instant 150,000: partition 0 has a record for every millisecond, partition 1 only old records."""
 
     def topics(self, _: object = None) -> dict[str, Topic]:
         return {"t": Topic("t", tuple(Partition("t", number, 0, 0, (), ()) for number in range(2)))}
@@ -66,7 +65,7 @@ class Growing:
         return {(topic, partition): -1 if partition else at for topic, partition in asked}
 
 
-def test_the_last_end_is_of_its_instant_and_not_of_when_it_was_asked() -> None:
+def test_the_last_end_is_that_of_its_instant() -> None:
     cluster: Any = Growing()
     ends = ends_over_time(cluster, [("t", 0), ("t", 1)], np.array([0, 30_000, 60_000]))
     assert ends.series["t", 0][1].tolist() == [0, 30_000, 60_000]

@@ -1,4 +1,4 @@
-"""The plots of a history: names stand in them as they are, whatever they are."""
+"""The plots of a history: names with characters that mean something to matplotlib."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SINCE, UNTIL = 1_760_000_000_000, 1_760_000_001_000
 
 
 @pytest.mark.parametrize("name", ["a$\\frac$b", "$x$", "_hidden", "plain"])
-def test_names_stand_as_they_are(name: str) -> None:
+def test_names_are_drawn_literally(name: str) -> None:
     at = pa.array([SINCE * 1000, UNTIL * 1000], pa.timestamp("us", tz="UTC"))
     times = {"at": at, "since": at, "until": at, "settled": at, "started": at}
     who = {"group": [name] * 2, "member_id": [name] * 2, "client_id": [name] * 2, "topic": ["t"] * 2}

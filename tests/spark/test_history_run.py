@@ -32,22 +32,9 @@ from kohort.wire.errors import ErrorCode
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 
-class Shared:
-    """The session of all tests, which a command may not stop."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture
-def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(pipeline_history, "spark_session", lambda *_: Shared(spark))
+def run(kept_session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(pipeline_history, "spark_session", lambda *_: kept_session)
     return lambda *arguments: CliRunner().invoke(pipeline.app, ["history", *map(str, arguments)])
 
 
@@ -95,7 +82,7 @@ def test_live_from_a_server_and_on_from_there(
     assert second.exit_code == 0, second.output
     assert "3 groups, 0 in trouble" in second.stdout
     assert [row["offset"] for row in rows(output, "commits")] == [10, 30]
-    # What was read, was read once.
+    # The second run has not read the first commit again.
     assert spark.read.parquet(str(output / "records" / "live")).where("kind = 1").count() == 2
     page = (output / "report.html").read_text(encoding="utf-8")
     assert "plain" in page
@@ -143,7 +130,9 @@ def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_pat
     assert more.records == again.records == sum(row["records"] for row in rows(output, "records"))
 
 
-def test_what_cannot_be_read_is_told(run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_that_cannot_be_read_is_named(
+    run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pq.write_table(pa.table({"key": [b""]}), tmp_path / "other.parquet")
     for place, message in [
         (tmp_path / "absent", "no such file or directory"),

@@ -1,4 +1,4 @@
-"""Reports: whole, self-contained, escaped, and in the reader's colours."""
+"""Reports: one file without references, escaped, in the reader's colours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plot() -> object:
     return figure
 
 
-def test_a_page_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
+def test_a_page_is_one_file_without_references(tmp_path: Path) -> None:
     page = Page("Groups & <lag>", "of <cluster>")
     page.numbers([Number("in trouble", "3", "of <12>", "bad")])
     page.text("a <paragraph>")

@@ -79,23 +79,10 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
     assert len(list((lake / "topic=t" / "date=1970-01-01").glob("*.parquet"))) == 1
 
 
-class Shared:
-    """The session of all tests, which a command may not stop."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture
-def run(spark: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(kept_session: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (pipeline_ingest, pipeline_compact):
-        monkeypatch.setattr(module, "spark_session", lambda *_, **__: Shared(spark))
+        monkeypatch.setattr(module, "spark_session", lambda *_, **__: kept_session)
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])

@@ -25,19 +25,6 @@ from kohort.spark.reports.simulation_report import page
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
-class Shared:
-    """The session of all tests, which a command may not stop."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def stop(self) -> None:
-        pass
-
-
 def rows(points: list[Point], seeds: range = range(1)) -> list[dict[str, Any]]:
     """Without Spark."""
     return [row_of(n, point, seed) for n, (point, seed) in enumerate((p, s) for p in points for s in seeds)]
@@ -65,15 +52,15 @@ def test_a_task_for_each_run_and_the_figures_of_one_process(spark: Any) -> None:
     assert told[-1].done <= 12
 
 
-def test_what_is_stopped_ends_without_figures(spark: Any) -> None:
+def test_a_stopped_simulation_raises_stopped(spark: Any) -> None:
     points = small(patterns=("rolling",)) * 20
     with pytest.raises(Stopped):
         simulate(spark, points, seeds=range(1), stop=lambda: True)
     assert simulate(spark, [], seeds=range(1)).num_rows == 0
 
 
-def test_the_command_keeps_runs_and_report(spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pipeline_simulate, "spark_session", lambda *_: Shared(spark))
+def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pipeline_simulate, "spark_session", lambda *_: kept_session)
 
     def kohort(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["simulate", *arguments])
@@ -139,7 +126,7 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
     assert said in result.stderr
 
 
-def test_a_row_has_the_point_the_measures_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_has_the_point_the_measures_and_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     point = normal(Point(members=2, partitions=4, pattern="scale-out"))
     good = row_of(7, point, 3)
     assert set(good) == {"run", "label", *FIELDS, "seed", *MEASURES, "error"} == set(schema().names)
@@ -217,7 +204,7 @@ def test_the_least_pause_a_day_is_advised() -> None:
     assert [way.paused_per_day_s for way in told.ways] == sorted(way.paused_per_day_s for way in told.ways)
 
 
-def test_what_costs_about_the_same_is_decided_by_what_is_simpler() -> None:
+def test_of_similar_costs_the_simpler_way_is_advised() -> None:
     ask = Ask(5, 20, 1.0, 0.0, {})
     told = advice(ask, {("consumer", True, True): 10.0, ("consumer", True, False): 12.0}, {})
     assert not told.best.static
