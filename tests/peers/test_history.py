@@ -1,4 +1,4 @@
-"""The history of Apache Kafka's own groups, live and out of its segment files, against what its clients did."""
+"""The history of Apache Kafka's groups, live and from segment files, compared with what its clients did."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ WAIT_S = 60.0
 def until(what: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + WAIT_S
     while not (found := what()):
-        assert time.monotonic() < deadline, "it did not come to that"
+        assert time.monotonic() < deadline, "timed out"
     return found
 
 
 class Members:
-    """Consumers of one group, by the order in which they came."""
+    """Consumers of one group, in the order in which they joined."""
 
     def __init__(self, servers: str, group: str, protocol: str) -> None:
         self._settings = {
@@ -47,7 +47,7 @@ class Members:
         self.ids: list[str] = []
 
     def join(self, partitions: int) -> None:
-        """One more, until all of them together have each partition once."""
+        """Add a consumer, and wait until all of them together have each partition once."""
         one = Consumer({**self._settings, "client.id": f"c{len(self.consumers)}"})
         one.subscribe(["t"])
         self.consumers.append(one)
@@ -75,7 +75,7 @@ class Members:
 
 
 def play(servers: str) -> dict[str, Any]:
-    """What the clients do; returns who was who."""
+    """Run the clients; returns their ids and partitions."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("t", 4, 1)])["t"].result()
     producer = Producer({"bootstrap.servers": servers})
@@ -96,7 +96,7 @@ def play(servers: str) -> dict[str, Any]:
 
 
 def transactions(servers: str) -> list[int]:
-    """Offsets that are committed in transactions; those that count."""
+    """Commit offsets in transactions; returns the committed ones."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "txn", "enable.auto.commit": False})
     consumer.subscribe(["t"])
     until(lambda: (consumer.poll(0.05), consumer.assignment())[1])
@@ -133,7 +133,7 @@ def check(output: Path, seen: dict[str, Any], *, lag: bool) -> None:
         assert all(row["until"] is not None and row["topics"] == ["t"] for row in members.values())
         owned = [row for row in rows("ownership") if row["group"] == group]
         assert {row["topic"] for row in owned} == {"t"}
-        # When the first member leaves, the other one may have all of it for a moment.
+        # When the first member leaves, the other one may briefly have all partitions.
         for partition in range(4):
             spans = sorted((row for row in owned if row["partition"] == partition), key=lambda row: row["since"])
             assert spans[0]["member_id"] == ids[0]
@@ -169,7 +169,7 @@ def test_the_history_of_apache_kafkas_own_groups(class_path: str, tmp_path: Path
             check(tmp_path / "live", seen, lag=True)
         dumped = history(spark, output=tmp_path / "dumped", files=[str(data)])
         check(tmp_path / "dumped", seen, lag=False)
-        # The one aborted commit; a reader with another isolation sees it.
+        # The one aborted commit, which read_uncommitted includes.
         assert dumped.left_out == 1
         every = history(spark, output=tmp_path / "every", files=[str(data)], isolation="read_uncommitted")
         assert (live.groups, dumped.groups, every.groups) == (3, 3, 3)

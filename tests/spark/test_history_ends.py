@@ -54,7 +54,7 @@ def test_a_file_that_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
 
 
 class Growing:
-    """A cluster at the instant 150,000: partition 0 has a record for every millisecond, partition 1 only old records."""
+    """A cluster at the instant 150,000. Partition 0 has a record for every millisecond, partition 1 only old ones."""
 
     def topics(self, _: object = None) -> dict[str, Topic]:
         return {"t": Topic("t", tuple(Partition("t", number, 0, 0, (), ()) for number in range(2)))}

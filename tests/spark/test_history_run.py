@@ -130,9 +130,7 @@ def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_pat
     assert more.records == again.records == sum(row["records"] for row in rows(output, "records"))
 
 
-def test_input_that_cannot_be_read_is_named(
-    run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_input_is_named(run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"key": [b""]}), tmp_path / "other.parquet")
     for place, message in [
         (tmp_path / "absent", "no such file or directory"),
