@@ -1,6 +1,6 @@
-"""Registers the format `kohort` with Spark, which looks for packages of this name (`pyspark_…`) by itself.
+"""Registers the format `kohort` with Spark, which finds installed packages with such a name (`pyspark_…`) itself.
 
-It does not see what comes by `--py-files`. There, a job says so: `pyspark_kohort.register(spark)`.
+Spark does not find packages of `--py-files`; there, a job calls `pyspark_kohort.register(spark)`.
 """
 
 from kohort.spark.runtime.session import register

@@ -82,7 +82,7 @@ def test_every_column_is_written_and_keys_go_where_java_puts_them(
 def test_what_cannot_be_written_is_said_at_once(spark: Any, server: KohortServer, cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     frame = spark.sql("SELECT 'v' AS value")
-    with pytest.raises(Exception, match="SchemaError: where to write to is missing"):
+    with pytest.raises(Exception, match="SchemaError: there is no topic"):
         save(frame, server)
     writer = frame.write.format("kohort").option("kafka.bootstrap.servers", server.bootstrap_servers)
     with pytest.raises(Exception, match=r'OptionError: kohort\'s sink appends; write with mode\("append"\)'):

@@ -222,7 +222,7 @@ NO_KEY = "column headers has a header without a key"
     [
         ("topic", STRING, pa.array([None], pa.string()), "column topic is null"),
         ("partition", INT, pa.array([-1], pa.int32()), "column partition is -1"),
-        ("timestamp", DoubleType(), pa.array([-0.5]), "column timestamp is -500 ms from 1970"),
+        ("timestamp", DoubleType(), pa.array([-0.5]), "column timestamp is -500 ms since 1970"),
         ("headers", HEADERS, pa.array([[{"key": None, "value": b""}]], ARROW_HEADERS), NO_KEY),
         ("headers", HEADERS, pa.array([[{"key": "k", "value": b""}, None]], ARROW_HEADERS), NO_KEY),
     ],

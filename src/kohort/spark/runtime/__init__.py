@@ -1,0 +1,6 @@
+"""What Spark needs on this machine.
+
+java       finds a Java
+session    a local session, and the registration of the data source
+compiled   functions compiled by numba
+"""

@@ -1,14 +1,14 @@
-"""Functions compiled by numba: with explicit types, from a cache where there is a place for one.
+"""Functions compiled by numba, with explicit types and a cache if possible.
 
-Only modules that hold compiled functions import this one, and only workers that have much to do import those: numba
-takes half a second and some 100 MB to import. Types are given, so compiling happens once, when the module is imported,
-and takes seconds; what comes of it is kept beside the module, else in the user's cache directory (NUMBA_CACHE_DIR names
-another). numba writes those files aside and renames them, so many processes may do that at once. An executor may have
-no directory that it may write to, or a full disk, or a cache that is damaged: then it compiles for itself.
+Only modules with compiled functions import this one, and only workers with much to do import those: importing numba
+takes half a second and some 100 MB. Since the types are explicit, a module compiles its functions once, when it is
+imported, which takes seconds. The result is cached beside the module, or else in the user's cache directory
+(NUMBA_CACHE_DIR names another). numba writes cache files under another name and renames them, so many processes may do
+that at once. If an executor has no writable directory, a full disk or a damaged cache, it compiles without the cache.
 
-Compiled code checks no bounds: whoever writes it checks every length before it is used. It works on arrays that it is
-given and makes none, so numba's reference counting is left out; in a loop with a few calls to other such functions it
-would take most of the time.
+Compiled code checks no bounds: the code itself must check every length before it uses it. It works on arrays that it
+is given and allocates none, so numba's reference counting is turned off: in a loop with a few calls of other compiled
+functions it would take most of the time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numba.extending import intrinsic
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function for these types, now. It runs without the GIL and cannot allocate."""
+    """Compile a function for these types at once. It runs without the GIL and cannot allocate."""
 
     def compile_(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(signature, cache=True, nogil=True, _nrt=False)(function)
         except Exception:
-            # Whatever is wrong with the cache, it is only a cache. What is wrong with the function fails again.
+            # An error of the cache is ignored; an error of the function occurs again.
             return numba.njit(signature, nogil=True, _nrt=False)(function)
 
     return compile_
@@ -50,4 +50,4 @@ def _copy(typing: Any, target: Any, target_at: Any, source: Any, source_at: Any,
 
 
 copy = intrinsic(_copy)
-"""`copy(target, target_at, source, source_at, size)`: as memcpy does, between arrays of bytes. Nothing is checked."""
+"""`copy(target, target_at, source, source_at, size)`: memcpy between arrays of bytes, without any check."""

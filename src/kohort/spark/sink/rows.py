@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as records for the producer: which columns count, and what a row of them may hold.
+"""Rows of a DataFrame as records for the producer.
 
-A schema that cannot be written is refused when the query starts; a row that cannot, by the task that meets it. Both
-errors name the column. Source: Spark's `KafkaWriter` (columns, types), Kafka's `ProducerRecord` and `RecordHeader`
+An invalid schema is refused when the query starts, an invalid row by the task that reads it. Both errors name the
+column. Source: Spark's `KafkaWriter` (columns, types), Kafka's `ProducerRecord` and `RecordHeader`
 (partition, timestamp, header).
 """
 
@@ -29,20 +29,20 @@ Record = dict[str, Any]
 """The arguments of `Producer.produce`."""
 
 PART_BYTES = 4 * 1024 * 1024
-"""A batch of Spark's is turned into Python objects in parts of about so many bytes."""
+"""The size of the parts in which a batch is converted to Python objects."""
 
 
 class SchemaError(ValueError):
-    """The DataFrame cannot be written; the message names the column."""
+    """The DataFrame's schema cannot be written; the message names the column."""
 
 
 class RowError(ValueError):
-    """A row is no record; the message names the column."""
+    """A row cannot be a record; the message names the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which of the columns that count are there."""
+    """Which optional columns the DataFrame has."""
 
     key: bool
     topic: bool
@@ -52,12 +52,12 @@ class Columns:
 
 
 def check(schema: StructType, topic: str | None) -> Columns:
-    """Look at a DataFrame's columns. `topic` is the option's, which then stands for the column. Raises SchemaError."""
+    """Check a DataFrame's columns. The option `topic` overrides the column. Raises SchemaError."""
     fields = {field.name: field.dataType for field in schema.fields}
     if "value" not in fields:
         raise SchemaError(f"there is no column value; the columns are {', '.join(fields) or 'none'}")
     if topic is None and "topic" not in fields:
-        raise SchemaError("where to write to is missing: there is neither an option topic nor a column topic")
+        raise SchemaError("there is no topic: neither an option topic nor a column topic")
     wanted: dict[str, tuple[tuple[type[DataType], ...], str]] = {
         "value": ((StringType, BinaryType), "string or binary"),
         "key": ((StringType, BinaryType), "string or binary"),
@@ -69,7 +69,7 @@ def check(schema: StructType, topic: str | None) -> Columns:
     for name, (types, words) in wanted.items():
         if name in fields and type(fields[name]) not in types:
             raise SchemaError(f"column {name} is of type {fields[name].simpleString()}; it must be {words}")
-    if "headers" in fields and not _holds_headers(fields["headers"]):
+    if "headers" in fields and not _is_headers_type(fields["headers"]):
         raise SchemaError(
             f"column headers is of type {fields['headers'].simpleString()}; "
             "it must be array<struct<key:string,value:binary>>"
@@ -77,7 +77,7 @@ def check(schema: StructType, topic: str | None) -> Columns:
     return Columns("key" in fields, topic is None, "partition" in fields, "headers" in fields, "timestamp" in fields)
 
 
-def _holds_headers(kind: DataType) -> bool:
+def _is_headers_type(kind: DataType) -> bool:
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = [(field.name, type(field.dataType)) for field in kind.elementType.fields]
@@ -85,14 +85,14 @@ def _holds_headers(kind: DataType) -> bool:
 
 
 def records(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterator[Iterator[Record]]:
-    """A batch's rows as records, in parts. Raises RowError."""
+    """The rows of a batch as records, in parts. Raises RowError."""
     rows = max(1, PART_BYTES * batch.num_rows // max(batch.nbytes, 1))
     for first in range(0, batch.num_rows, rows):
         yield _part(columns, topic, batch.slice(first, rows))
 
 
 def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterator[Record]:
-    """One after the other: the columns that are always there, and then only those that the frame has."""
+    """The rows one after the other, with only the columns that the DataFrame has."""
     count = batch.num_rows
     values = _bytes(batch.column("value"))
     keys = _bytes(batch.column("key")) if columns.key else [None] * count
@@ -100,10 +100,10 @@ def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterato
     partitions = batch.column("partition").to_pylist() if columns.partition else None
     headers = batch.column("headers").to_pylist() if columns.headers else None
     timestamps = _millis(batch.column("timestamp")) if columns.timestamp else None
-    for row, (to, value, key) in enumerate(zip(topics, values, keys, strict=True)):
-        if to is None:
-            raise RowError("column topic is null in a row; give every row a topic, or all of them the option topic")
-        record: Record = {"topic": to, "value": value, "key": key}
+    for row, (name, value, key) in enumerate(zip(topics, values, keys, strict=True)):
+        if name is None:
+            raise RowError("column topic is null in a row; give every row a topic, or set the option topic")
+        record: Record = {"topic": name, "value": value, "key": key}
         if partitions is not None and (partition := partitions[row]) is not None:
             record["partition"] = _partition(partition)
         if headers is not None and (given := headers[row]) is not None:
@@ -116,13 +116,15 @@ def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterato
 def _bytes(column: pa.Array) -> list[bytes | None]:
     import pyarrow as pa
 
-    held: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
-    return held
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
 
 
 def _partition(partition: int) -> int:
     if partition < 0:
-        raise RowError(f"column partition is {partition} in a row; partitions count from 0, and null leaves the choice")
+        raise RowError(
+            f"column partition is {partition} in a row; partitions count from 0, and null lets the producer choose"
+        )
     return partition
 
 
@@ -134,14 +136,12 @@ def _header(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
 
 def _timestamp(millis: int) -> int:
     if millis <= 0:
-        raise RowError(
-            f"column timestamp is {millis} ms from 1970 on in a row; a record's must be later (null means now)"
-        )
+        raise RowError(f"column timestamp is {millis} ms since 1970 in a row; it must be positive (null means now)")
     return millis
 
 
 def _millis(column: pa.Array) -> list[int | None]:
-    """Milliseconds since 1970, rounded down, of microseconds or of seconds with a fraction."""
+    """Milliseconds since 1970, rounded down, from microseconds or from seconds with a fraction."""
     import pyarrow as pa
 
     if pa.types.is_floating(column.type):
