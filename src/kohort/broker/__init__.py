@@ -1,0 +1,32 @@
+"""The broker: takes requests, decides with the coordinator's shards, and returns what a turn must make durable.
+
+To add an API:
+
+1. Write its schema in `kohort/wire/schemas`, one file an API (`tests/wire` compares it with kio).
+2. Write its handler in `handlers/`: a function of the state, the request and its context that returns the response.
+3. Add a row to `apis.py`: messages, handler, versions, and the operations that a request needs to be allowed.
+4. Add a test in `tests/broker`, and its row of `docs/conformance.md` if Kafka's behaviour is at stake.
+
+apis             the table of APIs
+authorization    who asks; operations, resources, and the authorizer
+broker           `Broker`: the order of a turn, and of each connection's requests and responses
+connection       what the broker knows of a connection
+request          a request besides its body; a handler's results besides an answer
+state            `BrokerState`: what handlers see, in these four parts:
+  topics/        topics and their partitions
+  group_shards   the shards of the group coordinator
+  machines       all state machines, each with the log that it owns
+  turn_builder   the turn that is being built
+turn             what crosses between the engine and its edges
+turn_schedule    when a turn begins, commits and releases, without IO
+start            from stored logs to a running state; the records of the first turn
+moves            moves leadership between the brokers of the process
+nodes            the brokers of the process, as clients see them
+upkeep           retention, compaction and expiry, a bounded piece a turn
+messages         copies of frozen messages
+handlers/        one function an API
+shortcuts/       cached answers to repeated heartbeats and commits
+logs/            a partition's log: what may be appended, read, retained, compacted
+waits/           fetches that wait for data; deadlines of the state machines
+journal/         the groups' journal in its topic, and in answers
+"""

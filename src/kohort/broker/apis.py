@@ -1,8 +1,7 @@
-"""The table of APIs: key, messages, the versions advertised, and the handler.
+"""The table of APIs: key, messages, versions, handler, and what a request needs to be allowed.
 
-To add an API: a schema in wire/schemas, a handler in broker/handlers, a row here, a scenario in the tests. A version is
-advertised only when its behaviour is there; `served` differs from it for Produce alone, which has to be advertised from
-0 for librdkafka's sake (KAFKA-18659) and is served from 3.
+How to add one is in the package's docstring. A version is advertised when its behaviour is complete. Only Produce is
+advertised from a lower version than it is served from: librdkafka needs version 0 there (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kohort.broker.authorization import Need, Operation, Resource
 from kohort.broker.handlers import (
     cluster,
     config_changes,
@@ -79,12 +79,28 @@ class Api(msgspec.Struct, frozen=True):
     """The setting that bounds its requests, of `Config`; that of every frame if it is empty."""
     limits: int
     """How many times that setting a request may have."""
+    needs: tuple[Need, ...]
+    """The operations that a request may need to be allowed, by what it names; empty for an API that everybody may
+    use."""
+
+
+_O, _R = Operation, Resource
+EVERYBODY: tuple[Need, ...] = ()
+READ_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC = (Need(o, _R.TOPIC) for o in (_O.READ, _O.WRITE, _O.DESCRIBE))
+CREATE_TOPIC = Need(_O.CREATE, _R.CLUSTER, Need(_O.CREATE, _R.TOPIC))
+READ_GROUP, DESCRIBE_GROUP = Need(_O.READ, _R.GROUP), Need(_O.DESCRIBE, _R.GROUP)
+ON_CONFIGS = {
+    operation: tuple(Need(operation, resource) for resource in (_R.TOPIC, _R.GROUP, _R.CLUSTER))
+    for operation in (_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
+}
+"""A request about configs needs this of the kinds of resources that it names."""
 
 
 def _api(
     request: type,
     handler: Handler,
     versions: str,
+    needs: tuple[Need, ...],
     *,
     advertised_from: int | None = None,
     limited_by: str = "admin_request_max_bytes",
@@ -105,48 +121,81 @@ def _api(
         schema.flexible.first if schema.flexible.first <= schema.flexible.last else 32767,
         limited_by,
         limits,
+        needs,
     )
     assert api.first in schema.versions, api.name
     assert api.last in schema.versions, api.name
     return api
 
 
-def _group(request: type, handler: Handler, versions: str, *, limits: int = 1) -> Api:
-    return _api(request, handler, versions, limited_by="group_request_max_bytes", limits=limits)
+def _group(request: type, handler: Handler, versions: str, needs: tuple[Need, ...], *, limits: int = 1) -> Api:
+    return _api(request, handler, versions, needs, limited_by="group_request_max_bytes", limits=limits)
 
 
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        _api(ProduceRequest, produce.produce, "3-13", advertised_from=0, limited_by=""),
-        _api(FetchRequest, fetch.fetch, "4-18", limits=4),
-        _api(ListOffsetsRequest, records.list_offsets, "1-11"),
-        _api(MetadataRequest, metadata.metadata, "0-13"),
-        _group(OffsetCommitRequest, offsets.offset_commit, "2-10"),
-        _group(OffsetFetchRequest, offsets.offset_fetch, "1-10"),
-        _group(FindCoordinatorRequest, cluster.find_coordinator, "0-5"),
-        _group(JoinGroupRequest, groups.join_group, "0-9"),
-        _group(HeartbeatRequest, groups.heartbeat, "0-4"),
-        _group(LeaveGroupRequest, groups.leave_group, "0-5"),
-        _group(SyncGroupRequest, groups.sync_group, "0-5", limits=4),
-        _group(DescribeGroupsRequest, groups.describe_groups, "0-6"),
-        _group(ListGroupsRequest, groups.list_groups, "0-5"),
-        _api(ApiVersionsRequest, cluster.api_versions, "0-4"),
-        _api(CreateTopicsRequest, topics_admin.create_topics, "2-7"),
-        _api(DeleteTopicsRequest, topics_admin.delete_topics, "1-6"),
-        _api(DeleteRecordsRequest, records.delete_records, "0-2"),
-        _api(InitProducerIdRequest, producer_ids.init_producer_id, "0-5"),
-        _api(OffsetForLeaderEpochRequest, records.offset_for_leader_epoch, "2-4"),
-        _api(DescribeConfigsRequest, configs.describe_configs, "1-4"),
-        _api(AlterConfigsRequest, config_changes.alter_configs, "0-2"),
-        _api(CreatePartitionsRequest, topics_admin.create_partitions, "0-3"),
-        _group(DeleteGroupsRequest, groups.delete_groups, "0-2"),
-        _api(IncrementalAlterConfigsRequest, config_changes.incremental_alter_configs, "0-1"),
-        _group(OffsetDeleteRequest, offsets.offset_delete, "0-0"),
-        _api(DescribeClusterRequest, cluster.describe_cluster, "0-2"),
-        _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1"),
-        _group(ConsumerGroupDescribeRequest, consumer_groups.describe, "0-1"),
-        _api(DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, "0-0"),
+        _api(
+            ProduceRequest,
+            produce.produce,
+            "3-13",
+            (WRITE_TOPIC, Need(_O.WRITE, _R.TRANSACTIONAL_ID)),
+            advertised_from=0,
+            limited_by="",
+        ),
+        _api(FetchRequest, fetch.fetch, "4-18", (READ_TOPIC,), limits=4),
+        _api(ListOffsetsRequest, records.list_offsets, "1-11", (DESCRIBE_TOPIC,)),
+        _api(MetadataRequest, metadata.metadata, "0-13", (DESCRIBE_TOPIC, CREATE_TOPIC)),
+        _group(OffsetCommitRequest, offsets.offset_commit, "2-10", (READ_GROUP, READ_TOPIC)),
+        _group(OffsetFetchRequest, offsets.offset_fetch, "1-10", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        _group(
+            FindCoordinatorRequest,
+            cluster.find_coordinator,
+            "0-5",
+            (DESCRIBE_GROUP, Need(_O.DESCRIBE, _R.TRANSACTIONAL_ID)),
+        ),
+        _group(JoinGroupRequest, groups.join_group, "0-9", (READ_GROUP,)),
+        _group(HeartbeatRequest, groups.heartbeat, "0-4", (READ_GROUP,)),
+        _group(LeaveGroupRequest, groups.leave_group, "0-5", (READ_GROUP,)),
+        _group(SyncGroupRequest, groups.sync_group, "0-5", (READ_GROUP,), limits=4),
+        _group(DescribeGroupsRequest, groups.describe_groups, "0-6", (DESCRIBE_GROUP,)),
+        _group(ListGroupsRequest, groups.list_groups, "0-5", (Need(_O.DESCRIBE, _R.CLUSTER, DESCRIBE_GROUP),)),
+        _api(ApiVersionsRequest, cluster.api_versions, "0-4", EVERYBODY),
+        _api(CreateTopicsRequest, topics_admin.create_topics, "2-7", (CREATE_TOPIC,)),
+        _api(
+            DeleteTopicsRequest,
+            topics_admin.delete_topics,
+            "1-6",
+            (Need(_O.DELETE, _R.TOPIC, Need(_O.DELETE, _R.CLUSTER)),),
+        ),
+        _api(DeleteRecordsRequest, records.delete_records, "0-2", (Need(_O.DELETE, _R.TOPIC),)),
+        _api(
+            InitProducerIdRequest,
+            producer_ids.init_producer_id,
+            "0-5",
+            (Need(_O.WRITE, _R.TRANSACTIONAL_ID, Need(_O.IDEMPOTENT_WRITE, _R.CLUSTER, WRITE_TOPIC)),),
+        ),
+        _api(
+            OffsetForLeaderEpochRequest,
+            records.offset_for_leader_epoch,
+            "2-4",
+            (Need(_O.DESCRIBE, _R.TOPIC, Need(_O.CLUSTER_ACTION, _R.CLUSTER)),),
+        ),
+        _api(DescribeConfigsRequest, configs.describe_configs, "1-4", ON_CONFIGS[_O.DESCRIBE_CONFIGS]),
+        _api(AlterConfigsRequest, config_changes.alter_configs, "0-2", ON_CONFIGS[_O.ALTER_CONFIGS]),
+        _api(CreatePartitionsRequest, topics_admin.create_partitions, "0-3", (Need(_O.ALTER, _R.TOPIC),)),
+        _group(DeleteGroupsRequest, groups.delete_groups, "0-2", (Need(_O.DELETE, _R.GROUP),)),
+        _api(
+            IncrementalAlterConfigsRequest,
+            config_changes.incremental_alter_configs,
+            "0-1",
+            ON_CONFIGS[_O.ALTER_CONFIGS],
+        ),
+        _group(OffsetDeleteRequest, offsets.offset_delete, "0-0", (Need(_O.DELETE, _R.GROUP), READ_TOPIC)),
+        _api(DescribeClusterRequest, cluster.describe_cluster, "0-2", EVERYBODY),
+        _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1", (READ_GROUP, DESCRIBE_TOPIC)),
+        _group(ConsumerGroupDescribeRequest, consumer_groups.describe, "0-1", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        _api(DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, "0-0", (DESCRIBE_TOPIC,)),
     )
 }
 

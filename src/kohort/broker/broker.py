@@ -197,7 +197,9 @@ class Broker:
                 self._handle(connection, event.data)
                 self._settle()
             case Opened():
-                self._connections[event.connection] = Connection(event.connection, event.broker_id, event.host)
+                self._connections[event.connection] = Connection(
+                    event.connection, event.broker_id, event.host, event.principal, self._state.rules_version
+                )
             case Closed():
                 self._close(event.connection)
             case MovePartition():
@@ -297,6 +299,7 @@ class Broker:
             client,
             self._state.now,
             bool(connection.backlog),
+            connection.principal,
         )
         try:
             result = api.handler(self._state, request, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kohort.broker.authorization import Principal
 from kohort.broker.turn import ConnectionId
 from kohort.coordinator.events import Client, RequestId
 
@@ -20,14 +21,21 @@ class Connection:
         "id",
         "is_held",
         "parked",
+        "principal",
+        "rules_version",
         "software",
     )
 
-    def __init__(self, connection: ConnectionId, broker_id: int, host: str) -> None:
+    def __init__(
+        self, connection: ConnectionId, broker_id: int, host: str, principal: Principal, rules_version: int
+    ) -> None:
         self.id = connection
         self.broker_id = broker_id
         self.host = f"/{host}"
         """As Kafka prints it."""
+        self.principal = principal
+        self.rules_version = rules_version
+        """The version of the authorizer's rules at which its cached answers were allowed."""
         self.client = Client("", self.host)
         self.software = ("", "")
         """Name and version, from ApiVersions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client, RequestId
 
@@ -19,6 +20,7 @@ class RequestContext(msgspec.Struct, gc=False):
     now: Millis
     more_behind: bool = False
     """Another request of this connection waits already."""
+    principal: Principal = ANONYMOUS
 
 
 class InShard(msgspec.Struct, frozen=True, gc=False):

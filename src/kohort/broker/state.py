@@ -12,6 +12,7 @@ import random as random_module
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kohort.broker.authorization import AllowAll, Authorizer
 from kohort.broker.group_shards import GroupShards
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
@@ -54,6 +55,9 @@ class BrokerState:
         self.advertised_apis: tuple[Any, ...] = ()
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
+        self.authorizer: Authorizer = AllowAll()
+        self.rules_version = self.authorizer.version
+        """The version of the authorizer's rules since the last turn."""
         self.fetch_waits = FetchWaits()
         self.turn = TurnBuilder(now, self.fetch_waits, config.fetch_turn_max_bytes)
         self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits)
@@ -96,6 +100,7 @@ class BrokerState:
         return self.machines.ask(machine, event, awaited)
 
     def end_turn(self, releases: tuple[Release, ...]) -> Turn:
+        self.rules_version = self.authorizer.version
         self.machines.append_decided()
         self.topics.append_decided()
         return self.turn.take(releases)

@@ -11,6 +11,7 @@ from typing import Literal, NewType
 
 import msgspec
 
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, Task
 from kohort.storage.protocol import Operation
 
@@ -27,6 +28,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     """The id of the broker whose listener accepted the connection."""
     host: str
     """The client's address."""
+    principal: Principal = ANONYMOUS
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,15 @@
+"""The server's process: sockets, the turn loop, signals.
+
+server            `Server`: storage, broker, turn loop and listeners, started and stopped
+serve             the process: signals, exit codes, the ready line
+turns             the turn loop: drives the schedule of turns, commits in the writer thread
+clock             the server's time, which tests replace
+listeners         binds and listens
+connection        one TCP connection: bytes to frames, answers to bytes
+connections       all connections: their limits, and the way to the turn loop and back
+inflow            the bound on requests in memory
+off_loop          assignors and pattern searches, in threads
+assignor_plugins  assignors of other packages, by entry point
+assignor_worker   the process that runs them
+log               structured log lines
+"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kohort.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
 from kohort.broker.request import RequestContext

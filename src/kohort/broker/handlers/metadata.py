@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any
 
 from kohort.broker.apis import APIS, Api
+from kohort.broker.authorization import Operation, Resource
 from kohort.broker.connection import Connection
 from kohort.broker.handlers.consumer_groups import hold_ms
 from kohort.broker.state import BrokerState
@@ -245,7 +246,7 @@ class Heartbeats:
                 beating.last = kept
                 return kept
         read = self._read(frame, connection.client)
-        if read is None:
+        if read is None or not self._may_read(connection, read.group_id):
             return None
         if beating is None:
             beating = self._beating[connection.id] = _Beating()
@@ -257,6 +258,10 @@ class Heartbeats:
             beating.shared[read.tail] = read
         beating.last = read
         return read
+
+    def _may_read(self, connection: Connection, group_id: str) -> bool:
+        authorizer = self._state.authorizer
+        return authorizer.allows(connection.principal, connection.host, Operation.READ, Resource.GROUP, group_id)
 
     def forget(self, connection: ConnectionId) -> None:
         beating = self._beating.pop(connection, None)

@@ -22,11 +22,14 @@ OFFSET_COMMIT_KEY = OFFSET_COMMIT.key.to_bytes(2, "big")
 
 class Repeats:
     def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self.heartbeats = Heartbeats(state)
         self.commits = Commits(state)
 
     def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
         """The answer to a request that needs no handler; empty for any other, of which nothing is done."""
+        if connection.rules_version != self._state.rules_version:
+            self._forget_allowed(connection)
         if frame[:2] == OFFSET_COMMIT_KEY:
             answer = self.commits.answer(connection, frame)
             if answer:
@@ -36,7 +39,14 @@ class Repeats:
 
     def at_once(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
         """The answers to the requests that `data` begins with, as far as they need no turn; and their size in bytes."""
+        if connection.rules_version != self._state.rules_version:
+            self._forget_allowed(connection)
         return self.heartbeats.answers(connection, data, now)
+
+    def _forget_allowed(self, connection: Connection) -> None:
+        """The rules have changed: what is answered from now on is allowed at their new version."""
+        self.forget(connection.id)
+        connection.rules_version = self._state.rules_version
 
     def learn(
         self, connection: Connection, frame: bytes, start: int, request: OffsetCommitRequest, response: Any
