@@ -5,10 +5,10 @@
 
 `length` counts what follows it. The checksum covers everything from the attributes on, so that a broker may set base
 offset and leader epoch (`patch`) without touching it. The records may be compressed together; `records.py` reads
-them. The broker keeps batches as the opaque bytes that they came as.
+them. The broker stores batches as opaque bytes.
 
-Magic 0 and 1 (message sets of Kafka before 0.11) are told apart from damage by an exception of their own, since
-Produce has an error code for them.
+Magic 0 and 1 (message sets of Kafka before 0.11) raise an exception of their own, not that of damage, since Produce has
+an error code for them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _MAGIC_AT = 16
 
 
 class UnsupportedMagic(ProtocolError):
-    """A message set of magic 0 or 1, or of a format from the future."""
+    """A message set of magic 0 or 1, or of an unknown newer format."""
 
 
 class BatchHeader(NamedTuple):
@@ -120,7 +120,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(data: bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`. Does not ask whether the whole batch is there, nor check its checksum."""
+    """The header at `position`. Checks neither the checksum nor that the batch is complete."""
     if len(data) > position + _MAGIC_AT and data[position + _MAGIC_AT] != 2:
         raise UnsupportedMagic(f"magic {data[position + _MAGIC_AT]}; only record batches of magic 2 are read")
     try:
@@ -143,7 +143,7 @@ def split_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader
 
 
 def find_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader, int]]:
-    """As `split_batches`, with the place where each batch begins instead of a copy of it."""
+    """Like `split_batches`, with each batch's position instead of a copy."""
     batches = []
     position = 0
     size = len(data)
@@ -169,7 +169,7 @@ def check_crc(data: bytes, header: BatchHeader, start: int = 0) -> bool:
 
 
 def patch(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
-    """The batch as the log keeps it: with its offset and epoch, everything else as it came."""
+    """The batch for the log: with its base offset and leader epoch, else unchanged."""
     return b"".join(
         (base_offset.to_bytes(8, "big"), batch[8:12], leader_epoch.to_bytes(4, "big"), memoryview(batch)[16:])
     )
@@ -243,8 +243,8 @@ def _with_crc(base_offset: int, leader_epoch: int, covered: bytes) -> bytes:
 
 
 def join_batches(batches: Sequence[bytes]) -> bytes:
-    """The records of uncompressed batches of no producer as one batch: in order, of one leader epoch, each the whole of
-    what it says (its records have not been looked at by anybody else)."""
+    """Join uncompressed batches without producer ids into one batch. They must be in order, complete, and of one leader
+    epoch; nothing else has checked their records."""
     first = read_header(batches[0])
     parts: list[bytes] = []
     newest, last_offset, count = first.max_timestamp, first.last_offset, 0

@@ -1,13 +1,11 @@
 """Messages to bytes and back, by functions that are generated from the schema tables.
 
-For each (message class, version) one flat encoder and one flat decoder are written as Python source and compiled on
-first use; nested structs are inlined into loops. The generators are `encoders.py` and `decoders.py`; this file holds
-the entrances, and how failures are told. Where a build of the typed codec is in use (typed.py), its functions take the
-place of the generated ones; they do the same.
+On first use of a (message class, version), `encoders.py` and `decoders.py` write one flat encoder and one flat decoder
+as Python source, with nested structs inlined into loops. This file has the public functions and the error messages.
+With a compiled build (typed.py), its functions replace the generated ones; the results are the same.
 
-Decoding trusts nothing: whatever the bytes, it ends in a message or a ProtocolError, and the memory that it takes is in
-proportion to the bytes. Encoding does no checks of its own on the way. When something does not fit, Python's own
-exception arrives here, and only then the message is walked field by field to say which one it was.
+Decoding any bytes ends in a message or a ProtocolError, and its memory is proportional to the bytes. Encoding checks
+nothing: when a value does not fit, it catches Python's exception, and then searches the message for the field.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ __all__ = [
 _M = TypeVar("_M")
 
 _encoders: dict[tuple[type, int], tuple[Encoder, bool]] = {}
-"""Encoder, and whether the version is flexible: what a response needs to know together."""
+"""The encoder, and whether the version is flexible."""
 _decoders: dict[tuple[type, int], Decoder] = {}
 
 _RESPONSE_V0 = Struct(">ii")
@@ -49,7 +47,7 @@ _RESPONSE_V1 = Struct(">iiB")
 _REQUEST_V1 = Struct(">ihhih")
 
 APART = 16_384
-"""Bytes. Below, copying costs less than one more buffer in a write."""
+"""Bytes. Smaller chunks are copied, which costs less than another buffer in a write."""
 
 _UNFIT = (error, TypeError, AttributeError, ValueError, OverflowError)
 
@@ -68,7 +66,7 @@ def decode(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 
 
 
 def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset: int = 0) -> tuple[_M, int]:
-    """The message that begins at `offset`, and the position behind it."""
+    """The message at `offset`, and the position after it."""
     decoder = _decoders.get((cls, version))
     if decoder is None:
         decoder = _decoders[cls, version] = _decoder_of(cls, version)
@@ -93,7 +91,7 @@ def encode_response(message: Any, version: int, correlation_id: int, *, api_key:
 
 
 def response_pieces(message: Any, version: int, correlation_id: int, *, api_key: int) -> list[bytes]:
-    """The same in pieces that follow one another: chunks of APART bytes and more are left as they are."""
+    """The same as a list of pieces: chunks of APART bytes and more are not copied."""
     pieces: list[bytes] = []
     small: list[bytes] = []
     for chunk in _response_chunks(message, version, correlation_id, api_key):

@@ -1,9 +1,9 @@
-"""A function under construction: what `encoders.py` and `decoders.py` write their generated source with.
+"""A function under construction, which `encoders.py` and `decoders.py` fill with source lines.
 
-The generated code is one flat function a (message class, version): a loop for an array, the fields of a struct
-inlined. What makes it quick is that fixed-size fields that stand side by side, across struct borders, become one
-`Struct` call; the first byte of a compact length that follows them rides along, since it is the whole length in
-nearly every case. `Source.run` holds the fixed fields in hand until something of variable size ends them.
+The generated code is one flat function for each (message class, version): a loop for an array, a struct's fields
+inlined. It is fast because adjacent fixed-size fields, across struct borders, become one `Struct` call, together with
+the first byte of a compact length that follows, which is nearly always the whole length. `Source.run` collects fixed
+fields until a field of variable size ends the run.
 
     def decode(buf, pos, v):                    # HeartbeatRequest v4
         size = len(buf)
@@ -24,7 +24,7 @@ from typing import Any
 
 
 class Source:
-    """The lines of a function, the names that it refers to, and the run of fixed fields in hand."""
+    """The lines of a function, the names that it refers to, and the current run of fixed fields."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self.lines: list[str] = []
@@ -44,12 +44,12 @@ class Source:
         self._depth -= 1
 
     def fresh(self, prefix: str) -> str:
-        """A name that the function does not use yet."""
+        """A new variable name."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
     def constant(self, prefix: str, value: Any) -> str:
-        """A name for a value that is known now."""
+        """A name for a constant."""
         name = self.fresh(prefix)
         self.names[name] = value
         return name

@@ -1,12 +1,11 @@
 """The four compressions of record batches, with bounded output.
 
-A few hundred bytes can be made to expand into gigabytes, so nothing here expands into memory of its own choosing:
-gzip is inflated piece by piece against the limit, snappy says its size before it begins, and lz4 and zstd write into
-a buffer of ours that grows towards the limit only while the data asks for it.
+A few hundred bytes can expand into gigabytes, so the caller's limit bounds every expansion: gzip is inflated piece by
+piece, snappy states its size first, and lz4 and zstd write into a buffer that grows up to the limit as needed.
 
-What is written is what every client reads: gzip, snappy in the framing of the xerial library, lz4 frames of
-independent blocks (Kafka's Java client refuses linked ones, KIP-57), zstd frames. What is read is more: raw snappy,
-linked lz4 blocks, zstd without a content size, several frames or members in a row.
+The writers use formats that every client reads: gzip, snappy in xerial framing, lz4 frames of independent blocks
+(Kafka's Java client refuses linked ones, KIP-57), zstd frames. The readers also accept raw snappy, linked lz4 blocks,
+zstd without a content size, and several frames or members in a row.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
-"""How far one batch may expand when the caller sets no limit."""
+"""The limit of one batch, if the caller sets none."""
 
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + Struct(">ii").pack(1, 1)
 _XERIAL_MAGIC = _XERIAL_HEADER[:8]
@@ -66,13 +65,13 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
-    """Expand into at most `max_bytes`. ProtocolError when the data is damaged or would be larger."""
+    """Expand into at most `max_bytes`. ProtocolError if the data is damaged or larger."""
     expanded = expand(codec, data, max_bytes)
     return expanded if isinstance(expanded, bytes) else bytes(expanded)
 
 
 def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes | memoryview:
-    """As `decompress`, without a last copy: for those who only read what comes."""
+    """Like `decompress`, but returns a read-only view without a last copy."""
     if codec == NONE:
         if len(data) > max_bytes:
             raise ExpansionLimit(max_bytes)
@@ -115,7 +114,7 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > max_bytes:
             raise ExpansionLimit(max_bytes)
-        # The size is only a claim. One that the data cannot reach is not worth an allocation.
+        # The stated size is unverified: refuse one that the data cannot reach, without an allocation.
         if size > len(data) * _SNAPPY_MAX_RATIO:
             raise CorruptCompression(f"snappy: {len(data)} bytes cannot expand to {size}")
         if not data:
@@ -169,7 +168,7 @@ def _decompress_frames(codec: int, data: bytes, max_bytes: int) -> memoryview:
         try:
             written = expand_into(data, buffer)
         except cramjam.DecompressionError as failure:
-            # Damage shows at whatever size the buffer has; only a full buffer is worth another try.
+            # Retry only if the buffer was full: damage fails with any size.
             if "failed to write whole buffer" not in str(failure):
                 raise CorruptCompression(f"{NAMES[codec]}: {failure}") from None
         else:

@@ -1,10 +1,9 @@
-"""Writes the decoder of a (message class, version): see `compiler.py` for how generated code looks.
+"""Writes the decoder of a (message class, version); `compiler.py` shows generated code.
 
-A decoder takes bytes, a position and the version, which it knows itself, and returns the message and the position
-behind it. Counts are bounded by the bytes that remain before anything is built. That a length reaches beyond the end is
-not checked on the spot: a slice past the end is only short, and the next read, or `codec.py`'s look at the last
-position, fails. `struct.error`, `IndexError` and `UnicodeDecodeError` may come out; `codec.py` turns them into
-`ProtocolError`.
+A decoder takes bytes, a position and the version (which it ignores), and returns the message and the position after it.
+It bounds counts by the remaining bytes before it builds anything. It does not check at once that a length is within the
+data: a slice past the end is short, and then the next read fails, or `codec.py`'s check of the last position. A decoder
+may raise `struct.error`, `IndexError` and `UnicodeDecodeError`; `codec.py` turns them into `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ def compile_decoder(cls: type, version: int) -> Decoder:
 
 
 def decoder_source(cls: type, version: int) -> str:
-    """The generated decoder, for reading."""
+    """The source of the generated decoder."""
     return _DecoderWriter(cls, version).code.text("decode(buf, pos, v)")
 
 
 def _long(buf: bytes, pos: int) -> tuple[int, int]:
-    # The first byte was read together with the fields before it, and said that more follow.
+    # The first byte, read with the preceding fields, says that more bytes follow.
     return read_unsigned_varint(buf, pos - 1)
 
 
@@ -93,7 +92,7 @@ class _DecoderWriter:
         self.code.line(f"return {message}, pos")
 
     def flush(self, *extra: tuple[str, str]) -> None:
-        """Read the run of fixed fields in hand, and `extra` with it."""
+        """Read the current run of fixed fields, together with `extra`."""
         run = [*self.code.run, *extra]
         self.code.run = []
         if not run:
@@ -109,7 +108,7 @@ class _DecoderWriter:
     def struct(self, cls: type) -> str:
         """Read a struct's fields into variables. Returns the expression that builds it, to be used after `flush`.
 
-        All fields up to the last present one are passed by position, defaults included: it is the quickest call.
+        Pass all fields up to the last present one by position, defaults included: the fastest call.
         """
         arguments: dict[str, str] = {}
         for field in fields_of(cls, self.version):
@@ -138,7 +137,7 @@ class _DecoderWriter:
         return self.blob(field, wire_type, nullable)
 
     def length(self, field: Field, nullable: bool, format: str) -> tuple[str, str, str]:
-        """Read a length or count and refuse an impossible one: its variable, its value, and the test for null."""
+        """Read a length or count; refuse an impossible one. Returns its variable, its value, the test for null."""
         length = self.code.fresh("n")
         if not (self.flexible and field.compact):
             self.flush((format, length))
@@ -190,7 +189,7 @@ class _DecoderWriter:
             self.loop(field, element, items, count)
 
     def rows(self, field: Field, element: Any, items: str, count: str, row: str) -> None:
-        """An array of fixed rows is unpacked in one go; in a flexible version only if no row has tagged fields."""
+        """Unpack an array of fixed rows at once; in a flexible version only if no row has tagged fields."""
         rows = Struct(row + "x" * self.flexible)
         unpack, builder = self.code.constant("S", rows.iter_unpack), self.code.constant("C", element)
         end = self.code.fresh("z")
@@ -228,7 +227,7 @@ class _DecoderWriter:
         return name
 
     def tags(self, fields: list[Field]) -> dict[str, str]:
-        """The section of tagged fields: known ones are read, the others skipped and forgotten."""
+        """The section of tagged fields: read the known ones, skip the others."""
         count = self.code.fresh("n")
         self.flush(("B", count))
         names = {field.name: self.code.fresh("a") for field in fields}

@@ -1,7 +1,7 @@
-"""Messages that stand inside opaque bytes of other messages, behind two bytes that tell their version.
+"""Messages inside opaque bytes of other messages, after a version of two bytes.
 
-Consumers put their subscriptions and assignments into JoinGroup and SyncGroup so. Nobody has checked those bytes: a
-group can speak any protocol, and a client can send garbage.
+Consumers encode subscriptions and assignments in JoinGroup and SyncGroup this way. These bytes are unchecked: a group
+can use any protocol, and a client can send garbage.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 def assignment_of(data: bytes) -> ConsumerProtocolAssignment | None:
-    """None where the bytes are no assignment of the consumer protocol."""
+    """The assignment; None if the bytes are not one of the consumer protocol."""
     return _decode_versioned(ConsumerProtocolAssignment, data)
 
 
 def subscription_of(data: bytes) -> ConsumerProtocolSubscription | None:
-    """None where the bytes are no subscription of the consumer protocol."""
+    """The subscription; None if the bytes are not one of the consumer protocol."""
     return _decode_versioned(ConsumerProtocolSubscription, data)
 
 
 def assignment_bytes(partitions: Iterable[tuple[str, tuple[int, ...]]], subscription: bytes = b"") -> bytes:
-    """The assignment of these partitions, in the version of a subscription, which its reader understands."""
+    """The assignment of these partitions, in the version of the member's subscription."""
     versions = schema_of(ConsumerProtocolAssignment).versions
     assert versions is not None
     version = min(max(int.from_bytes(subscription[:2], "big", signed=True), 0), versions.last)
@@ -47,14 +47,14 @@ def assignment_bytes(partitions: Iterable[tuple[str, tuple[int, ...]]], subscrip
 
 
 def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
-    """In the newest version; whoever knows an older one reads that from it."""
+    """In the newest version, which readers of older versions can read."""
     versions = schema_of(ConsumerProtocolSubscription).versions
     assert versions is not None
     return versions.last.to_bytes(2, "big") + encode(subscription, versions.last)
 
 
 def by_topic(partitions: Iterable[tuple[str, int]]) -> list[tuple[str, tuple[int, ...]]]:
-    """Topics with their partitions, in the order in which they first come."""
+    """Topics with their partitions, in the order of their first occurrence."""
     grouped: dict[str, list[int]] = {}
     for topic, index in partitions:
         grouped.setdefault(topic, []).append(index)
@@ -62,7 +62,7 @@ def by_topic(partitions: Iterable[tuple[str, int]]) -> list[tuple[str, tuple[int
 
 
 def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
-    """Partitions by topic, in the sender's order; None where the bytes are no assignment of the consumer protocol."""
+    """Partitions by topic, in the sender's order; None if the bytes are no assignment of consumers."""
     assignment = _decode_versioned(ConsumerProtocolAssignment, data)
     if assignment is None:
         return None
@@ -70,19 +70,19 @@ def assignment_in(data: bytes) -> dict[str, tuple[int, ...]] | None:
 
 
 def subscription_in(data: bytes) -> tuple[str, ...] | None:
-    """The topics that a consumer asked for; None where the bytes are not the consumer protocol's."""
+    """The topics of a subscription; None if the bytes are not of the consumer protocol."""
     subscription = _decode_versioned(ConsumerProtocolSubscription, data)
     return None if subscription is None else tuple(sorted(subscription.topics))
 
 
 def rack_in(data: bytes) -> str | None:
-    """Where a consumer says that it is; None where it does not, or where the bytes are not the consumer protocol's."""
+    """The consumer's rack; None if it states none, or if the bytes are not of the consumer protocol."""
     subscription = _decode_versioned(ConsumerProtocolSubscription, data)
     return None if subscription is None else subscription.rack_id
 
 
 def _decode_versioned(cls: type[_M], data: bytes) -> _M | None:
-    """A newer version is read as the newest known: fields are only added."""
+    """Reads a newer version as the newest known one: versions only add fields."""
     versions = schema_of(cls).versions
     assert versions is not None
     if len(data) < 2:

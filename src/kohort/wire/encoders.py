@@ -1,8 +1,8 @@
-"""Writes the encoder of a (message class, version): see `compiler.py` for how generated code looks.
+"""Writes the encoder of a (message class, version); `compiler.py` shows generated code.
 
-An encoder takes a message, and the version, which it knows itself, and returns the chunks of its bytes. The caller
-joins them once, or leaves apart what is large, so that a megabyte of records is not copied. It checks nothing on the
-way: what does not fit makes `struct`, `len` or `encode` fail, and `explain.py` finds the field afterwards.
+An encoder takes a message and the version (which it ignores), and returns the chunks of its bytes. The caller joins
+them once, or keeps large ones apart, so a megabyte of records is not copied. The encoder checks nothing: for a value
+that does not fit, `struct`, `len` or `encode` fails, and `explain.py` finds the field afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def compile_encoder(cls: type, version: int) -> Encoder:
 
 
 def encoder_source(cls: type, version: int) -> str:
-    """The generated encoder, for reading."""
+    """The source of the generated encoder."""
     return _EncoderWriter(cls, version).code.text("encode(m, v)")
 
 
@@ -54,7 +54,7 @@ class _EncoderWriter:
         self.flexible = is_flexible(cls, version)
         self.code = Source(_NAMES)
         self.out = "w"
-        """The name of the `append` that chunks go to: the message's own, or that of a tagged field's buffer."""
+        """The name of the `append` that takes chunks: the message's, or that of a tagged field's buffer."""
         self.code.line("out = []; w = out.append")
         self.struct(cls, "m")
         self.flush()
@@ -147,7 +147,7 @@ class _EncoderWriter:
             self.flush()
 
     def nested(self, cls: type, value: str, nullable: bool, *, tagged: bool) -> None:
-        """A struct that may be null stands behind a marker: 1, or for null -1, but 0 in a tagged field."""
+        """A nullable struct follows a marker: 1, or -1 for null (0 in a tagged field)."""
         if not nullable:
             self.struct(cls, value)
             return

@@ -1,8 +1,8 @@
 """Kafka's error codes, and the one exception for bytes that do not follow the protocol.
 
-An error code is an answer: it travels in a response, and the connection lives on. A `ProtocolError` is not: the
-bytes cannot be read, so there is no answer to give, and whoever reads them closes the connection (or, for a record
-batch inside a readable request, answers with an error code of its choice).
+An error code is part of a response; the connection stays open. A `ProtocolError` means unreadable bytes, to which no
+response is possible: the reader closes the connection (or, for a record batch inside a readable request, answers with
+an error code).
 
 Codes and retriability follow Apache Kafka's `Errors.java`; the texts are ours.
 """

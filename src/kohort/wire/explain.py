@@ -1,4 +1,4 @@
-"""Says which field of a message does not fit on the wire. Runs only after an encoder has failed."""
+"""Finds the field of a message that cannot be encoded. Runs only after an encoder has failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kohort.wire.schema import schema_of
 
 
 def explain(message: Any, version: int) -> str | None:
-    """The first field that cannot be encoded, with its path, or None when every field could."""
+    """The first field that cannot be encoded, with its path; None if there is none."""
     cls = type(message)
     flexible = version in schema_of(cls).flexible
     found = _struct(message, cls, version, flexible)

@@ -1,12 +1,11 @@
 """Frames out of a byte stream, and the headers that every request and response begins with.
 
-A frame is a 4-byte length and that many bytes. `FrameSplitter` is fed whatever the socket gives and hands out whole
-frames without their length; it looks at the length before it keeps a byte of the body, so nobody can make it hold
-more than `max_bytes`.
+A frame is a 4-byte length and that many bytes. `FrameSplitter` takes bytes from the socket and returns whole frames
+without their length. It checks the length before it keeps a byte of the body, so it never holds more than `max_bytes`.
 
-A request header is read by hand, because the fields that matter stand alike in every header version; so even a
-request of an unknown API gets the right correlation id. The client id is a plain nullable string in all versions,
-flexible or not (KIP-482). A flexible header ends in tagged fields, which are skipped.
+Request headers need no schema: the important fields are the same in every header version, so even a request of an
+unknown API gets the right correlation id. The client id is a plain nullable string in all versions, flexible or not
+(KIP-482). A flexible header ends in tagged fields, which are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ API_VERSIONS_KEY = 18
 """The response header of ApiVersions has no tagged fields in any version (KIP-511)."""
 
 PIECE = 4096
-"""Bytes above which a piece of a frame is kept as it came."""
+"""Pieces of a frame above this size are kept as they arrived."""
 
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
@@ -28,7 +27,7 @@ _CLIENT_ID_LENGTH = Struct(">h")
 
 
 class RequestHeaderView(NamedTuple):
-    """What every request header holds, whatever its version."""
+    """The fields of every version of a request header."""
 
     api_key: int
     api_version: int
@@ -37,10 +36,10 @@ class RequestHeaderView(NamedTuple):
 
 
 class BadLength(ProtocolError):
-    """A frame whose length is negative or above the limit. The stream is lost from here on.
+    """A frame whose length is negative or above the limit: the rest of the stream is unreadable.
 
-    `frames` are the good ones that arrived before it in the same piece: whoever wants may serve them first, as Kafka
-    does, and close the connection then.
+    `frames` are the valid ones before it in the same piece. The caller may serve them before it closes the connection,
+    as Kafka does.
     """
 
     def __init__(self, length: int, max_bytes: int, frames: list[bytes]) -> None:
@@ -56,21 +55,21 @@ class FrameSplitter:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._pieces: list[bytes] = []
-        """Of the frame that is not whole yet, from behind its length on; of its length, if that is not whole."""
+        """Pieces of the incomplete frame, after its length; or of its incomplete length."""
         self._held = 0
         """Bytes in them."""
         self._missing = 0
-        """How many bytes complete the frame; 0 when not even its length is there."""
+        """Bytes that the frame still needs; 0 if its length is incomplete."""
 
     @property
     def pending(self) -> int:
-        """Bytes held back because their frame is not whole yet."""
+        """Bytes of the incomplete frame."""
         return self._held + (_LENGTH.size if self._missing else 0)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now. Raises BadLength, after which the stream is lost."""
+        """The frames that `data` completes. Raises BadLength, after which the stream is unreadable."""
         if not self._held and not self._missing:
-            # The common case: what arrives begins at a frame and ends with one. Nothing is held.
+            # The common case: `data` consists of whole frames.
             return self._split(data, [])
         missing = self._missing
         if not missing:
@@ -79,13 +78,13 @@ class FrameSplitter:
             self._missing = missing - len(data)
             self._hold(data)
             return []
-        # A large frame is copied once, when its pieces become one.
+        # A large frame is copied once, when its pieces are joined.
         self._pieces.append(data if len(data) == missing else data[:missing])
         frame = self._taken()
         return [frame] if len(data) == missing else self._split(data[missing:], [frame])
 
     def _hold(self, data: bytes) -> None:
-        """Small pieces are joined, so that many of them take no more room than their bytes."""
+        """Join small pieces, so that many of them need no more memory than their bytes."""
         pieces = self._pieces
         if pieces and len(pieces[-1]) < PIECE:
             pieces[-1] += data
@@ -99,7 +98,7 @@ class FrameSplitter:
         return b"".join(pieces)
 
     def _split(self, data: bytes, frames: list[bytes]) -> list[bytes]:
-        """The frames that `data` begins with, behind those that there are; what is left of it is held."""
+        """Append the whole frames of `data` to `frames`; keep the rest."""
         position = 0
         size = len(data)
         while size - position >= 4:
@@ -120,7 +119,7 @@ class FrameSplitter:
 
 
 def read_request_header(frame: bytes) -> RequestHeaderView:
-    """The four fields that stand alike in all header versions; works for unknown APIs too."""
+    """The four fields of all header versions, also for unknown APIs."""
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
     except error:
@@ -193,9 +192,9 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def skip_tagged_fields(data: bytes, position: int) -> int:
-    """The position behind a section of tagged fields. Nothing of it is kept."""
+    """The position after a section of tagged fields, which are dropped."""
     count, position = read_unsigned_varint(data, position)
-    # A tagged field takes two bytes at least. A count that cannot be true is refused before the loop runs.
+    # A tagged field takes at least two bytes: refuse an impossible count before the loop.
     if count * 2 > len(data) - position:
         raise ProtocolError(f"{count} tagged fields in {len(data) - position} bytes")
     for _ in range(count):

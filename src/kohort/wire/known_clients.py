@@ -1,4 +1,4 @@
-"""What kohort knows of foreign clients, by the software name that they send in ApiVersions (KIP-511).
+"""How foreign clients behave, by the software name in their ApiVersions request (KIP-511).
 
 Code that treats a client in its own way asks here; elsewhere a client's name stands in explanations only. Two things
 cannot be here: the default of `group.heartbeat.hold.clients` (config imports nothing), and the pace at which simulated

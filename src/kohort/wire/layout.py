@@ -1,4 +1,4 @@
-"""What a message looks like in one version: its fields in wire order, their formats, the fewest bytes they take."""
+"""The layout of a message in one version: fields in wire order, their formats, their minimum sizes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tagged_fields_of(cls: type, version: int) -> list[Field]:
 
 
 def smallest_size(wire_type: Any, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The fewest bytes that a value of this type can take. Never 0, so that it bounds a count."""
+    """The minimum size of a value of this type. Never 0, so it bounds a count."""
     if isinstance(wire_type, str) and wire_type in FORMATS:
         return calcsize(">" + FORMATS[wire_type])
     if wire_type == "string":
@@ -55,9 +55,9 @@ def smallest_size(wire_type: Any, version: int, flexible: bool, nullable: bool =
 
 
 def row_format(cls: type, version: int) -> str | None:
-    """The Struct format of a struct that is a row of fixed size up to its tagged fields, or None.
+    """The Struct format of a struct of fixed size (tagged fields apart), or None.
 
-    Its fields must also be the first ones of the class, so that a row's values can be passed by position.
+    Its fields must be the first ones of the class, so that a row's values can be passed by position.
     """
     fields = fields_of(cls, version)
     if not fields or fields != list(schema_of(cls).fields[: len(fields)]) or tagged_fields_of(cls, version):

@@ -1,11 +1,11 @@
-"""The records inside a batch: zigzag varints nearly everywhere, so reading them is a loop over single bytes.
+"""The records inside a batch: mostly zigzag varints, so reading them is a loop over single bytes.
 
     record: length | attributes 1 | timestamp delta | offset delta | key length, key | value length, value |
             header count, (key length, key | value length, value)*
 
-Consumers, and the Spark source, spend their time here. So the loop exists once, as source in which `READ(name)`
-stands for a varint and is written out in place: one and two bytes inline, a call for more. Columns rather than
-objects come out of it, since Spark wants columns.
+Consumers and the Spark source spend most of their time here. So there is one loop, as source in which `READ(name)`
+stands for a varint and is expanded in place: one and two bytes inline, a call for more. It makes columns, not objects,
+since Spark needs columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class CorruptBatch(ProtocolError):
-    """A batch whose lengths, counts, checksum or contents are not as they must be."""
+    """A batch whose lengths, counts, checksum or contents are invalid."""
 
 
 class NewRecord(msgspec.Struct, frozen=True, gc=False):
@@ -44,7 +44,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordColumns(NamedTuple):
-    """The records of a batch, a list a field. `headers` is None when no record has any."""
+    """The records of a batch, one list for each field. `headers` is None if no record has any."""
 
     offsets: list[int]
     timestamps: list[int]
@@ -54,7 +54,7 @@ class RecordColumns(NamedTuple):
 
 
 class HeaderFields(Protocol):
-    """What the reader needs of a batch's header."""
+    """The fields of a batch's header that the reader needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -73,18 +73,18 @@ class HeaderFields(Protocol):
 
 
 SMALLEST_RECORD = 7
-"""Seven fields of a byte each: what bounds a record count by the bytes that are there."""
+"""Seven fields of at least a byte each; bounds a record count by the available bytes."""
 
 _INT64_MAX = 2**63 - 1
 
 
 def read_records(header: HeaderFields, payload: bytes, max_bytes: int) -> RecordColumns:
-    """The records of a batch whose bytes behind the header are `payload`."""
+    """The records of a batch; `payload` are the bytes after the header."""
     return read_decompressed(header, decompress(header.compression, payload, max_bytes))
 
 
 def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
-    """The records of a batch whose bytes behind the header are `data` once they are decompressed."""
+    """The records of a batch; `data` are the decompressed bytes after the header."""
     count = header.record_count
     if count * SMALLEST_RECORD > len(data):
         raise CorruptBatch(f"{count} records in {len(data)} bytes")
@@ -109,8 +109,8 @@ def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
 
 
 def find_time(header: HeaderFields, data: bytes, wanted: int | None, first_offset: int) -> tuple[int, int] | None:
-    """Time and offset of the first record from `first_offset` on whose time is at or after `wanted`; for None, of the
-    first of those with the newest time. `data`: the decompressed records, of which only what that takes is read.
+    """Time and offset of the first record from `first_offset` on with a time of `wanted` or later; with None, of the
+    first record with the newest time. `data`: the decompressed records, read only as far as needed.
     """
     base, by_broker = header.base_timestamp, header.timestamp_type
     best: tuple[int, int] | None = None
@@ -166,7 +166,7 @@ def encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) ->
 
 
 def are_tiled(data: bytes, count: int) -> bool:
-    """Whether so many records, by their lengths, are just what there is. ProtocolError for an impossible length."""
+    """Whether `count` records, by their lengths, fill the data exactly. ProtocolError for an impossible length."""
     position, size = 0, len(data)
     for _ in range(count):
         if position >= size:
@@ -186,8 +186,9 @@ def are_tiled(data: bytes, count: int) -> bool:
 
 
 def moved_records(data: bytes, position: int, later: int, further: int) -> list[bytes]:
-    """The records from `position` on, for a batch whose base timestamp is so much earlier, and its base offset so much
-    lower. Raises IndexError where they are cut short."""
+    """The records from `position` on, with deltas shifted for an earlier base timestamp and a lower base offset.
+
+    Raises IndexError if they are truncated."""
     if later == 0 == further:
         return [data[position:]]
     parts: list[bytes] = []
@@ -243,7 +244,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and the position behind it. IndexError when the data ends in it."""
+    """A zigzag varint of up to 64 bits, and the position after it. IndexError if the data ends within it."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -258,7 +259,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             raise CorruptBatch("varint of more than 10 bytes")
 
 
-# Indexed by the value itself: -64 to -1 are found from the end.
+# Indexed by the value: Python finds -64 to -1 from the end.
 _SHORT = [bytes((2 * value,)) for value in range(64)]
 _SHORT += [bytes((2 * value & 0x7F | 0x80, value >> 6)) for value in range(64, 1024)]
 _SHORT += [bytes((2 * -value - 1,)) for value in range(-64, 0)]

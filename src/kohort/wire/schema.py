@@ -1,8 +1,8 @@
 """The vocabulary of the schema tables in `kohort.wire.schemas`.
 
-A message is written once, as a class whose fields carry their wire type and the versions in which they exist;
-the class serves every version. `codec.py` compiles one encoder and one decoder for each (message, version) from
-these tables on first use. Source of the tables: Apache Kafka's message definitions (trunk, August 2026).
+A message is one class for all versions; its fields have a wire type and the versions in which they exist. `codec.py`
+compiles one encoder and one decoder for each (message, version) from these tables on first use. Source of the tables:
+Apache Kafka's message definitions (trunk, August 2026).
 
 Version ranges are written as Kafka writes them: "3+" (from 3 on), "0-9" (both included), "4" (only 4), and left
 out where a field exists in every version of its message.
@@ -24,7 +24,7 @@ NO_UUID: Uuid = bytes(16)
 ANY_VERSION = 32767
 
 OWN_TAGS = 30_000
-"""Tagged fields from here on are kohort's own. Kafka's count up from 0; whoever does not know a tag skips it."""
+"""Tags from here on are kohort's own. Kafka's tags start at 0; readers skip unknown tags."""
 
 PRIMITIVES: dict[str, tuple[type, Any]] = {
     "bool": (bool, False),
@@ -40,8 +40,8 @@ PRIMITIVES: dict[str, tuple[type, Any]] = {
     "bytes": (bytes, b""),
     "records": (bytes, b""),
 }
-"""Wire type: Python type and default. Records may also be given as a tuple of bytes, which is written as their sum: a
-megabyte of batches is then copied once less."""
+"""Wire type: Python type and default. Records may also be a tuple of bytes, which is written as their concatenation
+without a copy."""
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ WireType = Any
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a message: where it stands on the wire, and in which versions."""
+    """One field of a message: its wire type and versions."""
 
     name: str
     type: WireType
@@ -93,7 +93,7 @@ class _Declared(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """All that the codec needs to know of one message class."""
+    """A message class as the codec needs it."""
 
     name: str
     cls: type
@@ -117,7 +117,7 @@ def field(
     default: Any = _UNSET,
     compact: bool = True,
 ) -> Any:
-    """Declare a field of a message. `nullable` is the range of versions in which null may stand for the value.
+    """Declare a field of a message. `nullable` is the range of versions in which the value may be null.
 
     `compact=False` keeps the plain length prefix in flexible versions too; only a request header's client id does.
     """
@@ -128,7 +128,7 @@ def field(
 def message(
     *, versions: str | None = None, flexible: str = "none", api_key: int | None = None
 ) -> Callable[[type[_T]], type[_T]]:
-    """Make a frozen message class of a schema table.
+    """Make a frozen message class from a schema table.
 
     `versions` are the valid versions of a top-level message (nested structs have none of their own), `flexible`
     those with compact types and tagged fields (KIP-482), `api_key` the key of a request or response.
@@ -181,7 +181,7 @@ def schema_of(cls: type) -> Schema:
 
 
 def all_schemas() -> tuple[Schema, ...]:
-    """Of all tables that were imported, in that order."""
+    """Of all imported tables, in the order of import."""
     return tuple(_SCHEMAS.values())
 
 

@@ -1,7 +1,7 @@
-"""Bytes that are the same each time, but for their 64-bit numbers: read and written without a look at all the rest.
+"""Bytes that differ only in 64-bit numbers, read and written without parsing the rest.
 
-Where the numbers are is found by comparison: the same message is encoded with 0 and with -1 in their place. So a
-skeleton knows nothing of layouts, and holds for every message and version.
+Comparing the message encoded with 0 and with -1 finds the positions of the numbers. So a skeleton works for every
+message and version, without knowledge of its layout.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import chain
 from struct import Struct
 
 _NUMBER = b"\xff" * 8
-"""What 0 and -1 differ in: a number has eight bytes, big-endian and signed."""
+"""0 and -1 differ in all bytes of a number: eight, big-endian and signed."""
 
 
 class Skeleton:
@@ -36,13 +36,13 @@ class Skeleton:
         self.size = self._struct.size
 
     def read(self, data: bytes, start: int) -> tuple[int, ...] | None:
-        """The numbers, if from `start` on just such bytes are there; None otherwise."""
+        """The numbers, if the bytes from `start` on match; else None."""
         if len(data) - start != self.size:
             return None
         found = self._struct.unpack_from(data, start)
         return found[1::2] if found[::2] == self._pieces else None
 
     def fill(self, numbers: Sequence[int]) -> bytes:
-        """The bytes with these numbers, as many as there are places."""
+        """The bytes with these numbers, one for each position."""
         parts = chain.from_iterable(zip(self._pieces, numbers, strict=False))
         return self._struct.pack(*parts, self._pieces[-1])

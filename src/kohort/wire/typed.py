@@ -1,8 +1,8 @@
-"""Writes the codec once more, as typed Python for mypyc: the same schema tables, another form of code.
+"""Writes a second codec from the same schema tables, as typed Python for mypyc.
 
-What is quick in the interpreter (compiler.py: few calls, each of which unpacks many fields) is not what is quick when
-compiled. There a call costs nothing, and neither does a comparison with the version. So here each class, nested ones
-too, gets one function that reads it and one that writes it, in all versions of all the messages that it is a part of:
+The interpreter is fast with few calls that unpack many fields each (compiler.py). Compiled code is fast with many
+simple calls and comparisons of the version. So here each class, nested ones too, gets one function that reads it and
+one that writes it, in all versions of all messages that contain it:
 
     def read_HeartbeatRequest(buf: bytes, pos: i64, v: i64) -> tuple[Any, i64]:
         compact = v >= 4
@@ -10,8 +10,8 @@ too, gets one function that reads it and one that writes it, in all versions of 
         a2 = read_i32_be(buf, pos); pos += 4
         ...
 
-The functions of one table module stand in one generated module, `kohort.wire.typed_…`, which `codec.py` loads when a
-message of that table comes by for the first time. Which builds are used: `kohort.compiled`.
+Each table module gets one generated module, `kohort.wire.typed_…`, which `codec.py` loads with the first message of the
+table. `kohort.compiled` says which builds are used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIXED = {
     "float64": ("read_f64_be", "write_f64_be", 8),
     "uuid": ("read_uuid", "write_uuid", 16),
 }
-"""Wire types of fixed size, but for bool: who reads one, who writes one, and how many bytes it takes."""
+"""Wire types of fixed size except bool: the reading function, the writing function, the size in bytes."""
 
 _HEAD = '''"""Written by kohort.wire.typed from the tables of {tables}; compiled, and not to be edited."""
 
@@ -74,8 +74,8 @@ def typed_source(tables: str, schemas: Iterable[Schema]) -> str:
 
 
 def _meanings(schemas: Iterable[Schema]) -> dict[type, dict[int, bool]]:
-    """The versions in which each class is read and written, those of the messages that it is a part of, and whether
-    they are flexible. The parts come before what they are parts of."""
+    """For each class the versions of the messages that contain it, and whether they are flexible. A nested class comes
+    before the class that contains it."""
     found: dict[type, dict[int, bool]] = {}
 
     def visit(cls: type, versions: dict[int, bool]) -> None:
@@ -107,7 +107,7 @@ def _parts(cls: type) -> list[type]:
 
 
 class _ClassWriter:
-    """Writes the two functions of a class, and a third that begins to write a whole message."""
+    """Writes the two functions of a class, and a third that starts a whole message."""
 
     def __init__(self, cls: type, versions: dict[int, bool]) -> None:
         self.cls = cls
@@ -120,7 +120,7 @@ class _ClassWriter:
         self.depth = 0
         self.count = 0
         self.within = list(versions)
-        """The versions in which the line that is being written runs."""
+        """The versions in which the current line runs."""
 
     def text(self) -> str:
         name = self.cls.__name__
@@ -161,7 +161,7 @@ class _ClassWriter:
         return name
 
     def by_version(self, of: Callable[[int], Any]) -> str:
-        """An expression for what depends on the version `v`, a number or a truth value."""
+        """An expression of the version `v`: a number or a boolean."""
         runs: list[tuple[int, Any]] = []
         for version in sorted(self.versions if not hasattr(self, "within") else self.within):
             value = of(version)
@@ -181,7 +181,7 @@ class _ClassWriter:
 
     @contextmanager
     def only_in(self, versions: list[int], otherwise: str = "") -> Iterator[None]:
-        """What is written inside runs in these versions only; `otherwise` in the others."""
+        """Lines written inside run in these versions only; `otherwise` in the others."""
         outer = self.within
         if versions == outer:
             yield
@@ -229,7 +229,7 @@ class _ClassWriter:
         self.line(f"return {builder}({', '.join(names.values())}), pos")
 
     def read_value(self, field: Field, name: str) -> None:
-        """Read one that may be null in some versions."""
+        """Read a struct that may be null in some versions."""
         null = [version for version in self.within if version in field.nullable]
         if null and null != self.within:
             outer = self.within

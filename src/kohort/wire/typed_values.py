@@ -1,8 +1,7 @@
-"""Values of every wire type, read and written by native code: what the typed codec (typed.py) is made of.
+"""Reads and writes values of every wire type in native code, for the typed codec (typed.py).
 
-Only for compilation by mypyc, with librt; interpreted it would be slow, and nothing imports it then. The reads are
-bounds-checked: past the end they raise IndexError, which `codec.py` turns into a ProtocolError. The writes raise what
-Python raises for a value that does not fit.
+Only for compilation by mypyc, with librt; the interpreter never imports it. Reads past the end raise IndexError, which
+`codec.py` turns into a ProtocolError. Writes raise Python's own exceptions for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from mypy_extensions import i16, i32, i64
 from kohort.wire.errors import ProtocolError
 
 LARGE = 4096
-"""Bytes of a blob that leaves as a chunk of its own, not copied."""
+"""A blob of this size and above becomes a chunk of its own, without a copy."""
 
 CUT_SHORT = "cut short"
 
@@ -43,7 +42,7 @@ def read_varint(buf: bytes, pos: i64) -> tuple[i64, i64]:
 
 
 def read_length(buf: bytes, pos: i64, compact: bool, nullable: bool, wide: bool, field: str) -> tuple[i64, i64]:
-    """A length or a count, -1 for null. `wide`: of four bytes where it is not compact."""
+    """A length or a count, -1 for null. `wide`: four bytes if it is not compact."""
     length: i64
     if compact:
         length, pos = read_varint(buf, pos)
@@ -63,7 +62,7 @@ def read_length(buf: bytes, pos: i64, compact: bool, nullable: bool, wide: bool,
 
 
 def read_count(buf: bytes, pos: i64, compact: bool, nullable: bool, smallest: i64, field: str) -> tuple[i64, i64]:
-    """A count that can be true: of elements that take `smallest` bytes at least."""
+    """A count, checked against the remaining bytes; `smallest` is the minimum size of an element."""
     count, pos = read_length(buf, pos, compact, nullable, True, field)
     left = len(buf) - pos
     if count * smallest > left:
@@ -129,7 +128,7 @@ def read_u32(buf: bytes, pos: i64) -> i64:
 
 
 def skip_tags(buf: bytes, pos: i64) -> i64:
-    """The position behind a section of tagged fields that nobody knows."""
+    """The position after a section of unknown tagged fields."""
     first: i64 = buf[pos]
     if first == 0:
         return pos + 1
@@ -150,7 +149,7 @@ def read_tag_count(buf: bytes, pos: i64) -> tuple[i64, i64]:
 
 
 def read_tag(buf: bytes, pos: i64) -> tuple[i64, i64, i64]:
-    """A tag, where its value ends, and where it begins."""
+    """A tag, the end of its value, and the start of its value."""
     tag, pos = read_varint(buf, pos)
     size, pos = read_varint(buf, pos)
     end = pos + size

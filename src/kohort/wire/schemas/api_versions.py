@@ -3,7 +3,7 @@
 from kohort.wire.schema import field, message
 
 LASTING_GENERATIONS = "kohort.lasting.generations"
-"""A feature of kohort alone (docs/wire-extensions.md): a generation of a group is never used twice."""
+"""A feature of kohort alone (docs/wire-extensions.md): a group never uses a generation twice."""
 
 
 @message(api_key=18, versions="0-4", flexible="3+")

@@ -1,4 +1,4 @@
-"""What Kafka's `sticky` assignor puts into a subscription's user data; no version stands in front."""
+"""User data of Kafka's `sticky` assignor in a subscription, without a version in front."""
 
 from kohort.wire.schema import field, message
 

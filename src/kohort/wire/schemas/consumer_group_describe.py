@@ -34,7 +34,7 @@ class DescribedConsumerGroupMember:
     assignment: DescribedAssignment = field(DescribedAssignment)
     target_assignment: DescribedAssignment = field(DescribedAssignment)
     member_type: int = field("int8", "1+", default=-1)
-    """0 for a member of the classic protocol, 1 of the consumer protocol, -1 unknown."""
+    """0 for the classic protocol, 1 for the consumer protocol, -1 for unknown."""
 
 
 @message()

@@ -11,12 +11,12 @@ class HeartbeatTopicPartitions:
 
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest:
-    """In a nullable field null says that nothing has changed since the last heartbeat; so does the timeout's -1."""
+    """Null in a nullable field, and -1 for the timeout, mean no change since the last heartbeat."""
 
     group_id: str = field("string")
     member_id: str = field("string")
     member_epoch: int = field("int32")
-    """0 joins, -1 leaves, -2 leaves a static member's place to whoever comes back under its instance id."""
+    """0 joins, -1 leaves, -2 keeps a static member's place for the next process with its instance id."""
     instance_id: str | None = field("string", nullable="0+", default=None)
     rack_id: str | None = field("string", nullable="0+", default=None)
     rebalance_timeout_ms: int = field("int32", default=-1)
@@ -26,7 +26,7 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: tuple[HeartbeatTopicPartitions, ...] | None = field(
         [HeartbeatTopicPartitions], nullable="0+", default=None
     )
-    """What the member owns."""
+    """The member's own partitions."""
 
 
 @message()
@@ -43,4 +43,4 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = field("int32")
     heartbeat_interval_ms: int = field("int32")
     assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
-    """All that the member may own now, or null when that is what it was told before."""
+    """All partitions that the member may own now; null if unchanged since the last answer."""

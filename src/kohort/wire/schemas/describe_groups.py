@@ -1,6 +1,6 @@
 """DescribeGroups (API key 15), with tagged fields of our own that explain a group: see docs/decisions/0004.
 
-Only a request that has `explain_last` is answered with the others, so no client meets a tag that it did not ask for.
+The server sends the other tags only to a request with `explain_last`.
 """
 
 from kohort.wire.schema import OWN_TAGS, field, message
@@ -11,7 +11,7 @@ class DescribeGroupsRequest:
     groups: tuple[str, ...] = field(["string"])
     include_authorized_operations: bool = field("bool", "3+", default=False)
     explain_last: int = field("int32", "5+", tag=OWN_TAGS + 1, default=-1)
-    """How many stories of each group are asked for; -1: no explanation at all."""
+    """Number of stories of each group; -1: no explanation."""
 
 
 @message()
@@ -35,9 +35,9 @@ class DescribedGroup:
     members: tuple[DescribedGroupMember, ...] = field([DescribedGroupMember])
     authorized_operations: int = field("int32", "3+", default=-2147483648)
     explanation: bytes = field("bytes", "5+", tag=OWN_TAGS + 1, default=b"")
-    """JSON: the state of the running rebalance. Empty unless it was asked for."""
+    """The state of the running rebalance as JSON. Empty unless requested."""
     stories: tuple[bytes, ...] = field(["bytes"], "5+", tag=OWN_TAGS + 2, default=())
-    """JSON of a story each, the newest last."""
+    """One JSON document for each story, the newest last."""
 
 
 @message(api_key=15, versions="0-6", flexible="5+")

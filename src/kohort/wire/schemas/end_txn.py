@@ -1,4 +1,4 @@
-"""EndTxn (API key 26). Version 5, which gives the producer a new epoch (KIP-890), is not spoken here."""
+"""EndTxn (API key 26). Without version 5, which gives the producer a new epoch (KIP-890)."""
 
 from kohort.wire.schema import field, message
 

@@ -37,7 +37,7 @@ class ForgottenTopic:
 
 @message()
 class FetchingMember:
-    """Who reads, as a member of a consumer group."""
+    """The member of a consumer group that reads."""
 
     group_id: str = field("string", default="")
     member_id: str = field("string", default="")
@@ -62,7 +62,7 @@ class FetchRequest:
     forgotten_topics_data: tuple[ForgottenTopic, ...] = field([ForgottenTopic], "7+", default=())
     rack_id: str = field("string", "11+", default="")
     as_member: FetchingMember = field(FetchingMember, "12+", tag=OWN_TAGS + 3, default=NOBODY)
-    """Partitions that it does not own at this epoch are refused. NOBODY in particular may read them all."""
+    """The server refuses partitions that this member does not own at this epoch. NOBODY stands for no member."""
 
 
 @message()
@@ -129,4 +129,4 @@ class FetchResponse:
     responses: tuple[FetchableTopicResponse, ...] = field([FetchableTopicResponse])
     node_endpoints: tuple[NodeEndpoint, ...] = field([NodeEndpoint], "16+", tag=0, default=())
     fenced: bool = field("bool", "12+", tag=OWN_TAGS + 3, default=False)
-    """Whether ownership was looked at, as the request asked for."""
+    """Whether the server checked ownership, as requested."""

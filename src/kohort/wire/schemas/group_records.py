@@ -1,8 +1,8 @@
 """Records of the `__consumer_offsets` log, in Kafka's schema: a key is its type and fields, a value its version.
 
-0 and 1 are commits, 2 is a classic group, 3 to 8 and 16 are consumer groups (KIP-848). Type 4 is not here: Kafka gave
-it up in 4.1, and what it held is in the topics themselves. The last one is kohort's own; Kafka's loader skips types
-that it does not know.
+0 and 1 are commits, 2 is a classic group, 3 to 8 and 16 are consumer groups (KIP-848). Type 4 is missing: Kafka
+dropped it in 4.1, since the topics themselves have its contents. The last one is kohort's own; Kafka's loader skips
+unknown types.
 """
 
 from kohort.wire.schema import NO_UUID, Uuid, field, message
@@ -61,7 +61,7 @@ class ConsumerGroupMetadataKey:
 class ConsumerGroupMetadataValue:
     epoch: int = field("int32")
     metadata_hash: int = field("int64", tag=0, default=0)
-    """Over the subscribed topics: another hash, another epoch. 0 in a group that has not been hashed."""
+    """A hash of the subscribed topics: a new hash makes a new epoch. 0 if not computed."""
 
 
 @message(versions="5")
@@ -98,9 +98,9 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = field(
         ClassicMemberMetadata, nullable="0+", tag=0, default=_UNKNOWN
     )
-    """Of a member that speaks the classic protocol in this group; null for one of the consumer protocol.
+    """Set for a member that uses the classic protocol; null for the consumer protocol.
 
-    Kafka writes the null; a record without the tag holds the empty struct. Say null where you mean it.
+    A record without the tag has the empty struct, so Kafka writes null explicitly; do the same.
     """
 
 

@@ -1,4 +1,4 @@
-"""Records of kohort's own metadata log: what the broker knows besides the contents of partitions and groups.
+"""Records of kohort's own metadata log: the broker's state besides the contents of partitions and groups.
 
 The log is hidden from clients. A record's key is an encoded `MetadataKey`, its value one message chosen by the key's
 kind, written after its version (two bytes). A record replaces the earlier one of the same key and no value deletes,
@@ -37,7 +37,7 @@ class ConfigEntry:
 
 @message(versions="0", flexible="0+")
 class TopicValue:
-    """Kind "topic", named by the topic: all of it, rewritten at every change."""
+    """Kind "topic", named by the topic: the whole topic, rewritten at every change."""
 
     topic_id: Uuid = field("uuid")
     partitions: tuple[PartitionAssignment, ...] = field([PartitionAssignment])
@@ -46,7 +46,7 @@ class TopicValue:
 
 @message(versions="0", flexible="0+")
 class GroupValue:
-    """Kind "group", named by the group: the configs of its GROUP resource, all of them. The group need not exist."""
+    """Kind "group", named by the group: all configs of its GROUP resource. The group need not exist."""
 
     configs: tuple[ConfigEntry, ...] = field([ConfigEntry])
 
