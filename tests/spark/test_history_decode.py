@@ -120,33 +120,26 @@ offsets = st.builds(
     ),
     st.just(4),
 )
-group = struct(tables.ConsumerGroupMetadataKey, group_id=names)
 
 
-def of_member(kind: int, key: type, value: st.SearchStrategy[Any]) -> st.SearchStrategy[Record]:
-    return st.builds(record, st.just(kind), struct(key, group_id=names, member_id=names), value, st.just(0))
+def of(kind: int, key: type, value: st.SearchStrategy[Any]) -> st.SearchStrategy[Record]:
+    """Records of a type with a single version; all fields of its key are strings."""
+    return st.builds(record, st.just(kind), struct(key, **dict.fromkeys(key.__annotations__, names)), value, st.just(0))
 
 
 others = st.one_of(
     st.builds(
-        lambda k, v, n: record(
-            2,
-            k,
-            v if n >= 3 else _without(v, n),
-            n,
-        ),
+        lambda key, value, version: record(2, key, value if version >= 3 else _without(value, version), version),
         struct(tables.GroupMetadataKey, group=names),
         classic_groups,
         st.integers(0, 4),
     ),
-    st.builds(
-        record,
-        st.just(3),
-        group,
+    of(
+        3,
+        tables.ConsumerGroupMetadataKey,
         st.none() | struct(tables.ConsumerGroupMetadataValue, epoch=int32, metadata_hash=int64),
-        st.just(0),
     ),
-    of_member(
+    of(
         5,
         tables.ConsumerGroupMemberMetadataKey,
         struct(
@@ -163,18 +156,16 @@ others = st.one_of(
             | st.builds(tables.ClassicMemberMetadata, session_timeout_ms=int32, supported_protocols=st.just(())),
         ),
     ),
-    st.builds(
-        record,
-        st.just(6),
-        struct(tables.ConsumerGroupTargetAssignmentMetadataKey, group_id=names),
+    of(
+        6,
+        tables.ConsumerGroupTargetAssignmentMetadataKey,
         struct(
             tables.ConsumerGroupTargetAssignmentMetadataValue,
             assignment_epoch=int32,
             assignment_timestamp=int64,
         ),
-        st.just(0),
     ),
-    of_member(
+    of(
         7,
         tables.ConsumerGroupTargetAssignmentMemberKey,
         struct(
@@ -184,7 +175,7 @@ others = st.one_of(
             ).map(tuple),
         ),
     ),
-    of_member(
+    of(
         8,
         tables.ConsumerGroupCurrentMemberAssignmentKey,
         struct(
@@ -196,24 +187,20 @@ others = st.one_of(
             partitions_pending_revocation=owned,
         ),
     ),
-    st.builds(
-        record,
-        st.just(16),
-        struct(tables.ConsumerGroupRegularExpressionKey, group_id=names, regular_expression=names),
+    of(
+        16,
+        tables.ConsumerGroupRegularExpressionKey,
         struct(
             tables.ConsumerGroupRegularExpressionValue,
             topics=st.lists(names, max_size=3).map(tuple),
             version=int64,
             timestamp=int64,
         ),
-        st.just(0),
     ),
-    st.builds(
-        record,
-        st.just(kernels.GENERATION),
-        struct(tables.GenerationKey, group=names),
+    of(
+        kernels.GENERATION,
+        tables.GenerationKey,
         struct(tables.GenerationValue, generation=int32),
-        st.just(0),
     ),
 )
 

@@ -14,11 +14,13 @@ from typer.testing import CliRunner, Result
 
 from kohort.cli.pipelines import app as pipeline
 from kohort.cli.pipelines import simulate as pipeline_simulate
-from kohort.simulator.sizing import DidNotForm, Grid, Point, run
+from kohort.simulator.sizing import DidNotForm, Grid, Point, plan, run
 from kohort.simulator.sizing.advice import Ask, advise, points_of
+from kohort.simulator.sizing.plan import Fleet
 from kohort.simulator.sizing.point import FIELDS, normal
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.reports import simulation as simulate_module
+from kohort.spark.reports.fleet_report import fleet_page
 from kohort.spark.reports.simulation import MEASURES, Progress, Stopped, row_of, schema, simulate
 from kohort.spark.reports.simulation_report import page
 
@@ -192,6 +194,17 @@ def advice(ask: Ask, deploy: dict[tuple[str, bool, bool], float], crash: dict[st
         paused = crash.get(point.protocol, 9.0) if point.pattern.startswith("crash") else deploy.get(key, 99.0)
         found.append(cost(point, paused_s=paused))
     return advise(ask, found)
+
+
+def test_the_report_of_a_fleet_has_every_way_to_run_it() -> None:
+    fleet = Fleet(1000, 10, 40, 1.0, 0.1, {})
+    found = [cost(point) for point in plan.points_of(fleet)]
+    lines = plan.plan(fleet, found)
+    text = fleet_page(fleet, lines, found, ["a <reason>"]).html()
+    assert "1,000 groups, 10,000 members" in text
+    assert "a &lt;reason&gt;" in text
+    assert text.count("<svg") == 4  # two plots, each for wide and for narrow screens
+    assert all(text.count(f'<span class="whole">{line.label}') >= 2 for line in lines)
 
 
 def test_the_least_pause_a_day_is_advised() -> None:

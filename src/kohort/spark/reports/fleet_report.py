@@ -36,28 +36,23 @@ def fleet_page(fleet: Fleet, lines: Sequence[Line], costs: Sequence[Cost], error
         ):
             wide, narrow = (_by_shards(lines, value, unit, width) for width in (8, 4))
             report.figure(wide, f"{title}, by the number of shards.", narrow=narrow, legend=legend, alt=title)
-    columns = ("run as", "shards", "of members", "requests/s", "records/s", "MB/s", "cores", "± %", "shard %", "GB")
-    rows = [
-        (
-            Unbroken(line.label + (" *" if load.beyond else "")),
-            load.shards,
-            round(load.members_of_a_shard),
-            round(load.requests_per_s),
-            round(load.records_per_s),
-            load.record_bytes_per_s / 1e6,
-            load.cores,
-            round(100 * load.spread),
-            100 * load.shard_share,
-            round(load.state_bytes / 1e9, 2),
-        )
-        for line in lines
-        for load in line.loads
-    ]
-    caption = (
+    report.table_of(
+        [(line, load) for line in lines for load in line.loads],
+        {
+            "run as": lambda row: Unbroken(row[0].label + (" *" if row[1].beyond else "")),
+            "shards": lambda row: row[1].shards,
+            "of members": lambda row: round(row[1].members_of_a_shard),
+            "requests/s": lambda row: round(row[1].requests_per_s),
+            "records/s": lambda row: round(row[1].records_per_s),
+            "MB/s": lambda row: row[1].record_bytes_per_s / 1e6,
+            "cores": lambda row: row[1].cores,
+            "± %": lambda row: round(100 * row[1].spread),
+            "shard %": lambda row: 100 * row[1].shard_share,
+            "GB": lambda row: round(row[1].state_bytes / 1e9, 2),
+        },
         "The whole fleet, by the number of shards and the members of each; records and bytes of __consumer_offsets; "
-        "the share of a core that one shard takes; the memory of the state. * Shards larger than any that was simulated"
+        "the share of a core that one shard takes; the memory of the state. * Shards larger than all simulated ones",
     )
-    report.table(columns, rows, caption)
     report.section("Simulated shards", "Single shards in a quiet minute; and the load of one restart of a member.")
     samples = [
         (Unbroken(line.label), size, f"{rates.requests:.2f}", f"{rates.records:.2f}", 1e6 * rates.cpu_s)

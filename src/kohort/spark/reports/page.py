@@ -14,15 +14,17 @@ A wide plot is unreadable on a phone, so `figure` takes a second, narrow one, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kohort.spark.reports.figures import DARK, LIGHT, css_colour, svg
+
+T = TypeVar("T")
 
 
 class Number(NamedTuple):
@@ -116,6 +118,18 @@ class Page:
         ]
         heads = list(zip(columns, numeric, strict=True))
         self._add("table", columns=heads, rows=rows, caption=caption, folded=folded)
+
+    def table_of(
+        self,
+        items: Iterable[T],
+        columns: Mapping[str, Callable[[T], object]],
+        caption: str = "",
+        *,
+        folded: bool = False,
+    ) -> None:
+        """A table with a row for each item; `columns` are functions of an item, by the heading."""
+        rows = [[cell(item) for cell in columns.values()] for item in items]
+        self.table(list(columns), rows, caption, folded=folded)
 
     def write(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""

@@ -97,21 +97,17 @@ def _advice(report: Page, advice: Advice) -> None:
         ]
     )
     report.text(*rest)
-    rows = [
-        (
-            Unbroken(way.label),
-            way.paused_per_deploy_s,
-            way.deploy.longest_pause_s,
-            way.crash.paused_s,
-            way.paused_per_day_s,
-            round(way.deploy.moves),
-            way.deploy.requests_per_s,
-        )
-        for way in advice.ways
-    ]
-    report.table(
-        ("run as", "a deployment", "worst, s", "a crash", "a day", "moves", "requests/s"),
-        rows,
+    report.table_of(
+        advice.ways,
+        {
+            "run as": lambda way: Unbroken(way.label),
+            "a deployment": lambda way: way.paused_per_deploy_s,
+            "worst, s": lambda way: way.deploy.longest_pause_s,
+            "a crash": lambda way: way.crash.paused_s,
+            "a day": lambda way: way.paused_per_day_s,
+            "moves": lambda way: round(way.deploy.moves),
+            "requests/s": lambda way: way.deploy.requests_per_s,
+        },
         "Every way to run it, the least pause a day first: partition-seconds that a deployment, a crash and a day "
         "pause; the worst partition, moves and requests in a deployment",
     )
@@ -359,52 +355,31 @@ def _decades(axis: Any) -> None:
 # -- all of it
 
 
+FIGURES: dict[str, Callable[[Cost], object]] = {
+    "pattern": lambda cost: cost.point.pattern,
+    "members": lambda cost: cost.point.members,
+    "partitions": lambda cost: cost.point.partitions,
+    "protocol": lambda cost: cost.label if cost.point.pushed else f"{cost.label}, polled",
+    "client": lambda cost: cost.point.client,
+    "paused, p·s": lambda cost: cost.paused_s,
+    "of the runs": lambda cost: f"{cost.paused_low_s:,.1f}–{cost.paused_high_s:,.1f}",
+    "worst, s": lambda cost: cost.longest_pause_s,
+    "stable, s": lambda cost: round(cost.stable_s, 2),
+    "moves": lambda cost: round(cost.moves),
+    "needed": lambda cost: round(cost.needed_moves),
+    "resumed": lambda cost: round(cost.resumed),
+    "rebalances": lambda cost: round(cost.rebalances),
+    "repeated, p·s": lambda cost: cost.repeated_s,
+    "requests": lambda cost: round(cost.requests),
+    "records": lambda cost: round(cost.records),
+    "processor, ms": lambda cost: cost.cpu_ms,
+    "virtual, s": lambda cost: cost.measured_s,
+}
+
+
 def _everything(report: Page, costs: Sequence[Cost]) -> None:
     report.section("All figures")
-    columns = (
-        "pattern",
-        "members",
-        "partitions",
-        "protocol",
-        "client",
-        "paused, p·s",
-        "of the runs",
-        "worst, s",
-        "stable, s",
-        "moves",
-        "needed",
-        "resumed",
-        "rebalances",
-        "repeated, p·s",
-        "requests",
-        "records",
-        "processor, ms",
-        "virtual, s",
-    )
-    rows = [
-        (
-            cost.point.pattern,
-            cost.point.members,
-            cost.point.partitions,
-            cost.label if cost.point.pushed else f"{cost.label}, polled",
-            cost.point.client,
-            cost.paused_s,
-            f"{cost.paused_low_s:,.1f}–{cost.paused_high_s:,.1f}",
-            cost.longest_pause_s,
-            round(cost.stable_s, 2),
-            round(cost.moves),
-            round(cost.needed_moves),
-            round(cost.resumed),
-            round(cost.rebalances),
-            cost.repeated_s,
-            round(cost.requests),
-            round(cost.records),
-            cost.cpu_ms,
-            cost.measured_s,
-        )
-        for cost in costs
-    ]
-    report.table(columns, rows, f"{len(rows)} points", folded=True)
+    report.table_of(costs, FIGURES, f"{len(costs)} points", folded=True)
     report.section("What the words mean", METHOD)
     report.table(("figure", "meaning"), MEANINGS)
     used = dict.fromkeys(cost.point.pattern for cost in costs)

@@ -6,6 +6,7 @@ Each plot shows the few groups that matter most; its caption counts the others.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -168,21 +169,19 @@ def _rebalances(page: Page, store: Store, summary: HistorySummary, since: int, u
     caption = f"The groups that rebalanced most. {_not_shown(len(groups) - len(shown), 'with fewer rebalances')}"
     page.figure(wide, caption, narrow=narrow, alt="Rebalances over time")
     if storms.num_rows:
-        rows = storms.sort_by([("rebalances", "descending")]).to_pylist()[:20]
-        page.table(
-            ["group", "since", "lasted", "rebalances", "partitions moved", "longest pause", "joined"],
-            [
-                (
-                    row["group"],
-                    _stamp(row["since"]),
-                    duration((row["until"] - row["since"]).total_seconds() * 1000),
-                    row["rebalances"],
-                    row["moved"],
-                    duration(row["longest_pause_ms"]) if row["longest_pause_ms"] else None,
-                    row["newcomers"],
-                )
-                for row in rows
-            ],
+        page.table_of(
+            storms.sort_by([("rebalances", "descending")]).slice(0, 20).to_pylist(),
+            {
+                "group": itemgetter("group"),
+                "since": lambda storm: _stamp(storm["since"]),
+                "lasted": lambda storm: duration((storm["until"] - storm["since"]).total_seconds() * 1000),
+                "rebalances": itemgetter("rebalances"),
+                "partitions moved": itemgetter("moved"),
+                "longest pause": lambda storm: (
+                    duration(storm["longest_pause_ms"]) if storm["longest_pause_ms"] else None
+                ),
+                "joined": itemgetter("newcomers"),
+            },
             "Storms",
         )
 
@@ -234,19 +233,16 @@ def _findings(page: Page, store: Store) -> None:
     if not rows:
         page.text("None.")
     else:
-        page.table(
-            ["", "group", "kind", "what", "since", "until"],
-            [
-                (
-                    Tag("trouble" if row["severity"] == BAD else "look", row["severity"]),
-                    row["group"],
-                    row["kind"],
-                    Annotated(row["headline"], row["details"]),
-                    _stamp(row["since"]),
-                    _stamp(row["until"]),
-                )
-                for row in rows[:MOST_ROWS]
-            ],
+        page.table_of(
+            rows[:MOST_ROWS],
+            {
+                "": lambda row: Tag("trouble" if row["severity"] == BAD else "look", row["severity"]),
+                "group": itemgetter("group"),
+                "kind": itemgetter("kind"),
+                "what": lambda row: Annotated(row["headline"], row["details"]),
+                "since": lambda row: _stamp(row["since"]),
+                "until": lambda row: _stamp(row["until"]),
+            },
             _truncated(len(rows)),
         )
     rewinds = _table(store, "rewinds").sort_by([("at", "ascending")])
@@ -268,22 +264,13 @@ def _truncated(rows: int) -> str:
 
 def _groups(page: Page, groups: pa.Table) -> None:
     page.section("All groups")
-    page.table(
-        ["group", "", "protocol", "members", "partitions", "lag", "commits", "rebalances", "last commit"],
-        [
-            (
-                row["group"],
-                _tag(row),
-                row["protocol"],
-                row["members"],
-                row["partitions"],
-                row["lag"],
-                row["commits"],
-                row["rebalances"],
-                _stamp(row["last_commit"]),
-            )
-            for row in groups.slice(0, MOST_ROWS).to_pylist()
-        ],
+    columns = ("group", "", "protocol", "members", "partitions", "lag", "commits", "rebalances")
+    page.table_of(
+        groups.slice(0, MOST_ROWS).to_pylist(),
+        {
+            **{name: itemgetter(name) if name else _tag for name in columns},
+            "last commit": lambda group: _stamp(group["last_commit"]),
+        },
         _truncated(groups.num_rows),
     )
 
