@@ -1,14 +1,14 @@
-"""What members of consumer groups believe to own, against what is durable.
+"""What members of consumer groups believe that they own, compared with the durable records.
 
-| who | promise |
+| member | promise |
 | --- | --- |
-| a client that was told to use a partition | owns it durably until it gives it up, is removed or fenced |
-| a client that may trust to be the owner | is a member |
-| everybody, when the faults are over | uses its target, and each partition has one user |
+| a client that may use a partition | owns it durably until it revokes it, is removed or fenced |
+| a client within `trusted_until` | is a member |
+| every member, after the healing | uses its target, and each partition has one user |
 
-So at every instant no two clients that are members believe to own the same partition: durably it has one owner, which
-consumer_ledger.py checks record by record. Who was removed and does not know yet may believe so for longer; its commits
-are refused. The believers are looked at after each turn, and whenever one takes partitions.
+So at no time do two members believe that they own the same partition: consumer_ledger.py checks, record by record, that
+it has one durable owner. A removed member that does not know of its removal may believe so for longer; the server
+refuses its commits. The checks run after each turn, and whenever a member takes partitions.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class ClassicBeliever(Believer, Protocol):
 
 class Beliefs:
     def __init__(self, world: World, durable: Callable[[str], Durable]) -> None:
-        """`durable`: a group as it is durable now."""
+        """`durable`: the durable state of a group."""
         self.consumers: Callable[[], Sequence[BelievingConsumer]] = list
         self.classic_members: Callable[[], Sequence[ClassicBeliever]] = list
-        """Of the mixed group."""
+        """Members of the mixed group."""
         self.requests_come_twice = False
-        """Then a copy may say what its sender would not say any more."""
+        """Set if requests may be duplicated: a late copy may claim partitions that its sender has revoked since."""
         self._world = world
         self._durable = durable
         self._topic_ids: dict[str, set[bytes]] = {}
-        """All that topics of a name ever had."""
+        """All ids that topics of a name have had."""
         self._topics: set[str] = set()
-        """Those that there are."""
+        """The existing topics."""
 
     def turn_ends(self, broker: Broker) -> None:
         for consumer in self.consumers():
@@ -94,7 +94,7 @@ class Beliefs:
             _check_uses(group, member_id, membership.owned, has)
 
     def _check_classic(self, member: ClassicBeliever) -> None:
-        """One that speaks the classic protocol gives up everything before it joins again."""
+        """Check a member of the classic protocol, which revokes everything before it rejoins."""
         if not member.running or self.requests_come_twice:
             return
         group, member_id = self._durable(member.group), member.membership.member_id

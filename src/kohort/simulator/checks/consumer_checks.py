@@ -1,17 +1,16 @@
-"""The onlooker of consumer groups: what an answer promises, who may be removed when, who believes to own what.
+"""Checks of consumer groups: what answers promise, when members may be removed, held heartbeats.
 
-What is known of a group is what is durable of it, before the turn and after it, and what the turn wrote in between; an
-answer must fit one of these. Deadlines are kept here as well: a session or a time to give partitions up may end neither
-early nor late.
+An answer must fit the durable state of the group before the turn, after it, or any state that the turn wrote in
+between. The checks keep deadlines of their own: a session or a revocation may time out neither early nor late.
 
-| who, what | promise |
+| answer | promise |
 | --- | --- |
-| heartbeat ok | its sender is durably a member, at the epoch that is told, and has the partitions that are told |
-| heartbeat 110 | never to a client that behaves, however many answers were lost and requests came twice |
-| heartbeat 25, 69, 82, 111, 81 | somebody else holds the place, or the member was removed, for a reason that was told |
-| a group on hold | takes nothing from its members |
-| a held heartbeat | is answered within its limit, and at once when more comes behind it |
-| commit ok | its sender is a member, and has had the partition since the epoch that it names |
+| heartbeat ok | its sender is durably a member, at this epoch, and has these partitions |
+| heartbeat 110 | never to a well-behaved client, even if answers are lost and requests duplicated |
+| heartbeat 25, 69, 82, 111, 81 | another member holds the place, or the journal has the reason of the removal |
+| a frozen group | takes nothing from its members |
+| a held heartbeat | is answered within its limit, and at once when another request follows |
+| commit ok | its sender is a member, and has had the partition since the epoch of the request |
 | commit refused | not to an owner |
 """
 
@@ -51,7 +50,7 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitR
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 JOIN_HOLD_MS, MARGIN_MS = 500, 100
-"""How long a first heartbeat is held at most; what is left, at least, of the interval when another is answered."""
+"""The longest hold of a first heartbeat; the least rest of the interval when a later one is answered."""
 
 OK = ErrorCode.NONE
 ELSEWHERE = (
@@ -60,7 +59,7 @@ ELSEWHERE = (
     ErrorCode.NOT_COORDINATOR,
 )
 ALIVE = (ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest)
-"""Requests that may begin a session anew."""
+"""Requests that may restart a session."""
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -68,28 +67,28 @@ NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 class ConsumerFacts:
     name: str
     before: Durable
-    """As it was before the turn."""
+    """The durable state before the turn."""
     seen_first: dict[str, Millis] = field(default_factory=dict)
-    """The earliest moment at which the session of a member may have begun that runs now."""
+    """By member, the earliest time at which its current session may have started."""
     seen_last: dict[str, Millis] = field(default_factory=dict)
-    """And the latest."""
+    """By member, the latest such time."""
     told_to_give_up: dict[str, Millis] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    """Of this turn: who is no member any more, and why, by the journal."""
+    """Members removed in this turn, with the journal's reason."""
     states: dict[str, list[Has]] = field(default_factory=dict)
-    """What each member had at some moment of this turn."""
+    """The assignments of each member in the course of this turn."""
     came: set[str] = field(default_factory=set)
-    """Members whose record was written in this turn."""
+    """Members with a record written in this turn."""
     went: set[str] = field(default_factory=set)
-    """Members whose record was deleted in this turn."""
+    """Members with a record deleted in this turn."""
     gone: set[str] = field(default_factory=set)
-    """Who was a member once."""
+    """All former and current members."""
     ended: bool = False
-    """In this turn it was deleted, or became a classic group."""
+    """The group was deleted or downgraded in this turn."""
     held_until: Millis = 0
     """When the turn began."""
     loading: bool = True
-    """Its shard was loaded in this turn: all times began anew."""
+    """The shard was loaded in this turn: all deadlines started again."""
 
 
 class ConsumerChecks:
@@ -100,16 +99,16 @@ class ConsumerChecks:
         self.facts = {name: ConsumerFacts(name, Durable(name)) for name in names}
         self.beliefs = Beliefs(world, self.durable)
         self._asked: list[Any] = []
-        """What arrived for this turn."""
+        """Requests that arrived for this turn."""
         self._held: dict[int, tuple[Asked, Millis]] = {}
-        """By connection: a heartbeat that is held, and since when, by the server's clock."""
+        """By connection: a held heartbeat, and the server's time at which it arrived."""
         self._broker: Broker | None = None
 
     def of(self, name: str) -> bool:
         return name in self.facts
 
     def durable(self, name: str) -> Durable:
-        """As it is, or as a group that is not there."""
+        """The group's durable state, or that of an absent group."""
         if self._broker is None or not self._broker.state.shards:
             return Durable(name)
         return self.ledger.fold(self._broker.state.shard_of(name)).consumers.get(name) or Durable(name)
@@ -140,7 +139,7 @@ class ConsumerChecks:
                 self.load(facts.name)
 
     def decided(self, broker: Broker, told: Iterable[JournalEntry]) -> None:
-        """The turn is durable; its answers are looked at next."""
+        """The turn is durable; the checks of its answers follow."""
         for request in self._asked:
             if request.group_id in self.facts:
                 self.facts[request.group_id].seen_last[request.member_id] = broker.state.now
@@ -249,7 +248,7 @@ class ConsumerChecks:
         for link in links:
             head = link.outstanding[0] if link.outstanding and not link.raw else None
             if head is None or head.asked_at >= turn_began:
-                continue  # it came during the turn, or nobody knows whether it did
+                continue  # it arrived during the turn, or the order is unknown
             if not isinstance(head.request, ConsumerGroupHeartbeatRequest) or head.request.group_id not in self.facts:
                 continue
             known = before.get(link.id)
@@ -348,12 +347,12 @@ class ConsumerChecks:
                 if not holders and not any(m for m in facts.came if m != member_id):
                     self._broken("an instance id that nobody holds is free", facts, said)
             case ErrorCode.GROUP_MAX_SIZE_REACHED if facts.name != MIXED:
-                most = len({*facts.before.members, *group.members, *facts.came})  # some come and go within the turn
+                most = len({*facts.before.members, *group.members, *facts.came})  # some join and leave within the turn
                 if most < self.config.group_consumer_max_size:
                     self._broken("who fits is let in", facts, said)
 
     def classic(self, asked: Asked, response: Any, broker: Broker) -> None:
-        """A member of the classic protocol is answered."""
+        """An answer to a member of the classic protocol."""
         facts = self.facts[asked.request.group_id]
         if response.error_code in (OK, ErrorCode.REBALANCE_IN_PROGRESS):
             came = broker.state.now - (self.world.now - asked.asked_at)
@@ -368,12 +367,12 @@ class ConsumerChecks:
         response: OffsetCommitResponse,
         topics: dict[str, bytes],
     ) -> None:
-        """`topics`: the ids of those that there are."""
+        """`topics`: the ids of the existing topics."""
         facts = self.facts[request.group_id]
         member_id, epoch = request.member_id, request.generation_id_or_member_epoch
         group = self.durable(facts.name)
         if facts.name == MIXED and (not facts.before.members or not group.members or facts.ended):
-            return  # a classic group, at some moment
+            return  # a classic group in the course of the turn
         is_member = member_id in facts.before.members or member_id in facts.came
         stays = member_id in facts.before.members and member_id in group.members and member_id not in facts.went
         for topic in response.topics:
@@ -396,7 +395,8 @@ class ConsumerChecks:
         self._check_written(facts, request, response, topics)
 
     def _may_commit(self, has: Has, place: Partition, epoch: int) -> bool:
-        """KIP-1251: at its own epoch anything, at an older one what it has had since; fenced, at both the latter."""
+        """KIP-1251: at its current epoch a member may commit for any partition, at an older one for those that it
+        has had since. With fencing, the second rule holds for both."""
         if epoch == has.epoch and not self.config.group_consumer_ownership_fencing_enable:
             return True
         return epoch <= has.epoch and has.all.get(place, epoch + 1) <= epoch
@@ -430,7 +430,7 @@ class ConsumerChecks:
                     )
 
     def check_tombstone(self, key: OffsetCommitKey, now: Millis) -> None:
-        """An offset went, and nobody asked for it (X2)."""
+        """An offset was deleted without a request (X2)."""
         facts = self.facts[key.group]
         if key.topic in facts.before.topics & self.durable(key.group).topics:
             self._broken("subscribed topics do not expire", facts, f"{key}")
@@ -468,7 +468,7 @@ EXPECTED = {
     ErrorCode.UNRELEASED_INSTANCE_ID,
     ErrorCode.GROUP_MAX_SIZE_REACHED,
 }
-"""Errors that a client may get that behaves; 110 is not among them."""
+"""Errors that a well-behaved client may get; 110 is not among them."""
 
 
 def is_classic(member: ConsumerGroupMemberMetadataValue) -> bool:

@@ -1,15 +1,15 @@
-"""What is durable of consumer groups: an independent fold of their committed records, and what must hold after each.
+"""The durable state of consumer groups: an independent fold of their records, and what must hold after each record.
 
-| promise | of the record |
+| promise | record |
 | --- | --- |
 | epochs only rise, even over the deletion of the group | group |
-| an epoch has one target, for ever | target epoch |
-| a target is for members, and has a partition once | target |
-| a partition has one owner, and never two at the same epoch | what a member has |
-| a member gets what its target has, at the target's epoch, and keeps the epoch with the partition | what a member has |
-| a member's epoch only rises, and is never ahead of the target | what a member has |
+| an epoch has one target | target epoch |
+| a target belongs to a member; a partition is in one target | target |
+| a partition has one owner, and never two at the same epoch | assignment |
+| a member gets partitions of its target, at the target's epoch, and keeps this epoch with the partition | assignment |
+| a member's epoch only rises, and is never ahead of the target | assignment |
 
-Records are looked at one by one in their order, so a partition has one owner between any two of them.
+The checks run record by record, so a partition has one owner between any two of them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from kohort.wire.schemas.group_records import (
 
 Partition = tuple[bytes, int]
 AWAY = -2
-"""The epoch of a static member whose place is kept."""
+"""The epoch of an absent static member."""
 MUST_GIVE_UP = 1
-"""The state of a member that was told to give partitions up."""
+"""The state of a member that must revoke partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a member has."""
+    """The assignment of a member."""
 
     epoch: int
     previous: int
@@ -60,7 +60,7 @@ class Has:
 
 @dataclass(slots=True)
 class Durable:
-    """A group, as its records tell it."""
+    """A group, as folded from its records."""
 
     name: str
     epoch: int = 0
@@ -93,7 +93,7 @@ class Durable:
         return named.union(*self.patterns.values())
 
     def difference(self, other: ConsumerGroup) -> str:
-        """How the coordinator's state differs from this."""
+        """The difference to the coordinator's state, in words."""
         if (self.epoch, self.metadata_hash, self.target_epoch) != (
             other.epoch,
             other.metadata_hash,
@@ -115,14 +115,14 @@ class Durable:
 
 
 class ConsumerLedger:
-    """Of the whole simulated cluster: what held once holds over crashes, moves and deletions."""
+    """For the whole run: promises that hold over crashes, moves and deletions."""
 
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}
-        """The highest epoch that a group of this name ever had."""
+        """The highest epoch of all groups of this name."""
         self._targets_made: set[tuple[str, int]] = set()
         self._given: dict[tuple[str, Partition, int], str] = {}
-        """Group, partition and epoch: who got it, by its instance or member id."""
+        """Group, partition and epoch to the owner's instance or member id."""
 
     def apply(self, groups: dict[str, Durable], taken: int, key: Any, value: Any) -> None:
         """`taken`: the highest generation or epoch that a former group of this name had."""
@@ -166,7 +166,7 @@ class ConsumerLedger:
             group.target_epoch = 0
             return
         epoch = value.assignment_epoch
-        is_former = name == MIXED and group.target_epoch == 0  # it goes on with what it was as a classic group
+        is_former = name == MIXED and group.target_epoch == 0  # it continues with its generation as a classic group
         if (name, epoch) in self._targets_made and not is_former:
             raise Violation("an epoch has one target", f"{name}: {epoch} gets a second one", name)
         self._targets_made.add((name, epoch))
@@ -231,7 +231,7 @@ class ConsumerLedger:
                     group.name,
                 )
             if before.get(partition) == epoch or has.epoch == 0 or (former is None and group.name == MIXED):
-                continue  # it had it, as a member of a classic group maybe; or it is a static member that is back
+                continue  # it owned it before, maybe in a classic group, or it is a static member that has returned
             if partition not in target or epoch != group.target_epoch or partition in has.revoking:
                 raise Violation(
                     "a member gets what its target has, at its epoch",

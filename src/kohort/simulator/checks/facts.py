@@ -1,7 +1,7 @@
-"""What an onlooker knows of one group: whom the server told what, and who must not succeed any more.
+"""Facts about one classic group: what the server told to whom, and who must not succeed any more.
 
-It is learned from answers that left the server, from durable records and from the journal, never from the shard's own
-mind. The checks of an answer against it are in promises.py.
+They come from answers, durable records and the journal, never from the shard's own state. promises.py checks answers
+against them.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ class MemberFacts:
     instance_id: str | None
     session_ms: Millis
     last_seen: Millis
-    """When the server last accepted something of it; at the earliest when the group was loaded."""
+    """When the server last accepted a request of it; at the earliest the load of the group."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What was announced of a generation."""
+    """A generation, as announced to members."""
 
     leader: str
     protocol: str
     identities: frozenset[str] | None = None
-    """Of all members, as the leader was told."""
+    """All members, as announced to the leader."""
 
 
 @dataclass(slots=True)
 class GroupFacts:
     name: str
     current: int = 0
-    """The generation that is in force."""
+    """The current generation."""
     announced: int = 0
-    """The highest generation that any client was told of."""
+    """The highest generation announced to any client."""
     told: dict[int, Told] = field(default_factory=dict)
     members: dict[str, MemberFacts] = field(default_factory=dict)
-    """Everybody who was told that it is a member, and is not gone."""
+    """Members that got a successful answer and are not gone."""
     joining: set[str] = field(default_factory=set)
-    """Who joined the running rebalance, by the journal."""
+    """Members that joined the running rebalance, by the journal."""
     joined: set[str] = field(default_factory=set)
-    """Who came into a generation, by the journal: a client that is gone is never told that it did."""
+    """Members that joined a generation, by the journal; a client that is gone may never learn of it."""
     gone: dict[str, str] = field(default_factory=dict)
-    """Who is no member any more, and why. Nobody comes back from here."""
+    """Former members, with the reason. Their ids never become valid again."""
     instances: dict[str, str] = field(default_factory=dict)
     """Static members: instance id, the member id that holds it."""
     instance_of: dict[str, str] = field(default_factory=dict)
-    """Member id, instance id; also of those who are gone."""
+    """Member id to instance id, also for former members."""
     least_rebalance_ms: Millis = 1 << 40
-    """The shortest rebalance timeout that anybody asked for."""
+    """The shortest rebalance timeout of any request."""
     rebalance_started: Millis = 0
     generation_began: Millis = 0
     phase: str = "Dead"
     """At the end of the last turn."""
     nonempty_at: Millis = -(1 << 60)
-    """When it last had members, in this life of the server."""
+    """When the group last had members, in this life of the server."""
     generations: set[int] = field(default_factory=set)
-    """Those in force at some moment of the turn under way."""
+    """Generations that were current at some time in this turn."""
     quiet: bool = False
-    """The journal was told nothing of it in the turn under way."""
+    """The journal has no entry about the group in this turn."""
     initial: bool = False
-    """At the end of the last turn it waited for its first members."""
+    """At the end of the last turn the group waited for its first members."""
     pending: dict[str, Millis] = field(default_factory=dict)
-    """Member ids that were given out and not used, at the end of the last turn, with the end of their sessions."""
+    """Unused member ids at the end of the last turn, with the end of their sessions."""
     unsettled: bool = True
-    """It was loaded in this turn: what was in force is not known exactly."""
+    """The group was loaded in this turn, so the generation in force is uncertain."""
 
     def identity(self, member_id: str) -> str:
-        """What stays the same when a static member comes back under a new id."""
+        """The identity of a static member that returns under a new id."""
         return self.instance_of.get(member_id, member_id)
 
     def admit(self, member_id: str, instance_id: str | None, session_ms: Millis, now: Millis) -> None:
@@ -87,9 +87,9 @@ class GroupFacts:
         self.instance_of[member_id] = instance_id
 
     def reload(self, stored: Iterable[str]) -> None:
-        """The group is loaded from its record: whoever it names is a member again, even one that had left after it.
+        """The group is loaded from its record: all members of the record are members again, even those that left later.
 
-        A static member that was fenced while its group was stable is not in the record any more.
+        A static member that was fenced while the group was stable is not in the record.
         """
         for member_id in stored:
             self.gone.pop(member_id, None)

@@ -1,7 +1,7 @@
-"""The onlooker of rollout holds: while one lasts, who is there keeps what it has.
+"""Checks of rollout freezes: during a freeze, members keep their partitions.
 
-A hold lasts from the turn after the one that set it until the one that ends it. In between the target of a member that
-stays loses nothing but partitions that it does not ask for any more, or that are gone.
+A freeze lasts from the turn after the one that sets it to the one that ends it. In between, the target of a member that
+stays loses only partitions that the member no longer subscribes to, or that are deleted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from kohort.simulator.world.world import Millis
 
 
 def held_until(broker: Broker, group: str) -> Millis:
-    """By the group's settings; 0 where it is not on hold."""
+    """The end of the freeze, by the group's configs; 0 if it is not frozen."""
     return int(broker.state.catalog.group_configs.get(group, {}).get(HOLD_UNTIL, 0))
 
 
 def taken_from(broker: Broker, before: Durable, after: Durable) -> str:
-    """Who lost what though nobody should have; "" where all is well."""
+    """Which member lost which partitions without a reason; "" if none."""
     for member_id in sorted(before.members.keys() & after.members.keys()):
         lost = before.targets.get(member_id, frozenset()) - after.targets.get(member_id, frozenset())
         asked_for = after.members[member_id].subscribed_topic_names

@@ -1,12 +1,12 @@
-"""Who holds what at every instant, of leaderships and of sharded items, and with which tokens.
+"""Holders of leaderships and of sharded items, and their tokens.
 
-| who | promise |
+| event | promise |
 | --- | --- |
-| whoever begins to hold something | nobody else holds it whose lease lasts, running or standing still |
-| whoever begins to hold something | has a larger token than all others who held it before |
-| everybody, when the faults are over | a leader there is, each item has a worker, the shares are even |
+| a process begins to hold a thing | no other process with a valid lease holds it, running or paused |
+| a process begins to hold a thing | its token is larger than those of all former holders |
+| the end of the run | there is a leader, each item has a worker, the shares are even |
 
-A process that was killed holds nothing. One that stands still does: by the clock, until its lease is over.
+A killed process holds nothing. A paused one does until its lease is over, by the clock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Holder(Protocol):
 class Holders:
     def __init__(self) -> None:
         self.requests_come_twice = False
-        """Then a copy may claim what its sender claimed earlier, and two may hold the same; their tokens differ."""
+        """Set if requests may be duplicated: after a late copy two may hold a thing, with different tokens."""
         self._holding: dict[tuple[str, str], Holder] = {}
-        """Who held a thing of a group last."""
+        """By group and thing: the last holder."""
         self._tokens: dict[tuple[str, str], int] = {}
 
     def begins(self, who: Holder, thing: str, token: int) -> None:

@@ -1,11 +1,11 @@
-"""What is durable: an independent fold of every record that was committed to `__consumer_offsets`.
+"""The durable state: an independent fold of every record committed to `__consumer_offsets`.
 
-The fold is made of the committed bytes alone, turn by turn, and lives through crashes as the disk does. The shards'
-hard state must equal it at every moment, and so must a replay of what the disk holds, compacted or not.
+The fold uses the committed bytes alone, turn by turn, and survives crashes like the disk. The shards' hard state must
+equal it after every turn, and so must a replay of the disk, compacted or not.
 
-Promises that are about the log itself are checked here: a name's generations only rise, even over deletion; a
-generation has one assignment for ever; commits of a group whose members are all honest never go back; no offset
-disappears without a reason. Those of consumer groups are in consumer_ledger.py.
+This file checks promises about the log itself: a name's generations only rise, even over a deletion; a generation has
+one assignment; commits of a group with honest members never go back; no offset disappears without a reason.
+consumer_ledger.py has those of consumer groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kohort.wire.schemas.group_records import (
 )
 
 Written = tuple[Any, Any]
-"""A record as it was committed: its key, and its value or None."""
+"""A committed record: its key, and its value or None."""
 
 
 class Fold:
@@ -70,16 +70,16 @@ class Fold:
 class Ledger:
     def __init__(self, honest: frozenset[str] = frozenset()) -> None:
         self.honest = honest
-        """Groups whose commits come from our members only."""
+        """Groups whose commits come only from our members."""
         self.folds: dict[int, Fold] = {}
         self.written: list[Written] = []
-        """By the last commit, in order."""
+        """Records of the last commit, in order."""
         self.before: dict[tuple[str, Place], int | None] = {}
-        """Committed offsets that the last commit changed, as they were."""
+        """Offsets that the last commit changed, with their former values."""
         self.deleted: dict[tuple[str, Place], int] = {}
-        """Those that it deleted: when they had been committed."""
+        """Offsets that it deleted, with their commit times."""
         self.groups_before: dict[str, GroupMetadataValue | None] = {}
-        """Groups that the last commit changed, as they were."""
+        """Groups that the last commit changed, with their former values."""
         self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
         self._consumers = ConsumerLedger()
 
@@ -166,7 +166,7 @@ class Ledger:
 
 
 def replayed(storage: Storage, log: LogKey, *, newest_only: bool) -> HardState:
-    """The hard state that a replay of the log makes: of all records, or of the newest of each key."""
+    """The hard state after a replay of the log: of all records, or of the newest of each key."""
     hard = HardState()
     records = list(_all_records(storage, log))
     if newest_only:

@@ -1,11 +1,10 @@
-"""The onlooker: sees what arrives, what is committed and what leaves, and raises Violation when a promise is broken.
+"""The onlooker sees the server's input, commits and output, and raises Violation when a promise is broken.
 
-After every turn: the shards' own invariants hold; their hard state equals the fold of what is durable; every answer
-keeps its promise (promises.py); the journal gives a true reason for every removal; whoever is parked will be answered.
-At every crash, and now and then: a replay of the disk, of all records or of the newest of each key, gives the same
-state again.
+After every turn: the shards' own invariants hold; their hard state equals the fold of the durable records; every answer
+keeps its promise (promises.py); the journal has a true reason for every removal; every parked request has an owner.
+At every crash, and regularly: a replay of the disk, of all records or of the newest of each key, gives the same state.
 
-It reads the running groups of a shard where only they can tell (phases, parked requests), as invariants.py does.
+Like invariants.py, it reads the running groups of a shard only for phases and parked requests.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ class Onlooker:
         """Requests that arrived for the next turn."""
         self._deleting = False
         self._loading = True
-        """The server has just started: all shards are loaded in this turn."""
+        """The server has just started: this turn loads all shards."""
         self._moved: list[int] = []
-        """Shards that are loaded anew in this turn."""
+        """Shards that this turn loads again."""
         self._told: list[JournalEntry] = []
-        """What the shards told the journal in this turn."""
+        """The shards' journal entries of this turn."""
         self._turn_began: Millis = 0
         self._replayed_at: Millis = 0
 
@@ -97,7 +96,7 @@ class Onlooker:
             self.classic.reload(broker, facts)
 
     def _listen(self, broker: Broker) -> None:
-        """The journal folds what it is told; here every entry is wanted."""
+        """Record every journal entry, since the journal itself keeps only stories."""
         journal = broker.state.journal
         tell = journal.tell
 
@@ -122,7 +121,7 @@ class Onlooker:
         self.ledger.groups_before.clear()
 
     def check_replay(self) -> None:
-        """What the disk holds, replayed, is what is durable."""
+        """A replay of the disk gives the durable state."""
         self._replayed_at = self.world.now
         for shard, fold in self.ledger.folds.items():
             for newest_only in (False, True):
@@ -160,7 +159,7 @@ class Onlooker:
         self.classic.turn_begins(broker, loading=self._loading, moved=self._moved)
 
     def decided(self, turn: Turn) -> None:
-        """The turn is decided and applied, and not yet durable."""
+        """The turn is decided and applied, but not yet durable."""
         try:
             self._broker.validate()
         except Exception as error:
@@ -182,7 +181,7 @@ class Onlooker:
                 raise Violation("live state is the fold of the log", fold.difference(shard.hard))
 
     def answers(self, releases: Iterable[Release]) -> list[Answer]:
-        """Which client gets which answer. Checks all answers."""
+        """Match answers to clients and requests, and check all answers."""
         broker = self._broker
         now = broker.state.now
         answers = [answer for release in releases if isinstance(release, Send) for answer in self._paired(release)]
@@ -332,7 +331,7 @@ class Onlooker:
 
     def _check_unanswered(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
         if broker.next_deadline() is None:
-            return  # It stops: parked requests were answered, what came after them is not.
+            return  # It stops: parked requests were answered; later ones are not.
         for link in links.values():
             if link.raw or not link.outstanding:
                 continue
@@ -344,7 +343,7 @@ class Onlooker:
 
 
 def brief(message: Any) -> str:
-    """A message for the story: its fields that say something."""
+    """A message for the story: its fields other than defaults."""
     parts = []
     for name in message.__struct_fields__:
         value = getattr(message, name)

@@ -1,19 +1,18 @@
-"""What an answer promises, checked against what is durable and what is known of the group.
+"""What an answer promises, checked against the durable state and the facts about the group.
 
-An answer is looked at when it leaves the server, after its turn is committed. Within a turn the exact order of answers
-and other happenings is not known here, so a check counts only what holds before and after the turn; what slips through
-one turn shows in a later one.
+The checks run when the answer leaves the server, after the commit of its turn. The order of events within a turn is
+unknown here, so a check relies only on what holds before and after the turn; a later turn shows what one turn hides.
 
 | answer | promise |
 | --- | --- |
 | JoinGroup ok | the generation is durably taken, is in force, never goes back, has one leader and one member list |
-| SyncGroup ok | the durable record of this generation holds exactly this assignment for this member |
+| SyncGroup ok | the durable record of this generation has exactly this assignment for this member |
 | OffsetCommit ok | the offset is in the log; its sender is a member of the generation in force, or the group is empty |
-| OffsetFetch ok | what is told is durable |
-| Heartbeat, Leave ok | the member is one |
+| OffsetFetch ok | the offsets are durable |
+| Heartbeat, Leave ok | the sender is a member |
 | 25, 82 | the member was removed or fenced, and the journal said so |
 | 22 | the generation is not the one in force |
-| any success | not for somebody who is gone |
+| any success | not for a former member |
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 OK = ErrorCode.NONE
 MEMBERS_ONLY = (OK, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.MEMBER_ID_REQUIRED)
-"""Answers that only a member gets: whether it is one is looked at first."""
+"""Errors that only a member can get, since the server checks membership first."""
 
 
 def promised_by_join(
@@ -64,7 +63,7 @@ def promised_by_join(
 
 
 def _check_taken_over(facts: GroupFacts, ledger: Ledger, fold: Fold, response: JoinGroupResponse) -> None:
-    """A static member that is back in a stable group is durably the one that holds its instance id (J30)."""
+    """A static member that returns to a stable group durably holds its instance id (J30)."""
     stored = fold.groups.get(facts.name)
     if stored is None or stored.generation != response.generation_id or not stored.members:
         return
@@ -81,7 +80,7 @@ def _check_told(facts: GroupFacts, generation: int, told: Told) -> None:
     first = facts.told.setdefault(generation, told)
     if told.identities is not None and first.identities is None:
         first.identities = told.identities
-    # Who of the ids is a static member may have been learned meanwhile.
+    # Which ids belong to static members may have become known since.
     first.leader = facts.identity(first.leader)
     first.identities = None if first.identities is None else frozenset(map(facts.identity, first.identities))
     same = told.leader == first.leader and told.protocol == first.protocol
@@ -102,7 +101,7 @@ def promised_by_sync(
     _seen(facts, request.member_id, now)
     name = facts.name
     values = [value for key, value in ledger.written if isinstance(key, GroupMetadataKey) and key.group == name]
-    # A sync that was answered before a static twin took over in the same turn stands in the log as it was.
+    # A sync answered before a static twin took over in the same turn is in the log unchanged.
     for value in [*values, fold.groups.get(name), ledger.groups_before.get(name)]:
         if value is not None and value.generation == request.generation_id:
             for member in value.members:
@@ -147,7 +146,7 @@ def promised_by_commit(
     generation = request.generation_id_or_member_epoch
     by_member = generation >= 0
     for error in errors:
-        if by_member and error != ErrorCode.ILLEGAL_GENERATION:  # 22 is for groups that are not there, too (O2)
+        if by_member and error != ErrorCode.ILLEGAL_GENERATION:  # 22 is also the error for absent groups (O2)
             _check_alive(facts, request.member_id, error, "OffsetCommit")
     if OK not in errors:
         return
@@ -214,7 +213,7 @@ def _seen(facts: GroupFacts, member_id: str, now: Millis) -> None:
 
 
 def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
-    """25, 82 and 22 need a reason. Looked at after the turn's journal, which holds the reasons."""
+    """25, 82 and 22 need a reason. Runs after the turn's journal entries, which have the reasons."""
     if facts.unsettled or error not in (
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_INSTANCE_ID,
@@ -238,7 +237,8 @@ def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
 
 
 def _check_fenced_is_told(facts: GroupFacts, request: Any, error: int) -> None:
-    """Who names an instance that somebody else holds must hear 82: with 25 it would join again, and fence the other."""
+    """A request with an instance id that another member holds must get 82: with 25 its sender would rejoin and fence
+    that member."""
     instance = getattr(request, "group_instance_id", None)
     holder = facts.instances.get(instance) if instance is not None else None
     if error == ErrorCode.FENCED_INSTANCE_ID or not facts.quiet or not request.member_id or holder is None:
