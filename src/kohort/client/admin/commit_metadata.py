@@ -1,8 +1,8 @@
-"""Who holds a group that has no members: what stands beside its committed offsets.
+"""The metadata of committed offsets that say which Spark query reads for a group.
 
-A program that commits without being a member is invisible in the group's description. So kohort's Spark source writes
-who it is into the metadata of each offset it commits, as a small JSON object, and `kohort groups describe` shows it.
-Other programs' metadata is theirs and means nothing here.
+A program that commits without being a member does not appear in the group's description. So kohort's Spark source
+writes its identity into the metadata of each offset that it commits, as a small JSON object, and `kohort groups
+describe` shows it. Other programs' metadata have no meaning here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 MARK = "kohort-spark"
 LONGEST_NAME = 200
-"""Characters of a name that are kept: brokers take 4,096 bytes of metadata (offset.metadata.max.bytes)."""
+"""Characters of a name that are kept: brokers accept 4,096 bytes of metadata (offset.metadata.max.bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReader:
-    """A Spark query, and the last batch of it that is finished. What is not known is None.
+    """A Spark query that reads for a group, and its last finished batch. Unknown fields are None.
 
-    `query` is the id that a query keeps over restarts, `run` the one of this start; `host` is the driver's and
+    `query` is the id that a query keeps over restarts, `run` the id of this start; `host` is the driver's host and
     `process` the query's planning process there.
     """
 
@@ -32,7 +32,7 @@ class GroupReader:
     process: int | None = None
 
     def metadata(self) -> str:
-        """As committed: JSON in one line, without what is not known."""
+        """As committed: JSON in one line, without unknown fields."""
         known = {
             "by": MARK,
             "query": self.query,
@@ -46,7 +46,7 @@ class GroupReader:
         return json.dumps({key: value for key, value in known.items() if value is not None}, separators=(",", ":"))
 
     def same_run(self, other: GroupReader) -> bool:
-        """Whether both are one start of one query."""
+        """Whether both are the same start of the same query."""
         if self.run and other.run:
             return self.run == other.run
         return (self.host, self.process) == (other.host, other.process)
@@ -63,7 +63,7 @@ class GroupReader:
 
 
 def group_reader_of(metadata: str) -> GroupReader | None:
-    """The holder that an offset's metadata names; None where it is not of kohort's Spark source."""
+    """The reader that an offset's metadata name; None if they are not of kohort's Spark source."""
     try:
         found = json.loads(metadata)
     except ValueError:

@@ -1,7 +1,7 @@
 """The settings of topics and groups: read, and changed one by one.
 
-Any broker may be asked. A group need not exist to have settings; brokers that know none (Apache Kafka before 4.0) say
-that the request is invalid.
+Any broker answers. A group need not exist to have settings. Brokers without settings of groups (Apache Kafka before
+4.0) answer INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from, as DescribeConfigs says it."""
+    """Where the value of a setting comes from, in DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -50,7 +50,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of a topic or group. `value` is None where the broker keeps it secret or has none."""
+    """One setting of a topic or group. `value` is None if the broker keeps it secret or has none."""
 
     name: str
     value: str | None
@@ -101,7 +101,7 @@ def _entries(row: DescribeConfigsResult) -> tuple[ConfigEntry, ...]:
 
 
 def alter_configs(router: Router, type: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set these settings, all or none; None takes one back."""
+    """Change these settings, all or none; None removes one."""
     resource = AlterConfigsResource(
         resource_type=type,
         resource_name=name,

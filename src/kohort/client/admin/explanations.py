@@ -1,8 +1,8 @@
-"""Why a group is as it is: the stories of its rebalances, and the state of the one that is running.
+"""Why a group is as it is: the stories of its rebalances, and the state of the rebalance that is running.
 
-Only kohort keeps a journal. The question is a tagged field of DescribeGroups, which other brokers skip; their answer
-then lacks the explanation, and `NoJournal` says so. Stories and states are JSON documents, described in
-`kohort.coordinator.journal.story` and `kohort.coordinator.classic.status`; they are handed on as they came.
+Only kohort keeps a journal. The request is a tagged field of DescribeGroups, which other brokers skip; their answer
+lacks the explanation then, and `NoJournal` is raised. Stories and states are JSON documents, described in
+`kohort.coordinator.journal.story` and `kohort.coordinator.classic.status`; they are returned unchanged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 FIRST_VERSION = 5
-"""Of DescribeGroups, that has tagged fields."""
+"""The first version of DescribeGroups with tagged fields."""
 
 Document = dict[str, Any]
 
 
 class NoJournal(KafkaError):
-    """The group's coordinator is no kohort, or an older one: it keeps no journal."""
+    """The group's coordinator keeps no journal: it is not kohort, or an older version of it."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -35,19 +35,19 @@ class NoJournal(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class GroupExplanation:
-    """What the coordinator knows of a group's past and present. Instants are milliseconds by the server's clock."""
+    """A group's past and present, as the coordinator knows it. Instants are milliseconds by the server's clock."""
 
     group: GroupDescription
-    """In state "Dead" where there is no such group; it may still have stories."""
+    """In state "Dead" if there is no such group; it may still have stories."""
     now_ms: int
     loaded_ms: int | None
     """When the coordinator loaded the group, if it did so since the server's start."""
     status: Document | None
-    """The present phase, and each member's state in it; None where there is no such group."""
+    """The present phase, and each member's state in it; None if there is no such group."""
     rebalance: Document | None
-    """The story of the rebalance under way."""
+    """The story of the rebalance that is running."""
     stories: tuple[Document, ...]
-    """The newest ones, the newest last; the one under way included."""
+    """The newest stories, the newest last; includes the rebalance that is running."""
 
 
 def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:

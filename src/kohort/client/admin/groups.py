@@ -1,7 +1,7 @@
 """Groups as an operator sees them: list, describe, delete; committed offsets read and written from outside.
 
-Everything about one group is asked at its coordinator. Lists are asked at every broker, since each knows its own
-groups. A group that does not exist is state "Dead": versions of DescribeGroups differ in how they say so.
+Requests about one group go to its coordinator. Lists are requested from every broker, because each knows its own groups
+only. A group that does not exist has the state "Dead": the versions of DescribeGroups differ in how they say so.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from kohort.wire.schemas.offset_fetch import (
 DEAD = "Dead"
 NO_GENERATION = -1
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
-"""Epochs of KIP-848's heartbeats."""
+"""Member epochs in KIP-848's heartbeats that leave the group."""
 MEMBER_PROTOCOLS = {0: "classic", 1: "consumer"}
 
 
 class Committed(NamedTuple):
-    """A group's committed offset: the position of the next record. The leader epoch is -1 where it is not known."""
+    """A group's committed offset: the position of the next record. The leader epoch is -1 if it is unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -58,7 +58,7 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group of a list. `state` is empty from brokers before Kafka 2.6, `type` from those before 3.8."""
+    """A row of the list of groups. Brokers before Kafka 2.6 leave `state` empty, those before 3.8 `type`."""
 
     group_id: str
     protocol_type: str
@@ -71,12 +71,11 @@ class ListedGroup:
 class GroupMember:
     """A member of a group.
 
-    `metadata` and `assignment` are the member's own bytes, of a classic group. Where the group speaks the consumer
-    protocol, `subscribed` are the topics that it asked for, and `assigned` the partitions by topic that it has; empty
-    otherwise. Only members of consumer groups (KIP-848) have a `target`, the partitions that they are on the way to,
-    and may have subscribed by a `pattern` besides; of those, `protocol` is "classic" for one that speaks the classic
-    protocol, "consumer" for the others, and "" where the server does not say. Their `epoch` is how far they have come,
-    -2 of a static member that is away and whose place is kept; None in classic groups.
+    `metadata` and `assignment` are the member's own bytes, in a classic group. In a group of consumers, `subscribed`
+    are the topics that the member subscribes to, and `assigned` its partitions by topic; both are empty otherwise. Only
+    members of consumer groups (KIP-848) have the other fields. `target` are the partitions that they will have, and
+    `pattern` a pattern that they subscribe to in addition. `protocol` is the protocol that the member speaks: "classic"
+    or "consumer", "" if the server does not say. `epoch` is the member's epoch, -2 for a static member that is away.
     """
 
     member_id: str
@@ -96,8 +95,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and its members. `protocol` is the assignor; `state` is DEAD where there is no such group. `type` is
-    "classic" or, where the group is of KIP-848's protocol, "consumer"; "" where nobody says."""
+    """A group and its members. `protocol` is the assignor; `state` is DEAD if there is no such group. `type` is
+    "classic" or "consumer" (KIP-848), "" if it is unknown."""
 
     group_id: str
     state: str
@@ -149,7 +148,7 @@ def _groups_of(
 
 
 def _with_states(router: Router, listed: list[ListedGroup]) -> list[ListedGroup]:
-    """Brokers before ListGroups version 4 do not tell states; describing tells them."""
+    """ListGroups before version 4 has no states; DescribeGroups has them."""
     described = describe_groups(router, [group.group_id for group in listed])
     return [
         ListedGroup(group.group_id, group.protocol_type, described[group.group_id].state, group.type, group.coordinator)
@@ -171,7 +170,7 @@ def _describe_group(router: Router, group_id: str) -> GroupDescription:
 
 
 def consumers_instead(connection: Connection, group: GroupDescription) -> GroupDescription:
-    """DescribeGroups does not know consumer groups (KIP-848); where it knows none, they are asked for."""
+    """If DescribeGroups finds no group, ask for a consumer group (KIP-848): DescribeGroups does not know those."""
     if group.state != DEAD or not connection.serves(ConsumerGroupDescribeRequest):
         return group
     request = ConsumerGroupDescribeRequest(group_ids=(group.group_id,), include_authorized_operations=False)
@@ -303,7 +302,7 @@ def _committed_of_group(
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """In whose name offsets are committed: a member at its generation (classic) or member epoch (KIP-848)."""
+    """The member that commits offsets, at its generation (classic) or member epoch (KIP-848)."""
 
     member_id: str
     generation_id_or_epoch: int
@@ -322,7 +321,7 @@ def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Commi
 def commit_as(
     router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
 ) -> dict[TopicPartition, int]:
-    """What was refused, with its error code. What asking again cures is asked again; then it raises KafkaError."""
+    """The refused partitions with their error codes. Retries retriable errors; raises KafkaError in the end."""
     request = _commit_request(group_id, offsets, committer)
 
     def ask(connection: Connection) -> dict[TopicPartition, int]:
@@ -339,10 +338,10 @@ def commit_as(
 
 
 def leave_as(router: Router, group_id: str, member: Committer, *, classic: bool) -> None:
-    """Make a member leave, for instance one that died without a word. A static one of KIP-848 leaves for a while.
+    """Make a member leave, for instance one whose process has died. A static member of KIP-848 leaves for a while.
 
-    Nothing happens where there is no such member; nor to a static one of the classic protocol, whose place is taken by
-    joining under its instance id.
+    Nothing happens if there is no such member, or if it is a static member of the classic protocol: another process
+    replaces it by joining under its instance id.
     """
     if classic and member.instance_id is not None:
         return
@@ -398,10 +397,10 @@ def _commit_hint(code: int) -> str | None:
 
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic of a consumer's assignment; empty where it is none (yet), or not the consumer protocol's."""
+    """Partitions by topic of a consumer's assignment; empty if there is none, or if it is of another protocol."""
     return {topic: tuple(sorted(partitions)) for topic, partitions in (assignment_in(data) or {}).items()}
 
 
 def decode_subscription(data: bytes) -> tuple[str, ...]:
-    """The topics that a consumer asked for; empty where the bytes are not the consumer protocol's."""
+    """The topics that a consumer subscribes to; empty if the bytes are of another protocol."""
     return subscription_in(data) or ()

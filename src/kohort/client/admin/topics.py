@@ -68,7 +68,7 @@ def delete_topic(router: Router, name: str) -> None:
     def attempt() -> ServerError | None:
         answer = _controller(router).request(request, DeleteTopicsResponse)
         for row in answer.responses:
-            if row.error_code in MISSING_TOPIC:  # elsewhere worth another try, here it is the answer
+            if row.error_code in MISSING_TOPIC:  # retried elsewhere; here it is the answer
                 return server_error(row.error_code, f"cannot delete topic {name}", row.error_message)
             _check(router, row.error_code, f"cannot delete topic {name}", row.error_message)
         return None
@@ -80,8 +80,8 @@ def delete_topic(router: Router, name: str) -> None:
 
 
 def _controller(router: Router) -> Connection:
-    """A connection to the controller, who alone changes topics in clusters with ZooKeeper; any broker where the
-    cluster does not say who it is."""
+    """A connection to the controller, since only it changes topics in clusters with ZooKeeper; to any broker if the
+    cluster does not name its controller."""
     view = router.fresh_view(())
     if view.controller_id in view.nodes:
         return router.connection(view.controller_id)

@@ -1,6 +1,6 @@
-"""`range` and `roundrobin`: what they divide depends on the members and topics alone, not on who had what.
+"""`range` and `roundrobin`: the result depends on the members and topics alone, not on earlier assignments.
 
-As RangeAssignor.java and RoundRobinAssignor.java, except that `range` does not look at racks.
+As RangeAssignor.java and RoundRobinAssignor.java, except that `range` ignores racks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 
 
 def divide_ranges(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
-    """Of each topic a run of neighbours for each member; the first members' runs are longer by one."""
+    """Each member gets a run of neighbouring partitions of each topic; the first runs are longer by one."""
     divided: Division = {consumer.member_id: [] for consumer in consumers}
     ranked = sorted(consumers, key=lambda consumer: consumer.rank)
     for topic in sorted({topic for consumer in consumers for topic in consumer.topics}):
@@ -27,7 +27,7 @@ def divide_ranges(partitions: Mapping[str, int], consumers: Sequence[Consumer]) 
 
 
 def divide_in_turn(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
-    """Partition after partition, member after member; members who do not want it are passed over."""
+    """Partition after partition to member after member, without the members that do not subscribe to its topic."""
     divided: Division = {consumer.member_id: [] for consumer in consumers}
     ranked = sorted(consumers, key=lambda consumer: consumer.rank)
     turn = 0
@@ -39,13 +39,13 @@ def divide_in_turn(partitions: Mapping[str, int], consumers: Sequence[Consumer])
     return divided
 
 
-def _says_nothing(claim: Claim) -> bytes | None:
+def _no_user_data(claim: Claim) -> bytes | None:
     return None
 
 
-def _claims_nothing(subscription: ConsumerProtocolSubscription) -> Claim:
+def _no_claim(subscription: ConsumerProtocolSubscription) -> Claim:
     return Claim()
 
 
-RANGE = Assignor("range", divide_ranges, False, _says_nothing, _claims_nothing)
-ROUNDROBIN = Assignor("roundrobin", divide_in_turn, False, _says_nothing, _claims_nothing)
+RANGE = Assignor("range", divide_ranges, False, _no_user_data, _no_claim)
+ROUNDROBIN = Assignor("roundrobin", divide_in_turn, False, _no_user_data, _no_claim)

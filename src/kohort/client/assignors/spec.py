@@ -1,7 +1,7 @@
-"""What an assignor is given and answers, and how both travel.
+"""What an assignor gets and returns, and the bytes of both.
 
-The bytes are those of ConsumerProtocol.java: two bytes of version, then the message; topics and owned partitions in
-order. A member whose bytes cannot be read takes part without topics: it must not keep the others from their work.
+The bytes are those of ConsumerProtocol.java: two bytes of version, then the message; topics and owned partitions are
+sorted. A member whose bytes cannot be read takes part without topics, so that it does not stop the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_GENERATION_ID = -1
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says that it has, and since which generation; None: it does not say."""
+    """The partitions that a member claims, and the generation in which it got them; None if it does not say."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int | None = None
@@ -34,30 +34,30 @@ class Consumer:
     topics: frozenset[str]
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    """What it reads now and goes on to read until it is told otherwise; only cooperative members do."""
+    """The partitions that it reads now and keeps over the rebalance; only cooperative members have them."""
     claim: Claim = Claim()
-    """What it would like to keep."""
+    """The partitions that it prefers to keep."""
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """Static members first, in order of their instance ids, so that they keep their places over restarts."""
+        """Static members first, in order of their instance ids, so that restarts do not change the order."""
         return (True, self.member_id) if self.instance_id is None else (False, self.instance_id)
 
 
 Division = dict[str, list[TopicPartition]]
-"""Partitions by member id; every member is in it."""
+"""Partitions by member id, of every member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
     name: str
     divide: Callable[[Mapping[str, int], Sequence[Consumer]], Division]
-    """From the number of partitions of each topic that exists, and the members."""
+    """The assignment, from the partition counts of the topics that exist, and the members."""
     cooperative: bool
     user_data: Callable[[Claim], bytes | None]
-    """What a member that has this says of it, in its subscription."""
+    """The user data that carry a claim in a subscription."""
     claim: Callable[[ConsumerProtocolSubscription], Claim]
-    """And what is read from there."""
+    """The claim in a subscription."""
 
 
 def subscription_bytes(
@@ -71,8 +71,8 @@ def subscription_bytes(
 ) -> bytes:
     """The metadata of a member for JoinGroup.
 
-    `owned` is what it does not let go of for the rebalance. `remembered` is the assignment that it was last given and
-    the generation of that; a member that was never given any leaves it out.
+    `owned` are the partitions that it keeps over the rebalance. `remembered` is its last assignment with the
+    generation; a member without one leaves it out.
     """
     return encode_subscription(
         ConsumerProtocolSubscription(
@@ -86,7 +86,7 @@ def subscription_bytes(
 
 
 def consumer_of(assignor: Assignor, member_id: str, instance_id: str | None, metadata: bytes) -> Consumer:
-    """A member from what JoinGroup's answer tells the leader of it."""
+    """A member, from its row in the leader's answer to JoinGroup."""
     subscription = subscription_of(metadata)
     if subscription is None:
         return Consumer(member_id, frozenset(), instance_id)
@@ -97,7 +97,7 @@ def consumer_of(assignor: Assignor, member_id: str, instance_id: str | None, met
 def assignments(
     assignor: Assignor, partitions: Mapping[str, int], members: Iterable[tuple[str, str | None, bytes]]
 ) -> dict[str, bytes]:
-    """What the leader answers with: assignments by member id, each in the version of that member's subscription.
+    """The leader's result: assignments by member id, each in the version of that member's subscription.
 
     `members` are (member id, instance id, metadata); `partitions` the number of partitions of the topics that exist.
     """
@@ -111,6 +111,6 @@ def assignments(
 
 
 def subscribed(partitions: Mapping[str, int], consumers: Iterable[Consumer]) -> list[TopicPartition]:
-    """All partitions that somebody wants, in order."""
+    """All partitions of subscribed topics, in order."""
     wanted = {topic for consumer in consumers for topic in consumer.topics}
     return [(topic, index) for topic in sorted(wanted) for index in range(partitions.get(topic, 0))]

@@ -1,20 +1,20 @@
-"""`sticky` and `cooperative-sticky`: as even as subscriptions allow, and what can stay stays.
+"""`sticky` and `cooperative-sticky`: as even as the subscriptions allow, and as few moves as possible.
 
-Members say what they had. Of two who claim the same partition the one of the later generation had it; two of the same
-generation cannot both be right, and nobody keeps it. From there:
+Members claim the partitions that they had. If two members claim a partition, the one of the later generation had it; if
+both have the same generation, neither claim counts. From there:
 
-1. what belongs to nobody goes to whoever wants it and has least;
-2. as long as somebody can be relieved, partition by partition: from a member to one with at least two fewer, directly
-   or over others who pass one on for one they get. When no such chain is left, no division is more even (Harvey,
-   Ladner, Lovász and Tamir, Semi-matchings for bipartite graphs, 2003).
+1. A partition without an owner goes to the subscribed member that has the fewest.
+2. As long as a member can be relieved, one partition after the other moves: to a member with at least two fewer,
+   directly or over a chain of members that each pass one on. When no such chain is left, no assignment is more even
+   (Harvey, Ladner, Lovász and Tamir, Semi-matchings for bipartite graphs, 2003).
 
-Where all members want the same topics, a chain is one step, so each gets its share by counting.
+If all members subscribe to the same topics, every chain has one step, so that each member's share is computed.
 
-`cooperative-sticky` members go on reading what they have while the group rebalances. So a partition that is to move is
-given to nobody at first; its former owner sees that it has lost it, lets go and rejoins, and then it is free.
+`cooperative-sticky` members keep reading their partitions while the group rebalances. So a partition that has to move
+is given to no member at first. Its owner sees that it has lost it, gives it up and rejoins; then it is free.
 
-The user data are those of StickyAssignor.java (the partitions, and the generation) and CooperativeStickyAssignor.java
-(the generation; the partitions stand in the subscription).
+The user data are those of StickyAssignor.java (the partitions and the generation) and CooperativeStickyAssignor.java
+(the generation; the partitions are in the subscription).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Held = dict[str, list[TopicPartition]]
 
 
 def divide_sticky(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
-    """Even, then sticky. Deterministic: it does not depend on the order of the members."""
+    """Even first, then sticky. The result does not depend on the order of the members."""
     ranked = sorted(consumers, key=lambda consumer: consumer.rank)
     wanted = subscribed(partitions, ranked)
     owners = _owners(ranked, partitions)
@@ -52,7 +52,7 @@ def divide_sticky(partitions: Mapping[str, int], consumers: Sequence[Consumer]) 
 
 
 def divide_cooperatively(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
-    """The same, without the partitions that somebody else has to let go of first."""
+    """The same, without the partitions that another member has to give up first."""
     divided = divide_sticky(partitions, consumers)
     owned = {consumer.member_id: set(consumer.owned) for consumer in consumers}
     read = set().union(*owned.values())
@@ -63,7 +63,7 @@ def divide_cooperatively(partitions: Mapping[str, int], consumers: Sequence[Cons
 
 
 def _owners(ranked: Sequence[Consumer], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
-    """Who had which partition, of those that still exist and that it still wants."""
+    """The owners of the partitions that still exist and that their owner still subscribes to."""
     newest: dict[TopicPartition, int] = {}
     claimants: dict[TopicPartition, list[Consumer]] = {}
     for consumer in ranked:
@@ -89,7 +89,7 @@ def _held(owners: Mapping[TopicPartition, str], ranked: Sequence[Consumer]) -> H
     return held
 
 
-# -- all want the same
+# -- all members subscribe to the same topics
 
 
 def _by_share(
@@ -122,7 +122,7 @@ def _by_chains(
 ) -> Division:
     held = _held(owners, ranked)
     readers = {topic: [consumer.member_id for consumer in ranked if topic in consumer.topics] for topic, _ in wanted}
-    # What few want is given out first: the others are freer to even it out.
+    # Partitions with few readers first: the others leave more ways to even out the loads.
     for partition in sorted((p for p in wanted if p not in owners), key=lambda p: (len(readers[p[0]]), p)):
         held[min(readers[partition[0]], key=lambda member_id: len(held[member_id]))].append(partition)
     _even_out(held, readers)
@@ -130,7 +130,7 @@ def _by_chains(
 
 
 def _even_out(held: Held, readers: Mapping[str, Sequence[str]]) -> None:
-    """Busiest first. Who cannot be relieved stays so: whatever happens to others, they were not in its reach."""
+    """Busiest members first. A member that cannot be relieved stays so, because no later move reaches it."""
     unsettled = list(held)
     while unsettled:
         load = max(len(held[member_id]) for member_id in unsettled)
@@ -138,7 +138,7 @@ def _even_out(held: Held, readers: Mapping[str, Sequence[str]]) -> None:
         came = _reach(busiest, held, readers)
         end = min(came, key=lambda member_id: len(held[member_id]), default="")
         if not came or len(held[end]) > load - 2:
-            # Whom they reach cannot be relieved either: they reach nobody else.
+            # The members that they reach cannot be relieved either: they reach no others.
             settled = {*busiest, *came}
             unsettled = [member_id for member_id in unsettled if member_id not in settled]
             continue
@@ -152,7 +152,8 @@ def _even_out(held: Held, readers: Mapping[str, Sequence[str]]) -> None:
 def _reach(
     busiest: Sequence[str], held: Held, readers: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[str, TopicPartition]]:
-    """Who can get a partition from these, directly or over others; and from whom which one, on a shortest way."""
+    """The members that can get a partition from these, directly or over others; each with giver and partition on a
+    shortest chain."""
     came: dict[str, tuple[str, TopicPartition]] = {}
     seen: set[str] = set()
     sources = set(busiest)
@@ -171,7 +172,7 @@ def _reach(
 
 
 def _newest_of_each_topic(mine: Iterable[TopicPartition]) -> dict[str, TopicPartition]:
-    """One partition of each topic: the one that came last, for what a member had from the start comes first."""
+    """One partition of each topic: the last, because a member's own partitions come first."""
     return {partition[0]: partition for partition in mine}
 
 
@@ -179,7 +180,7 @@ def _newest_of_each_topic(mine: Iterable[TopicPartition]) -> dict[str, TopicPart
 
 
 def _sticky_user_data(claim: Claim) -> bytes | None:
-    """None from a member that was never assigned anything."""
+    """None for a member that was never assigned anything."""
     if claim.generation is None:
         return None
     rows = tuple(StickyTopicPartitions(topic=t, partitions=p) for t, p in by_topic(sorted(claim.partitions)))
@@ -190,7 +191,7 @@ def _sticky_claim(subscription: ConsumerProtocolSubscription) -> Claim:
     data = subscription.user_data
     if not data:
         return Claim()
-    for version in (1, 0):  # they carry no version: the newer one is longer
+    for version in (1, 0):  # the data carry no version; version 1 is longer
         try:
             said, _ = decode_prefix(StickyUserData, version, data)
         except ProtocolError:
@@ -206,7 +207,7 @@ def _cooperative_user_data(claim: Claim) -> bytes | None:
 
 
 def _cooperative_claim(subscription: ConsumerProtocolSubscription) -> Claim:
-    """Older members' subscriptions have no field for the generation, so that it stands in the user data."""
+    """Older subscriptions have no field for the generation, so that it is in the user data."""
     owned = tuple((row.topic, partition) for row in subscription.owned_partitions for partition in row.partitions)
     if subscription.generation_id >= 0:
         return Claim(owned, subscription.generation_id)

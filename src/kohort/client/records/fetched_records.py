@@ -1,9 +1,9 @@
 """Records out of what a fetch returned.
 
-A fetch returns whole record batches from the one that holds the position on, so the first may begin before the
-position, and the last may be cut. Control batches (transaction markers) and records of aborted transactions are no
-data, and compaction leaves gaps and batches without records: the next position follows from the batches' last
-offsets, not from the records that came out.
+A fetch returns record batches, from the batch that holds the position on. So the first batch may begin before the
+position, and the last may be cut. Control batches (transaction markers) and records of aborted transactions are not
+data. Compaction leaves gaps and batches without records. So the next position follows from the last offsets of the
+batches, not from the records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ABORT_MARKER = 0
 
 
 class FetchedRecord(NamedTuple):
-    """A record and where it stands. `timestamp` is in milliseconds; `timestamp_type` 0 is the producer's clock
+    """A record with its place. `timestamp` is in milliseconds; `timestamp_type` 0 is the producer's clock
     (CreateTime), 1 the broker's (LogAppendTime)."""
 
     topic: str
@@ -34,10 +34,10 @@ class FetchedRecord(NamedTuple):
 
 
 def data_batches(fetched: FetchedPartition, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, int]]:
-    """The record batches that hold data at or after `position`, their checksums verified: each with the place in
-    `fetched.records` where it begins. What begins at `end` or behind it is not looked at.
+    """The record batches with data at or after `position`, each with its place in `fetched.records`; checksums are
+    verified. Batches that begin at `end` or later are skipped.
 
-    Raises KafkaError (CORRUPT_MESSAGE) where the bytes are not record batches.
+    Raises KafkaError (CORRUPT_MESSAGE) if the bytes are not record batches.
     """
     aborted = sorted(fetched.aborted, key=lambda pair: pair[1])
     aborting: set[int] = set()
@@ -59,7 +59,7 @@ def data_batches(fetched: FetchedPartition, position: int, end: int | None = Non
 
 
 def next_position(fetched: FetchedPartition, position: int) -> int:
-    """Where to fetch next: behind the last whole batch, data or not."""
+    """Where to fetch next: behind the last whole batch, whether it has data or not."""
     for header, _ in _batches(fetched):
         position = max(position, header.last_offset + 1)
     return position

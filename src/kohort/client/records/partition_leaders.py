@@ -1,11 +1,11 @@
-"""Asking the leaders of partitions: list offsets, produce, fetch.
+"""Requests to the leaders of partitions: list offsets, produce, fetch.
 
-A call over many partitions becomes one request a leading broker. The requests are all sent before the first answer
-is read, so that brokers work at the same time without threads. Partitions whose leader moved, or whose broker went
-away, are asked for again; what has been answered is kept.
+A call over many partitions becomes one request to each leading broker. All requests are sent before the first answer is
+read, so that brokers work at the same time without threads. If a leader has moved or a broker is gone, the partitions
+concerned are asked for again; answers that have arrived are kept.
 
-A long-polling fetch over several brokers would make the data of one wait for the silence of another. So the first
-round asks every broker for what it has now, and only when no broker has anything does a second round wait.
+A long-polling fetch over several brokers would delay one broker's data until another answers. So the first round asks
+every broker for the data that it has now; only if no broker has any, a second round waits.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ EARLIEST = -2
 LATEST = -1
 MAX_TIMESTAMP = -3
 CONSUMER = -1
-"""The replica id of everybody who is not a broker."""
+"""The replica id of a client."""
 
 Failures = dict[TopicPartition, KafkaError]
 
 
 class _Throttled(KafkaError):
-    """A quota of the client's is used up: a Fetch was answered without its partitions (KafkaApis, since 2.0), and the
-    broker does not read from the connection for `wait_s`. Nothing is wrong, so it is no failure to be retried."""
+    """A quota of the client is used up: the broker answered a Fetch without its partitions (KafkaApis, since 2.0) and
+    does not read from the connection for `wait_s`. This is not a failure, so it is not retried as one."""
 
     def __init__(self, throttle_time_ms: int) -> None:
         super().__init__(None, f"a quota is used up: the broker answers no fetches for {throttle_time_ms} ms")
@@ -67,7 +67,7 @@ class _Throttled(KafkaError):
 
 
 class _LeftOut(KafkaError):
-    """An answer does not have the partition that was asked for."""
+    """An answer lacks a partition of the request."""
 
     retriable = True
 
@@ -79,9 +79,9 @@ class _LeftOut(KafkaError):
 class FetchedPartition:
     """What one Fetch answered for a partition.
 
-    `records` are whole and possibly one cut record batch, as `kohort.client.records` reads them. `error` is
-    OFFSET_OUT_OF_RANGE where the position is outside of the log, or another error that asking again does not cure;
-    then there are no records. `aborted` are (producer id, first offset) pairs of a read_committed fetch.
+    `records` are record batches, the last one possibly cut; `kohort.client.records` reads them. `error` is
+    OFFSET_OUT_OF_RANGE if the position is outside of the log, or another error that a retry does not cure; then there
+    are no records. `aborted` are the (producer id, first offset) pairs of a read_committed fetch.
     """
 
     topic: str
@@ -93,12 +93,12 @@ class FetchedPartition:
     records: bytes
     aborted: tuple[tuple[int, int], ...] = ()
     fenced: bool = False
-    """Whether the broker has looked at who owns the partition, as `as_member` asks; only kohort does."""
+    """Whether the broker has checked the ownership, as `as_member` asks; only kohort does."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a consumer group (KIP-848), at the epoch that it was told last."""
+    """A member of a consumer group (KIP-848), at its last epoch."""
 
     group_id: str
     member_id: str
@@ -187,7 +187,7 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How much and how long a fetch may take: milliseconds and bytes."""
+    """The limits of a fetch, in milliseconds and bytes."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -196,7 +196,7 @@ class FetchLimits:
 
 
 class Fetching:
-    """The fetches of one client: rotates the partitions, and remembers since when one has failed."""
+    """The fetches of one client: rotates the partitions, and keeps since when each has failed."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -210,12 +210,12 @@ class Fetching:
         read_committed: bool,
         as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
-        """Fetch from each position, retried while nothing at all can be answered. Nothing after the api timeout, where
-        quotas leave nothing for so long."""
+        """Fetch from each position; retry while no partition is answered. Returns nothing after the api timeout, if
+        quotas allow nothing for so long."""
         if not positions:
             return []
         self._turn += 1
-        # Brokers fill an answer in the order of the question: whoever comes first must not always come first.
+        # Brokers fill an answer in the order of the request, so the partitions take turns to be first.
         order = list(positions)
         first = self._turn % len(order)
         order = order[first:] + order[:first]
@@ -237,7 +237,7 @@ class Fetching:
                     return []
 
     def _wait(self, throttled: _Throttled, deadline: float) -> bool:
-        """Wait until the broker listens again. Whether that is before the deadline."""
+        """Wait until the broker reads again. Returns whether that is before the deadline."""
         time.sleep(max(0.0, min(throttled.wait_s, deadline - time.monotonic())))
         return time.monotonic() < deadline
 
@@ -248,7 +248,7 @@ class Fetching:
         read_committed: bool,
         as_member: GroupMember | None = None,
     ) -> Callable[[], list[FetchedPartition]]:
-        """Ask now where one broker leads everything, and return what waits for the answer."""
+        """Send the request now if one broker leads everything; return a function that waits for the answer."""
 
         def fetch() -> list[FetchedPartition]:
             return self.fetch(positions, limits, read_committed, as_member)
@@ -397,9 +397,9 @@ def ask_leaders(
     *,
     extra_ms: int = 0,
 ) -> tuple[dict[TopicPartition, Row], Failures]:
-    """One attempt at asking every leader: the answered rows, and why the others have none.
+    """Ask every leader once. Returns the answered rows, and the failure of each other partition.
 
-    `extra_ms` is what the broker may wait on purpose, on top of the request timeout.
+    `extra_ms`, how long the broker may wait on purpose, is added to the request timeout.
     """
     grouped, failed = router.by_leader(partitions, what)
     answered: dict[TopicPartition, Row] = {}
@@ -422,7 +422,7 @@ def ask_leaders(
             del asked[0]
     finally:
         for connection, _ in asked:
-            connection.close()  # left early: its answer must not be taken for the next one's
+            connection.close()  # left early: its answer must not be read as the next one's
     return answered, failed
 
 
@@ -432,7 +432,7 @@ def tell_leaders(
     what: str,
     request: Callable[[Sequence[TopicPartition]], object],
 ) -> Failures:
-    """Send each leader a request that has no answer. Returns what could not be sent."""
+    """Send each leader a request that has no answer. Returns the failures."""
     grouped, failed = router.by_leader(partitions, what)
     for node_id, led in grouped.items():
         try:
@@ -443,7 +443,7 @@ def tell_leaders(
 
 
 def raise_worst(router: Router, failed: Failures) -> None:
-    """Raise one of the failures, one that cannot be retried if there is such; none if there are no failures."""
+    """Raise one of the failures, if there are any; preferably one that cannot be retried."""
     forget_leaders(router, failed)
     for failure in failed.values():
         if not failure.retriable:
