@@ -1,11 +1,11 @@
 """A Kafka cluster as a client uses it: topics, offsets, records in and out, groups seen from outside.
 
-`Cluster` is the whole public face; each call is carried out by the module of its subject. Routing, retries and
-connections are `routing.Router`'s. Every call blocks until it has its answer, retries what can be retried (a leader
-or coordinator that moves, a dropped connection, a broker that starts) until `api_timeout_ms`, and raises a
-`KafkaError` then. It works against every cluster of Apache Kafka 2.1 or later, and whatever speaks the same protocol.
+`Cluster` has a method for each call; the module of the subject carries it out, and `routing.Router` does routing,
+retries and connections. A call blocks until it has its answer. It retries what can be retried (a leader or coordinator
+that moves, a dropped connection, a broker that starts) until `api_timeout_ms`, and raises a `KafkaError` then. It works
+with Apache Kafka 2.1 or later, and with every server that speaks the same protocol.
 
-A Cluster belongs to one thread; two threads take two. It opens connections on first use.
+A Cluster belongs to one thread. It opens connections on first use.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Cluster:
     """A client of one cluster. Use it from one thread; close it, or use it in a `with`.
 
     `bootstrap_servers` is "HOST:PORT,HOST:PORT" (ValueError if it is not); one reachable broker is enough. Times are
-    in milliseconds: `request_timeout_ms` bounds one request, `api_timeout_ms` one call with its retries,
-    `bootstrap_timeout_ms` the same while no broker has answered yet. `security` are security properties in Kafka's
-    names, or a `Security` made of them (ValueError).
+    in milliseconds: `request_timeout_ms` limits one request, `api_timeout_ms` one call with its retries,
+    `bootstrap_timeout_ms` a call while no broker has answered yet. `security` are security properties in Kafka's
+    names, or a `Security` (ValueError).
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Cluster:
         return dict(self._router.retrying(self._router.nodes))
 
     def cluster_id(self) -> str | None:
-        """The cluster's id; None where it has none."""
+        """The cluster's id; None if it has none."""
         self._router.retrying(self._router.nodes)
         return self._router.view.cluster_id
 
     def controller_id(self) -> int:
-        """The broker to which topic changes go; -1 where the cluster does not say."""
+        """The broker that changes topics; -1 if the cluster does not name it."""
         self._router.retrying(self._router.nodes)
         return self._router.view.controller_id
 
@@ -123,10 +123,11 @@ class Cluster:
     def topics(
         self, names: Iterable[str] | None = None, *, internal: bool = False, create: bool = False
     ) -> dict[str, Topic]:
-        """Topics by name, asked for anew: all (internal ones, such as `__consumer_offsets`, if `internal`) or `names`.
+        """Topics by name, never from a cache: `names`, or all (with internal ones, as `__consumer_offsets`, if
+        `internal`).
 
-        A name that is no topic comes back with its `error` set (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION,
-        TOPIC_AUTHORIZATION_FAILED). `create` lets the broker create missing topics, if it is set up to do so.
+        A name without a topic has its `error` set (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION,
+        TOPIC_AUTHORIZATION_FAILED). `create` lets the broker create missing topics, if it is configured to.
         """
         return topics.topics(self._router, names, internal=internal, create=create)
 
@@ -164,9 +165,9 @@ class Cluster:
     ) -> dict[TopicPartition, int]:
         """The offset of each partition at a moment, or at each partition's own.
 
-        "earliest" is the first offset of the log, "latest" the one that the next record gets (with read_committed:
-        the last stable offset), a number the first record at or after that time in milliseconds, "max-timestamp"
-        the record with the largest (Kafka 3.0 and later). -1 where no record fits. Raises ServerError.
+        "earliest" is the first offset of the log, "latest" the offset of the next record (with read_committed the last
+        stable offset), a number the first record at or after that time in milliseconds, "max-timestamp" the record with
+        the largest timestamp (Kafka 3.0 and later). -1 if no record fits. Raises ServerError.
         """
         moments = {partition: at[partition] if isinstance(at, Mapping) else at for partition in partitions}
         wanted = {
@@ -203,26 +204,26 @@ class Cluster:
     ) -> list[FetchedPartition]:
         """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
 
-        Returns within `max_wait_ms` or so when there is nothing to read. `max_bytes` bounds the answer of one broker
-        and `partition_max_bytes` a partition's share, except that a first batch is whole, however large. A partition
-        whose leader is moving is left out of the list, and raises once that has lasted for the api timeout; one with
-        an `error` (OFFSET_OUT_OF_RANGE: the position is not in the log) is in it. A broker that answers nothing because
-        of a quota is left out, too; if none answers, it is waited for as long as they say, and nothing is returned
-        after the api timeout. Raises KafkaError.
+        Returns after about `max_wait_ms` if there is nothing to read. `max_bytes` limits the answer of one broker and
+        `partition_max_bytes` a partition's share, except that the first batch is always whole. The list lacks a
+        partition whose leader is moving; the call raises once that has lasted for the api timeout. A partition with an
+        `error` is in the list (OFFSET_OUT_OF_RANGE: the position is not in the log). It also lacks the partitions of a
+        broker that answers nothing because of a quota. If no broker answers, the call waits as long as they say, and
+        returns nothing after the api timeout. Raises KafkaError.
 
-        `as_member` reads as a member of a consumer group. kohort then refuses partitions that it does not own at its
-        epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or
-        GROUP_ID_NOT_FOUND in their `error`. Other brokers do not look, and `fenced` of what they answer is False.
+        `as_member` reads as a member of a consumer group. kohort then refuses partitions that the member does not own
+        at its epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or
+        GROUP_ID_NOT_FOUND in their `error`. Other brokers do not check, and `fenced` of their answers is False.
         """
         limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
         return self._fetching.fetch(positions, limits, isolation == "read_committed", as_member)
 
     def next_token(self, topic: str, key: str) -> int:
-        """The next fencing token of a key: 1, 2, 3, …; larger than all that anybody was ever given for this key.
+        """The next fencing token of a key: 1, 2, 3, …; larger than all earlier tokens of this key.
 
-        The tokens stand in a compacted topic of one partition, which is made where it is missing, and are written in
+        The tokens are in a compacted topic of one partition, which is created if it is missing, and are written in
         transactions (Kafka 0.11 and later; kohort has no transactions yet, and its generations serve as tokens). Raises
-        `token_topic.Overtaken` where somebody else has begun to take a token of this key meanwhile; ServerError.
+        `token_topic.Overtaken` if another process has begun to take a token of this key meanwhile; ServerError.
         """
         return token_topic.next_token(self._router, topic, key)
 
@@ -237,10 +238,10 @@ class Cluster:
         isolation: Isolation = "read_uncommitted",
         as_member: GroupMember | None = None,
     ) -> Callable[[], list[FetchedPartition]]:
-        """`fetch` in two halves: asks, and returns a function that waits for the answer.
+        """`fetch` in two halves: sends the request, and returns a function that waits for the answer.
 
-        So the broker works while the caller does. Until that function has been called, nothing else may be asked of
-        this Cluster; it may be closed. Where the question cannot be sent in one piece, the function does all of it.
+        So the broker works while the caller does. Until the function has returned, this Cluster may be closed, but not
+        called. If more than one request is needed, the function does the whole fetch.
         """
         limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
         return self._fetching.fetch_ahead(positions, limits, isolation == "read_committed", as_member)
@@ -248,29 +249,29 @@ class Cluster:
     # -- groups
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """The groups of all brokers, in order of their ids; only those of some states or types if given."""
+        """The groups of all brokers, in order of their ids; if given, only those with these states or types."""
         return groups.list_groups(self._router, states, types)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Classic groups and their members. A group that does not exist is in state "Dead"."""
+        """Groups and their members. A group that does not exist is in state "Dead"."""
         return groups.describe_groups(self._router, group_ids)
 
     def explain_group(self, group_id: str, *, last: int = 20) -> GroupExplanation:
-        """The newest stories of a group's rebalances, and who is awaited in the one under way.
+        """The newest stories of a group's rebalances, and the members that the rebalance under way waits for.
 
-        Raises NoJournal where the group's coordinator keeps none: only kohort does.
+        Raises NoJournal if the group's coordinator keeps no journal: only kohort does.
         """
         return explanations.explain_group(self._router, group_id, last)
 
     def group_configs(self, group_ids: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """The settings of groups, by group, in order of their names; what applies by default included.
+        """The settings of groups, by group, in order of their names; includes defaults.
 
         A group need not exist. Raises ServerError (INVALID_REQUEST from brokers whose groups have no settings).
         """
         return configs.describe_configs(self._router, ResourceType.GROUP, group_ids)
 
     def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group, all of these or none; None takes one back. The group need not exist.
+        """Change settings of a group, all of these or none; None removes one. The group need not exist.
 
         Raises ServerError: INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, GROUP_AUTHORIZATION_FAILED.
         """
@@ -283,13 +284,13 @@ class Cluster:
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
-        """A group's committed offsets: all, or those of `partitions`. Partitions without one are left out."""
+        """A group's committed offsets: all, or those of `partitions`. Leaves out partitions without one."""
         return groups.committed(self._router, group_id, partitions)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
         """Commit offsets for a group without being its member.
 
-        Possible while the group is empty; with members in it the coordinator answers UNKNOWN_MEMBER_ID.
+        Possible while the group is empty; if it has members, the coordinator answers UNKNOWN_MEMBER_ID.
         Raises ServerError, also OFFSET_METADATA_TOO_LARGE, INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
         """
         groups.commit(self._router, group_id, _committed(offsets))
@@ -297,19 +298,20 @@ class Cluster:
     def commit_as(
         self, group_id: str, offsets: Mapping[TopicPartition, int | Committed], committer: Committer
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commit offsets in the name of a member. Returns the partitions that were refused, and why.
+        """Commit offsets in the name of a member. Returns the refused partitions, and why.
 
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID: the member does not own them
-        any more. REBALANCE_IN_PROGRESS: its next generation is on the way. STALE_MEMBER_EPOCH: its next epoch is.
+        any more. REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH: retry in the next generation or epoch.
         """
         refused = groups.commit_as(self._router, group_id, _committed(offsets), committer)
         return {place: error_code(code) for place, code in refused.items()}
 
     def leave_as(self, group_id: str, member: Committer, *, classic: bool) -> None:
-        """Make a member leave its group, for instance one that died without a word: its session need not end first.
+        """Make a member leave its group, for instance one whose process has died, so that its session need not end
+        first.
 
-        A static member of KIP-848's protocol keeps its place for whoever comes back; one of the `classic` protocol
-        stays as it is. Nothing happens where there is no such member.
+        The place of a static member of KIP-848's protocol is kept, so that it may come back; a static member of the
+        `classic` protocol stays in the group. Nothing happens if there is no such member.
         """
         groups.leave_as(self._router, group_id, member, classic=classic)
 

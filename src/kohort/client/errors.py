@@ -1,8 +1,8 @@
 """What can go wrong between a client and a cluster.
 
-Every failure of a cluster is a `KafkaError`. Its `message` is one line that says what failed and where; `retriable`
-says whether the same call may succeed later. `Cluster` retries retriable failures until its deadline, so that a caller
-who sees one knows that it lasted. A mistake of the calling program is a `Misuse`.
+Every failure of a cluster is a `KafkaError`. Its `message` is one line that names what failed and where; `retriable`
+says whether the same call may succeed later. `Cluster` retries retriable failures until its deadline, so a retriable
+failure that it raises has lasted that long. A mistake of the calling program is a `Misuse`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CODES = {int(code): code for code in ErrorCode}
 
 
 class KafkaError(Exception):
-    """A call to the cluster failed. `code` is the server's error code, None where no answer carried one."""
+    """A call to the cluster failed. `code` is the server's error code, None if there was none."""
 
     retriable = False
 
@@ -32,7 +32,7 @@ class KafkaError(Exception):
         return _revive, (type(self), self.args, self.__dict__)  # subclasses take other arguments than `args`
 
     def because(self, text: str) -> Self:
-        """The same error, its message followed by `text`."""
+        """The same error with `text` after its message."""
         longer = copy.copy(self)
         longer.message = f"{self.message} ({text})"
         longer.args = (self.code, longer.message)
@@ -51,7 +51,7 @@ class ConnectionFailed(KafkaError):
 
 
 class BadAnswer(ConnectionFailed):
-    """What answers at `address` does not follow the protocol: not a Kafka broker, or one with a defect."""
+    """The server at `address` does not follow the protocol: it is not a Kafka broker, or has a defect."""
 
     retriable = False
 
@@ -61,9 +61,9 @@ class Unreachable(ConnectionFailed):
 
 
 class AuthenticationFailed(KafkaError):
-    """The client and the broker at `address` do not trust each other: a certificate or credentials are refused.
+    """The client or the broker at `address` refused a certificate or credentials.
 
-    `code` is the server's, None where TLS failed or where it is the client that refuses.
+    `code` is the server's, None if TLS failed or if the client refused.
     """
 
     def __init__(self, address: str, why: str, code: ErrorCode | None = None) -> None:
@@ -99,15 +99,15 @@ class ServerError(KafkaError):
 
 
 class NotOwned(KafkaError):
-    """A partition does not belong to this member of the group, or not any more: somebody else may have it."""
+    """This member of the group does not own a partition, or not any more: another member may own it."""
 
 
 class Misuse(RuntimeError):
-    """The library was called in a way that can never work: the program has to change."""
+    """The program calls the library in a way that can never work."""
 
 
 class Closed(Misuse):
-    """What was called is closed."""
+    """The called object is closed."""
 
 
 def _revive(cls: type[KafkaError], args: tuple[Any, ...], attributes: dict[str, Any]) -> KafkaError:
@@ -123,7 +123,8 @@ def error_code(number: int) -> ErrorCode:
 
 
 def server_error(number: int, what: str, text: str | None = None) -> ServerError:
-    """The exception for an answer's error code. `what` names the call and its object, `text` is the server's words."""
+    """The exception for an answer's error code. `what` names the call and its object, `text` is the server's
+    message."""
     code = error_code(number)
     name = code.name if code == number else f"error {number}"
     return ServerError(code, f"{what}: {name}: {text or code.message}")

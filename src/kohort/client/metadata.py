@@ -1,7 +1,6 @@
-"""What a client knows of a cluster: its brokers and topics, as the Metadata answer tells them.
+"""What a client knows of a cluster: the brokers and topics of the Metadata answers.
 
-`ClusterView` is the cache. It is replaced as a whole by an answer that lists all topics, and updated topic by topic
-by one that lists some.
+`ClusterView` is the cache. An answer with all topics replaces it; an answer with some topics updates those.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker, at the address that it tells clients."""
+    """A broker, at its advertised address."""
 
     node_id: int
     host: str
@@ -37,7 +36,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a topic. `leader` is NO_LEADER while there is none."""
+    """A partition of a topic. `leader` is NO_LEADER while it has none."""
 
     topic: str
     index: int
@@ -51,7 +50,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic, or why there is none: then `error` is not NONE. `topic_id` is None where the broker has no ids."""
+    """A topic; if `error` is not NONE, the reason why there is none. `topic_id` is None if the broker has no ids."""
 
     name: str
     partitions: tuple[Partition, ...]

@@ -1,6 +1,5 @@
-"""What both consumers are made of: `GroupConsumer` (asyncio) and `BlockingGroupConsumer` (threads).
-
-The settings with Kafka's names and defaults, and the ownership that they make.
+"""The settings of `GroupConsumer` and `BlockingGroupConsumer`, with Kafka's names and defaults, and the `Ownership`
+that they make.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ class ConsumerOptions(TypedDict, total=False):
     """The settings of a consumer; Kafka's names and defaults. Durations are in milliseconds."""
 
     group_protocol: GroupProtocol
-    """"consumer" is KIP-848's protocol, "classic" the older one; "auto", the default, takes what the cluster has, and
-    the classic one where a group of its members is not to be converted."""
+    """"consumer" is KIP-848's protocol, "classic" the older one. "auto", the default, takes the newest that the cluster
+    has, and the classic one if the group is a classic group that must not be converted."""
     group_instance_id: str | None
     """Makes a static member (KIP-345): it keeps its partitions when it is closed and comes back within the session."""
     client_id: str
     client_rack: str | None
     assignors: Sequence[str]
-    """Of the classic protocol, best first; default range and cooperative-sticky. See `kohort.client.assignors`."""
+    """With the classic protocol, best first; default range and cooperative-sticky. See `kohort.client.assignors`."""
     group_remote_assignor: str | None
-    """The server's assignor, with KIP-848's protocol; None leaves it to the server."""
+    """The server's assignor, with KIP-848's protocol; None: the server's default."""
     session_timeout_ms: int
     """45,000. With KIP-848's protocol it is the server's setting; this must not be longer."""
     rebalance_timeout_ms: int
@@ -43,8 +42,8 @@ class ConsumerOptions(TypedDict, total=False):
     heartbeat_interval_ms: int
     """3,000, with the classic protocol."""
     metadata_max_age_ms: int
-    """300,000: how often to look for new topics and partitions where the server does not (the classic protocol). For a
-    topic that is subscribed to by name and is not there, its group's leader looks every `retry_backoff_max_ms`."""
+    """300,000: how often to look for new topics and partitions with the classic protocol, where the server does not.
+    For a missing topic that is subscribed to by name, the group's leader looks every `retry_backoff_max_ms`."""
     request_timeout_ms: int
     api_timeout_ms: int
     connect_timeout_ms: int
@@ -77,7 +76,7 @@ DEFAULTS: ConsumerOptions = {
 
 
 def checked(group_id: str, options: ConsumerOptions) -> ConsumerOptions:
-    """With the defaults. Raises ValueError, TypeError."""
+    """The options with defaults for those that are missing. Raises ValueError, TypeError."""
     if not group_id:
         raise ValueError("the group id is empty")
     unknown = sorted(set(options) - set(DEFAULTS))

@@ -1,11 +1,11 @@
-"""Where bearer tokens come from: OIDC client credentials, a file, a callable of the program, or made up for tests.
+"""Where bearer tokens come from: OIDC client credentials, a file, a callable of the program, or unsecured for tests.
 
-A source's `token(timeout_ms)` may block: it asks an HTTP server or reads a file. OIDC tokens are kept for the process
-until four fifths of their life are over, so that a hundred connections ask for one. A callable is called for each
-authentication; whether it keeps anything is its own business.
+A source's `token(timeout_ms)` may block, because it sends an HTTP request or reads a file. The process caches an OIDC
+token for four fifths of its lifetime, so that a hundred connections need one request. A callable is called for each
+authentication and may cache by itself.
 
-`Unsecured` makes a token that nobody has signed, as Kafka's own login module does for development: a broker takes it
-only if it is set up to believe everybody.
+`Unsecured` makes a token without a signature, as Kafka's own login module does for development. A broker accepts it
+only if it is configured to accept unsigned tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from kohort.client.errors import AuthenticationFailed, ConnectionFailed
 
 DEFAULT_LIFE_S = 300
-"""Of a token whose server does not say."""
+"""The lifetime of a token whose server does not name it."""
 MAX_ANSWER_BYTES = 1024 * 1024
 
 _kept: dict[Oidc, tuple[str, float]] = {}
@@ -41,7 +41,7 @@ class Oidc:
     client_secret: str = field(repr=False)
     scope: str = ""
     ca_location: str | None = None
-    """Authorities of the endpoint's certificate; None: the system's."""
+    """The file of certificate authorities for the endpoint; None: the system's."""
 
     def token(self, timeout_ms: int) -> str:
         """Raises AuthenticationFailed, ConnectionFailed."""
@@ -54,7 +54,7 @@ class Oidc:
             return token
 
     def forget(self) -> None:
-        """The token that is kept was refused: the next one is a new one."""
+        """Drop the cached token, because the broker refused it."""
         with _asking:
             _kept.pop(self, None)
 
@@ -67,7 +67,7 @@ class Oidc:
             context = ssl.create_default_context(cafile=self.ca_location) if self.url.startswith("https:") else None
             opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
             with opener.open(request, timeout=timeout_s) as answer:
-                return _granted(answer.read(MAX_ANSWER_BYTES), self.url)
+                return _parse_grant(answer.read(MAX_ANSWER_BYTES), self.url)
         except urllib.error.HTTPError as error:
             if 300 <= error.code < 400:
                 why = f"the token endpoint answered HTTP {error.code}, a redirect; the secret is sent nowhere else"
@@ -75,14 +75,14 @@ class Oidc:
             if error.code >= 500 or error.code == 429:
                 raise ConnectionFailed(self.url, f"the token endpoint answered HTTP {error.code}") from None
             raise AuthenticationFailed(
-                self.url, f"the token endpoint answered HTTP {error.code}{_said(error)}"
+                self.url, f"the token endpoint answered HTTP {error.code}{_error_code(error)}"
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionFailed(self.url, f"no token: {getattr(error, 'reason', None) or error}") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """urllib would send the Authorization header along, to whichever host the answer names."""
+    """urllib would send the Authorization header to the host that a redirect names."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -90,7 +90,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token that another program keeps up to date in a file, as Kubernetes does; read for each authentication."""
+    """A file that another program updates, as Kubernetes does; read for each authentication."""
 
     path: str
 
@@ -122,7 +122,7 @@ class Unsecured:
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """A callable of the program's own that returns a token; what it raises goes to the program."""
+    """A callable of the program that returns a token; the program gets what it raises."""
 
     provider: Callable[[], str]
 
@@ -133,7 +133,7 @@ class Provided:
 TokenSource = Oidc | TokenFile | Unsecured | Provided
 
 
-def _granted(body: bytes, url: str) -> tuple[str, float]:
+def _parse_grant(body: bytes, url: str) -> tuple[str, float]:
     try:
         answer = json.loads(body)
         token = answer["access_token"]
@@ -144,8 +144,8 @@ def _granted(body: bytes, url: str) -> tuple[str, float]:
         raise AuthenticationFailed(url, "the token endpoint's answer has no access_token") from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """RFC 6749's error code, if the answer has one. Nothing else of it: it may repeat what was sent."""
+def _error_code(error: urllib.error.HTTPError) -> str:
+    """RFC 6749's error code, if the answer has one. Nothing else of the answer, which may repeat the request."""
     try:
         code = json.loads(error.read(MAX_ANSWER_BYTES))["error"]
     except (OSError, ValueError, KeyError, TypeError):

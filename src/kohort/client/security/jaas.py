@@ -22,7 +22,7 @@ class LoginModule(NamedTuple):
     """One entry of a JAAS configuration."""
 
     name: str
-    """The class, without its package."""
+    """The class name without its package."""
     options: Mapping[str, str]
 
 
@@ -46,7 +46,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Words, `=` and `;`, each with whether it was quoted."""
+    """Words, `=` and `;`; each with whether it was quoted."""
     position, text = 0, text.rstrip()
     while position < len(text):
         found = _TOKEN.match(text, position)

@@ -1,8 +1,8 @@
 """Certificates and keys out of the files that Kafka's clients use: PEM, and PKCS12 where `cryptography` is installed.
 
-What a file is, its first bytes tell, whatever the `type` property says: Java reads PKCS12 files that are declared as
-JKS, too. JKS itself nobody but Java reads, so it is refused, with the commands that convert it. Errors are ValueErrors
-that name the property and the file, never what is in it.
+The first bytes of a file decide on its format, not the `type` property: Java, too, reads PKCS12 files that are declared
+as JKS. Only Java reads JKS itself, so it is refused, with the commands that convert it. Errors are ValueErrors that
+name the property and the file, never its contents.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ DER_MARK = b"\x30"
 
 
 def pem_of(path: str, password: str | None, name: str) -> str:
-    """What a store holds, as PEM: the key, if it has one, and the certificates. `name` is the property's.
+    """The contents of a store as PEM: the key, if it has one, and the certificates. `name` is the property's name.
 
-    A key out of a PKCS12 store comes without a password. Raises ValueError.
+    A key out of a PKCS12 store has no password any more. Raises ValueError.
     """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"{name}: cannot read {path}: {error.strerror}") from None
     if PEM_MARK in content:
-        return content.decode("ascii", "ignore")  # what is not ASCII stands in comments
+        return content.decode("ascii", "ignore")  # only comments have other characters
     if content.startswith(JAVA_MARKS):
         raise ValueError(
             f"{name}: {path} is a Java key store, which only Java reads. Convert it: keytool -importkeystore "

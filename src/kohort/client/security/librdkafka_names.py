@@ -1,7 +1,7 @@
-"""Security settings as librdkafka (confluent-kafka) takes them.
+"""The security settings in librdkafka's (confluent-kafka's) names.
 
-Certificates and keys go as text, so that it does not matter which kind of file they came from. Tokens of which
-librdkafka knows nothing are fetched by `oauth_cb`, which it calls when one is about to end.
+Certificates and keys are passed as text, whatever kind of file they are from. Tokens that librdkafka cannot get by
+itself come from `oauth_cb`, which it calls when a token is about to expire.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TOKEN_TIMEOUT_MS = 30_000
 
 
 def librdkafka_tls(tls: Tls) -> dict[str, Any]:
-    """Raises ValueError where a file cannot be read, and where librdkafka cannot do what is asked for.
+    """Raises ValueError if a file cannot be read, or if librdkafka cannot do what the settings require.
 
-    It has no setting for versions. What it comes with takes TLS 1.2 and 1.3, so that only more than that is refused.
+    librdkafka has no setting for TLS versions and accepts TLS 1.2 and 1.3, so that a stricter choice is refused.
     """
     if tls.oldest == "TLSv1.3":
         raise ValueError("ssl.enabled.protocols: librdkafka has no setting that would refuse TLSv1.2")
@@ -73,7 +73,7 @@ def librdkafka_sasl(sasl: Sasl) -> dict[str, Any]:
 
 
 def _token_callback(sasl: OAuthBearer) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """As confluent-kafka wants it: token, when it ends (seconds since 1970), principal, extensions."""
+    """For confluent-kafka: returns token, expiry (seconds since 1970), principal, extensions."""
 
     def token(_: str) -> tuple[str, float, str, dict[str, str]]:
         value = sasl.source.token(TOKEN_TIMEOUT_MS)
@@ -83,7 +83,7 @@ def _token_callback(sasl: OAuthBearer) -> Callable[[str], tuple[str, float, str,
 
 
 def _ends(token: str) -> float:
-    """What a JSON web token says of its end; of any other token, a guess that makes librdkafka ask again soon."""
+    """When a JSON web token expires; for any other token, a guess that makes librdkafka ask again soon."""
     try:
         claims = token.split(".")[1]
         return float(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"])

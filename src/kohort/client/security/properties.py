@@ -1,7 +1,7 @@
 """Kafka's security properties, read into what a connection needs: Java's names and librdkafka's.
 
-Each property is taken once; what is left at the end nobody understands, and is refused by name. Messages repeat values
-of which it is known that they are no secrets (a protocol, a flag, a path), and of others the name alone.
+Each property is read once; a property that is left at the end is unknown and refused by name. Messages repeat only
+values that are certainly no secrets (a protocol, a flag, a path); of other properties they have the name alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kohort.client.security.tls import Tls
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 PREFIXES = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "https.ca.")
-"""Of the properties that are about security."""
+"""The prefixes of security properties."""
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -40,10 +40,10 @@ WITHOUT_EFFECT = frozenset(
         "enable.sasl.oauthbearer.unsecure.jwt",
     }
 )
-"""Properties of other clients that say nothing about whom to trust; they may stand there."""
+"""Properties of other clients that do not affect trust; they are accepted and ignored."""
 
 OAUTH_HANDLERS = ("OAuthBearerLoginCallbackHandler", "OAuthBearerUnsecuredLoginCallbackHandler")
-"""Java's `sasl.login.callback.handler.class`, as far as it is carried out here."""
+"""The supported values of Java's `sasl.login.callback.handler.class`."""
 
 JAAS_MODULES = {
     "PlainLoginModule": ("PLAIN",),
@@ -61,11 +61,11 @@ CREDENTIALS = (
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.config",
 )
-"""Who has these means to log in. Java's clients pass over them where the protocol is one without SASL."""
+"""Properties that mean a login. Java's clients ignore them if the protocol is without SASL."""
 
 
 class Reading:
-    """Properties, taken one after the other; what is left at the end nobody understands."""
+    """Reads properties one after the other; those that are left at the end are unknown."""
 
     def __init__(self, properties: Mapping[str, str], token_provider: Callable[[], str] | None) -> None:
         for name, value in properties.items():
@@ -107,7 +107,7 @@ class Reading:
         certificate_pem, chain_name = self._first("ssl.keystore.certificate.chain", "ssl.certificate.pem")
         oldest, newest = self._versions()
         tls = Tls(
-            trust=None if trust == "probe" else trust,  # librdkafka's word for the system's
+            trust=None if trust == "probe" else trust,  # librdkafka's name for the system's authorities
             trust_pem=trust_pem,
             trust_password=self._take("ssl.truststore.password"),
             trust_name=trust_name if trust is not None else pem_name,
@@ -193,7 +193,7 @@ class Reading:
         return Plain(username, password) if mechanism == "PLAIN" else Scram(mechanism, username, password)
 
     def _bearer(self, options: dict[str, str], wanted: bool) -> OAuthBearer | None:
-        """Takes all that is about tokens; None where another mechanism is meant."""
+        """Reads all properties about tokens; None if another mechanism is meant."""
         handler = self._take("sasl.login.callback.handler.class")
         if handler is not None and handler.rpartition(".")[2] not in OAUTH_HANDLERS:
             raise ValueError("sasl.login.callback.handler.class: classes of your own take a token_provider instead")
@@ -288,7 +288,7 @@ class Reading:
         return self._rest.pop(name, None)
 
     def _first(self, *names: str) -> tuple[str | None, str]:
-        """The value of the one that is set, and its name."""
+        """The value of the property that is set, and its name."""
         found = [(value, name) for name in names if (value := self._take(name)) is not None]
         if len({value for value, _ in found}) > 1:
             raise ValueError(f"{' and '.join(name for _, name in found)} are set and differ")

@@ -1,8 +1,8 @@
 """SASL mechanisms, the client's side of each, without IO.
 
-`begin` gives a conversation: a generator that yields what to send and is sent what was answered; it returns when the
-client is content. It may block (a token is asked for, a password is hashed), so an event loop runs its steps in a
-thread. What is said around these messages is `client/wire/exchange.py`'s.
+`begin` returns a conversation: a generator that yields messages to send and gets the answers; it returns when the
+client has authenticated. It may block (to get a token or to hash a password), so an event loop runs its steps in a
+thread. `client/wire/exchange.py` has the requests around these messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEPARATOR = "\x01"
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A name and a password, sent as they are (RFC 4616): to be used inside TLS."""
+    """A name and a password, sent in clear text (RFC 4616); use it inside TLS."""
 
     mechanism: ClassVar[str] = "PLAIN"
     username: str
@@ -38,7 +38,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """A name and a password, of which neither side sends what would let the other be impersonated."""
+    """A name and a password. Neither side sends anything with which the other could impersonate it."""
 
     mechanism: str
     """SCRAM-SHA-256 or SCRAM-SHA-512."""
@@ -51,7 +51,7 @@ class Scram:
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """A bearer token (RFC 7628), and extensions (KIP-342), which are name and value."""
+    """A bearer token (RFC 7628), and extensions (KIP-342): names and values."""
 
     mechanism: ClassVar[str] = "OAUTHBEARER"
     source: TokenSource
@@ -69,7 +69,7 @@ class OAuthBearer:
         if refused:
             if isinstance(self.source, Oidc):
                 self.source.forget()
-            yield SEPARATOR.encode()  # so that the broker answers with its error code
+            yield SEPARATOR.encode()  # the broker then answers with its error code
             raise Distrusted(f"the broker refused the bearer token{_status(refused)}")
 
 

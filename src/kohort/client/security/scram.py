@@ -1,10 +1,9 @@
-"""SCRAM, the client's side: proves that it knows a password without sending it, and that the server knows it too.
+"""SCRAM, the client's side: proves that the client knows a password without sending it, and that the server knows it.
 
-RFC 5802 with the hashes of RFC 7677 (SHA-256) and SHA-512, without channel binding, as Kafka speaks it: names and
-passwords are UTF-8 as they are, without SASLprep. The client checks what it is answered: that the nonce begins with
-its own, that the number of iterations lies within bounds (too few would let a false server learn a hash that is cheap
-to search, too many would hold up this process), and the server's signature. No IO, and no chance but the nonce that is
-handed in.
+RFC 5802 with the hashes of RFC 7677 (SHA-256) and SHA-512, without channel binding, as Kafka implements it: names and
+passwords are UTF-8 without SASLprep. The client checks the answers: that the nonce begins with its own, that the number
+of iterations is within limits (with too few, a false server would learn a hash that is cheap to search; too many would
+block this process), and the server's signature. No IO, and no randomness but the nonce that is passed in.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Distrusted(Exception):
 
 
 def conversation(mechanism: str, username: str, password: str, nonce: str) -> Generator[bytes, bytes, None]:
-    """Yields what to send, is sent what was answered, and ends when the server has proved itself.
+    """Yields messages to send, gets the answers, and ends when the server has proved that it knows the password.
 
     `nonce` is printable ASCII without a comma, and new each time. Raises Distrusted; KeyError for another mechanism.
     """

@@ -9,13 +9,13 @@
     })
     Cluster("kafka:9093", security=security)         # or the mapping itself
 
-The names of Java's clients and those of librdkafka (confluent-kafka) are understood, so that settings that work there
-work here. What is not understood is refused by name: a security setting that is silently ignored is a hole. Kafka's
-defaults apply: without `security.protocol` nothing is secured, with TLS the broker's certificate and its host name are
-verified.
+The property names of Java's clients and of librdkafka (confluent-kafka) are accepted, so that settings that work there
+work here. An unknown property is refused by name, because a security setting that is silently ignored is a hole.
+Kafka's defaults apply: without `security.protocol` the connection is plain text; with TLS the broker's certificate and
+its host name are verified.
 
-A `Security` is a value: it can be compared, and pickled to other processes, where files are read anew. Its `repr` and
-all errors are free of secrets. `client/security/tls.py` and `client/security/sasl.py` carry out what it says.
+A `Security` is a value: it can be compared, and pickled to other processes, which read the files anew. Its `repr` and
+all errors are free of secrets. `client/security/tls.py` and `client/security/sasl.py` carry it out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kohort.client.security.tls import Tls
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What `security=` takes; made by `of` or `read`. `tls` and `sasl` are None where they are not used."""
+    """The value of `security=`; made by `of` or `read`. `tls` and `sasl` are None if they are not used."""
 
     protocol: str = "PLAINTEXT"
     tls: Tls | None = None
@@ -44,10 +44,10 @@ class Security:
     def of(
         cls, properties: Security | Mapping[str, str] | None, *, token_provider: Callable[[], str] | None = None
     ) -> Security:
-        """Check properties, and read the files that they name. Raises ValueError that names the property at fault.
+        """Check properties, and read the files that they name. Raises ValueError, which names the wrong property.
 
-        `token_provider` returns a token for OAUTHBEARER each time that one is needed, in any thread. To reach other
-        processes it must be picklable. None and an empty mapping: plain text.
+        `token_provider` returns a token for OAUTHBEARER each time that one is needed, in any thread. It must be
+        picklable if other processes need it. None and an empty mapping mean plain text.
         """
         if isinstance(properties, Security):
             if token_provider is not None:
@@ -57,8 +57,8 @@ class Security:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, token_provider: Callable[[], str] | None = None) -> Security:
-        """From a properties file, as Kafka's tools take it (`--command-config`); what is in it beside security counts
-        for nothing. Raises ValueError."""
+        """From a properties file, as Kafka's tools take it (`--command-config`); other properties in it are ignored.
+        Raises ValueError."""
         found = security_properties(read_properties(os.fspath(path)))
         try:
             return cls.of(found, token_provider=token_provider)
@@ -66,8 +66,8 @@ class Security:
             raise ValueError(f"{os.fspath(path)}: {error}") from None
 
     def librdkafka(self) -> dict[str, Any]:
-        """The same for confluent-kafka's clients. Files are read now, so they need be here only. Raises ValueError for
-        what librdkafka cannot do."""
+        """The same settings for confluent-kafka's clients. Reads the files now. Raises ValueError for settings that
+        librdkafka does not have."""
         settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.tls is not None:
             settings |= librdkafka_tls(self.tls)
@@ -77,5 +77,5 @@ class Security:
 
 
 def security_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those properties that are about security."""
+    """The security properties among these."""
     return {name: value for name, value in properties.items() if name.startswith(PREFIXES)}

@@ -1,12 +1,12 @@
-"""TLS as a Kafka client is told to use it, and what a failed handshake means.
+"""TLS contexts from the settings of a Kafka client, and what a failed handshake means.
 
-Certificates are verified, and the broker's host name with them, unless the settings say otherwise. What is given as
-authorities is trusted and nothing else; without any, the system's are. As in Java's trust stores, each certificate
-given is trusted by itself, whether or not it signed itself.
+The broker's certificate and its host name are verified, unless the settings say otherwise. Only the given authorities
+are trusted; without any, the system's. As in Java's trust stores, each given certificate is trusted by itself, whether
+or not it is self-signed.
 
-Files are read again when they have changed, so that a program that runs for months takes up renewed certificates with
-its next connection. Python's `ssl` reads a client's key from files only: one that was given as text stands for an
-instant in a file that nobody else may read.
+Files are read again when they have changed, so that a program that runs for months uses renewed certificates for its
+next connection. Python's `ssl` reads a client's key from files only, so a key that is given as text is written for an
+instant to a file that only this user may read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kohort.client.security.keystores import pem_of
 EXPIRED, NOT_YET_VALID = 10, 9
 OTHER_HOST = {62, 64}
 UNKNOWN_ISSUER = {2, 18, 19, 20, 21}
-"""OpenSSL's numbers of what is wrong with a certificate (X509_V_ERR_…)."""
+"""OpenSSL's error numbers for certificates (X509_V_ERR_…)."""
 
 NO_CERTIFICATE = "none"
-"""Handed to OpenSSL for an empty text, of which Python complains otherwise."""
+"""Passed to OpenSSL for an empty text, which Python would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What stands behind the `ssl.…` properties. Names in brackets: the properties of a file, for error messages."""
+    """The values of the `ssl.…` properties. The fields `…_name` are property names, for error messages."""
 
     trust: str | None = None
     """A file or folder of authorities; None: `trust_pem`, else the system's."""
@@ -45,14 +45,14 @@ class Tls:
     certificate_pem: str | None = field(default=None, repr=False)
     certificate_name: str = "ssl.keystore.location"
     key: str | None = None
-    """A file with its key; None: `key_pem`, else it stands beside the certificate."""
+    """A file with the client's key; None: `key_pem`, else the key is beside the certificate."""
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     store_password: str | None = field(default=None, repr=False)
     verify: bool = True
     verify_host: bool = True
     oldest: str | None = None
-    """TLSv1.2 or TLSv1.3; None: what Python takes."""
+    """TLSv1.2 or TLSv1.3; None: Python's default."""
     newest: str | None = None
 
     @property
@@ -60,12 +60,12 @@ class Tls:
         return self.certificate is not None or self.certificate_pem is not None
 
     def context(self) -> ssl.SSLContext:
-        """How to open connections. Raises ValueError that names the property at fault."""
+        """The context for connections. Raises ValueError, which names the wrong property."""
         return _context(self, tuple(_stamp(path) for path in (self.trust, self.certificate, self.key)))
 
 
 def refusal(address: str, error: OSError) -> KafkaError:
-    """What a TLS error means. One for which trying again may help is a ConnectionFailed."""
+    """The exception for a TLS error: a ConnectionFailed if a retry may help."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(address, f"the broker's certificate is refused: {_about_certificate(error)}")
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or not isinstance(error, ssl.SSLError):
@@ -88,7 +88,7 @@ def refusal(address: str, error: OSError) -> KafkaError:
 
 
 def looks_like_tls(start: bytes | bytearray) -> bool:
-    """Whether what a broker sent first is a TLS record: an alert or a handshake message."""
+    """Whether a broker's first bytes are a TLS record: an alert or a handshake message."""
     return len(start) >= 2 and start[0] in (0x15, 0x16) and start[1] == 0x03
 
 
@@ -111,7 +111,7 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
     try:
         found = os.stat(path) if path is not None else None
     except OSError:
-        return None  # whoever reads it says what is wrong
+        return None  # reading the file raises the error
     return None if found is None else (found.st_mtime_ns, found.st_size)
 
 
@@ -136,7 +136,7 @@ def _version(name: str) -> ssl.TLSVersion:
 
 
 def _trust(context: ssl.SSLContext, tls: Tls) -> None:
-    """Take the authorities."""
+    """Load the authorities."""
     if tls.trust is None and tls.trust_pem is None:
         context.load_default_certs()
         return
@@ -153,7 +153,7 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 def _present(context: ssl.SSLContext, tls: Tls) -> None:
-    """Take this client's certificate and key."""
+    """Load this client's certificate and key."""
     certificate = tls.certificate_pem
     if tls.certificate is not None:
         certificate = pem_of(tls.certificate, tls.store_password, tls.certificate_name)
@@ -162,7 +162,7 @@ def _present(context: ssl.SSLContext, tls: Tls) -> None:
     password = tls.key_password if tls.key_password is not None else tls.store_password
     try:
         with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
-            # A password that is not given is empty: without one, OpenSSL would ask at the terminal.
+            # Without a password OpenSSL would ask at the terminal, so pass an empty one.
             context.load_cert_chain(certificate_file or "", key_file, lambda: password or "")
     except (ssl.SSLError, OSError) as error:
         raise ValueError(

@@ -1,12 +1,12 @@
 """One connection to one broker, for asyncio.
 
-`client/wire/exchange.py` knows what is said, this module how it travels. Several requests may be under way; answers
-come in the order of the questions. `ask` sends at once and returns a future, so that whoever owns the connection
-decides how long to wait; a future that is cancelled only gives up its answer. After any failure the connection is
-closed, and whatever was in flight fails with the reason.
+`client/wire/exchange.py` has the messages, this module the socket. Several requests may be under way; answers come in
+the order of the requests. `ask` sends at once and returns a future, so that the caller decides how long to wait; a
+cancelled future drops its answer. After any failure the connection is closed, and all requests in flight fail with the
+reason.
 
-Authentication may ask for a token or hash a password, so its steps run in a thread. Where the broker takes it for some
-time only, the next question after most of that time begins it again; questions asked meanwhile wait until it is done.
+Authentication may get a token or hash a password, so its steps run in a thread. If the broker limits its lifetime, the
+next request after most of that time begins it again; requests sent meanwhile wait until it is done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Response = TypeVar("Response")
 class _Pending(NamedTuple):
     question: Question
     response_class: type | None
-    """None: the frame itself is the answer."""
+    """None: the raw frame is the answer."""
     answer: asyncio.Future[Any]
 
 
@@ -47,7 +47,7 @@ class AsyncConnection(asyncio.Protocol):
         self._frames = FrameSplitter(max_response_bytes)
         self._pending: deque[_Pending] = deque()
         self._held: deque[tuple[Any, type, asyncio.Future[Any]]] = deque()
-        """What was asked while the client authenticates again."""
+        """The requests that wait for a new authentication."""
         self._renewing: asyncio.Task[None] | None = None
         self._renew_at: float | None = None
         """By the loop's clock: when to authenticate again."""
@@ -87,7 +87,7 @@ class AsyncConnection(asyncio.Protocol):
         tls = self.exchange.security.tls
         try:
             context = None if tls is None else tls.context()
-        except ValueError as error:  # a file that could be read before
+        except ValueError as error:  # a file has changed and cannot be read now
             raise AuthenticationFailed(self.address, str(error)) from None
         try:
             await self._loop.create_connection(
@@ -122,7 +122,7 @@ class AsyncConnection(asyncio.Protocol):
         self._renew_at = None if step is None else self._loop.time() + step
 
     async def _renew(self) -> None:
-        """Authenticate again, then send what was asked meanwhile."""
+        """Authenticate again, then send the requests that wait."""
         try:
             async with asyncio.timeout(RENEW_MS / 1000):
                 await self._authenticate(RENEW_MS)
@@ -130,7 +130,7 @@ class AsyncConnection(asyncio.Protocol):
             self.close(f"no authentication within {RENEW_MS} ms")
         except KafkaError as error:
             self._fail(error)
-        except Exception as error:  # a source of tokens of the program's own
+        except Exception as error:  # raised by a token provider of the program
             self._fail(AuthenticationFailed(self.address, f"no token: {type(error).__name__}"))
         self._renewing = None
         while self._held:
@@ -151,9 +151,9 @@ class AsyncConnection(asyncio.Protocol):
         return (*(pending.question.name for pending in self._pending), *held)
 
     def ask(self, message: Any, response_class: type[Response]) -> asyncio.Future[Response]:
-        """Send a request; the future brings its answer, or raises ConnectionFailed.
+        """Send a request. The future returns its answer, or raises ConnectionFailed.
 
-        Raises UnsupportedVersion at once. Error codes inside the answer are the caller's.
+        Raises UnsupportedVersion at once. The caller handles error codes in the answer.
         """
         if self._renew_at is not None and self._renewing is None and self._loop.time() >= self._renew_at:
             self._renewing = self._loop.create_task(self._renew())
@@ -165,7 +165,7 @@ class AsyncConnection(asyncio.Protocol):
         return answer
 
     def close(self, why: str = "the connection is closed") -> None:
-        """Close the connection. What is under way fails with ConnectionFailed."""
+        """Close the connection. Requests under way fail with ConnectionFailed."""
         self._fail(ConnectionFailed(self.address, why))
 
     def _send(
@@ -189,12 +189,12 @@ class AsyncConnection(asyncio.Protocol):
         for answer in answers:
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # nobody need be waiting for it
+                answer.exception()  # retrieved, in case that no caller waits
 
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's classes are no subclasses
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError) and not isinstance(exc, ssl.SSLEOFError):
@@ -216,7 +216,7 @@ class AsyncConnection(asyncio.Protocol):
     def _answered(self, frame: bytes) -> None:
         if not self._pending:
             if self._transport is not None:
-                raise BadAnswer(self.address, "sent an answer that nobody had asked for")
+                raise BadAnswer(self.address, "sent an answer without a request")
             return
         question, response_class, answer = self._pending[0]
         message = frame if response_class is None else self.exchange.answer(response_class, question, frame)
@@ -226,7 +226,7 @@ class AsyncConnection(asyncio.Protocol):
 
 
 def _step(asking: Generator[Question, bytes, float | None], frame: bytes | None) -> Question | float | None:
-    """One step of a handshake: the next question, or what it returns. StopIteration may not leave a thread."""
+    """One step of a handshake: the next question, or its result. A thread cannot pass StopIteration on."""
     try:
         return next(asking) if frame is None else asking.send(frame)
     except StopIteration as end:

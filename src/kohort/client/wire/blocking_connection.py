@@ -1,11 +1,11 @@
 """One blocking connection to one broker.
 
-The constructor connects, by TLS if it is told to, asks for the broker's API versions and authenticates;
-`client/wire/exchange.py` knows what is said, this module how it travels. Where the broker takes an authentication for
-some time only, it is done again between two requests. A connection belongs to one thread. `send` and `receive` are
-`request` in two halves, so that one thread can have a question pending at several brokers; on one connection, answers
-come in the order of the questions. After any failure the connection is closed and stays closed: what was in flight is
-unknown, and a half-read frame cannot be skipped.
+The constructor connects, with TLS if the settings say so, asks for the broker's API versions and authenticates.
+`client/wire/exchange.py` has the messages, this module the socket. If the broker limits the lifetime of an
+authentication, it is done again between two requests. A connection belongs to one thread. `send` and `receive` are
+`request` in two halves, so that one thread can have requests pending at several brokers; on one connection, answers
+come in the order of the requests. After any failure the connection is closed and stays closed: the outcome of requests
+in flight is unknown, and a half-read frame cannot be skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Pending(NamedTuple):
-    """A question on its way, and until when its answer is waited for."""
+    """A request under way, and the deadline of its answer."""
 
     question: Question
     deadline: float
@@ -38,7 +38,7 @@ class Pending(NamedTuple):
 class Connection:
     """A connection to one broker, open and negotiated once constructed. Use it from one thread.
 
-    `connect_timeout_ms` bounds connecting, the TLS handshake, and each request of the version and SASL handshakes,
+    `connect_timeout_ms` limits connecting, the TLS handshake, and each request of the version and SASL handshakes,
     `request_timeout_ms` a request from sending to its whole answer, `max_response_bytes` the size of an answer.
     Raises ConnectionFailed, AuthenticationFailed, TimedOut, UnsupportedVersion.
     """
@@ -85,7 +85,7 @@ class Connection:
         return self._socket is None
 
     def close(self) -> None:
-        """Close the connection. Questions in flight are given up."""
+        """Close the connection. Requests in flight are given up."""
         opened, self._socket = self._socket, None
         self._pending.clear()
         if opened is not None:
@@ -93,7 +93,7 @@ class Connection:
 
     @property
     def api_versions(self) -> Mapping[int, VersionRange]:
-        """What the broker serves, by API key."""
+        """The versions that the broker serves, by API key."""
         return self._exchange.api_versions
 
     def version_of(self, request_class: type) -> int:
@@ -118,15 +118,15 @@ class Connection:
     ) -> Response:
         """Send a request and wait for its answer.
 
-        `version` None: the highest common one. `timeout_ms` None: the connection's request timeout.
-        Raises ConnectionFailed, TimedOut, UnsupportedVersion, AuthenticationFailed. Error codes inside the answer are
-        the caller's.
+        `version` None: the highest common one. `timeout_ms` None: the connection's request timeout. Raises
+        ConnectionFailed, TimedOut, UnsupportedVersion, AuthenticationFailed. The caller handles error codes in the
+        answer.
         """
         self.send(message, version=version, timeout_ms=timeout_ms)
         return self.receive(response_class)
 
     def send(self, message: Any, *, version: int | None = None, timeout_ms: int | None = None) -> None:
-        """The first half of `request`; the time-out counts from here and ends with the answer."""
+        """The first half of `request`; the timeout counts from here to the whole answer."""
         self._renew()
         self._pending.append(self._send(self._exchange.question(message, version), timeout_ms))
 
@@ -136,9 +136,9 @@ class Connection:
         self._send(self._exchange.question(message), None)
 
     def receive(self, response_class: type[Response], *, timeout_ms: int | None = None) -> Response:
-        """The second half of `request`: the answer of the oldest question that was sent.
+        """The second half of `request`: the answer to the oldest request.
 
-        It is waited for `timeout_ms` at least, where that is given, however long ago the question was sent.
+        Waits at least `timeout_ms`, if it is given, however long ago the request was sent.
         """
         pending = self._pending.popleft()
         if timeout_ms is not None:
@@ -188,7 +188,7 @@ class Connection:
         return buffer
 
     def _arm(self, pending: Pending) -> socket.socket:
-        """The socket, its time-out set to what is left of the question's."""
+        """The socket, with the rest of the request's timeout."""
         if self._socket is None:
             raise ConnectionFailed(self.address, "the connection is closed")
         left = pending.deadline - time.monotonic()
@@ -212,7 +212,7 @@ class Connection:
             self._fail(f"no TLS handshake within {self._connect_timeout_ms} ms")
         except OSError as error:
             raise refusal(self.address, error) from None
-        except ValueError as error:  # a file that could be read before
+        except ValueError as error:  # a file has changed and cannot be read now
             raise AuthenticationFailed(self.address, str(error)) from None
 
     def _authenticate(self) -> None:
@@ -223,7 +223,7 @@ class Connection:
         self._renew_at = None if lasts_s is None else time.monotonic() + lasts_s
 
     def _renew(self) -> None:
-        """Authenticate again if it is time; between a question and its answer it would come out of order."""
+        """Authenticate again if it is time; not between a request and its answer, which would come out of order."""
         if self._renew_at is None or self._pending or time.monotonic() < self._renew_at or self._socket is None:
             return
         try:
@@ -233,7 +233,7 @@ class Connection:
             raise
 
     def _converse(self, asking: Generator[Question, bytes, T], timeout_ms: int) -> T:
-        """Carry out a handshake: send what it yields, hand in what is answered."""
+        """Carry out a handshake: send what it yields, and pass the answers in."""
         try:
             question = next(asking)
             while True:
@@ -244,7 +244,7 @@ class Connection:
 
 
 def reason(error: Exception) -> str:
-    """What the operating system said, in the middle of a sentence."""
+    """The operating system's message, for the middle of a sentence."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):

@@ -1,16 +1,17 @@
-"""What a connection says and hears, without its socket: versions, correlation ids, frames to and from messages.
+"""A connection without its socket: versions, correlation ids, frames to and from messages.
 
-`question` turns a request into a frame and remembers what its answer must look like; `answer` turns a frame into the
-message of the oldest question. A connection chooses the highest version of a message that this client, the broker and
-`VERSION_CAPS` have in common, so it must be `negotiate`d first: the generator yields frames and is sent their answers.
+`question` turns a request into a frame; `answer` turns a frame into the answer to a question. A connection uses the
+highest version of a message that this client, the broker and `VERSION_CAPS` have in common, so `negotiate` comes first:
+the generator yields questions and gets the frames of their answers.
 
 With SASL, `authenticate` follows in the same manner: SaslHandshake names the mechanism, SaslAuthenticate carries its
-messages (KIP-43, KIP-152). Where the broker limits how long that holds (KIP-368), the connection does it again in time.
+messages (KIP-43, KIP-152). If the broker limits the lifetime of an authentication (KIP-368), the connection repeats it
+in time.
 
-An ApiVersions request that is too new is answered in version 0 with UNSUPPORTED_VERSION (35) and the range that the
-broker does serve; the question is then asked again inside that range. Answers come in the order of the questions, and
-each answer's correlation id is checked against the question's. Bytes behind an answer are ignored, as Kafka's own
-clients do (librdkafka's mock broker sends one too many).
+A broker answers an ApiVersions request that is too new in version 0, with UNSUPPORTED_VERSION (35) and the range that
+it serves; the client then asks again in that range. Answers come in the order of the questions, and each answer's
+correlation id is checked. Bytes behind an answer are ignored, as Kafka's own clients do (librdkafka's mock broker sends
+one too many).
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 
 VERSION_CAPS: Mapping[type, int] = {FetchRequest: 12, ProduceRequest: 12, OffsetCommitRequest: 9, OffsetFetchRequest: 9}
 """The next version of each names topics by id instead of by name. Callers of this library name topics, and every
-broker that speaks the ids also speaks these, so ids would only add a look-up that can be stale."""
+broker with ids serves these versions too, so ids would only add a lookup that can be stale."""
 
 SOFTWARE_NAME = "kohort"
-"""What a broker is told in ApiVersions; kohort holds the heartbeats of clients of this name."""
+"""The client's name in ApiVersions; kohort holds the heartbeats of clients of this name."""
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
@@ -50,7 +51,7 @@ PLAINTEXT = Security()
 ANSWERED_IN_TLS = "answered in TLS: security.protocol would be SSL or SASL_SSL"
 
 RENEW_AFTER = 0.8
-"""Of the time for which the broker takes an authentication, after this part it is done again."""
+"""An authentication is repeated after this part of its lifetime."""
 
 Response = TypeVar("Response")
 
@@ -73,7 +74,7 @@ class Question(NamedTuple):
 
 
 class Exchange:
-    """The conversation with the broker at `address`; see the module's text."""
+    """The conversation with the broker at `address`; see the module docstring."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Exchange:
         self.version_caps = version_caps
         self.security = security
         self._heard = False
-        """Whether anything has been answered that only those who are let in are answered."""
+        """Whether the broker has answered a request that it answers only to authenticated clients."""
         self.api_versions: dict[int, VersionRange] = {}
         self.features: frozenset[str] = frozenset()
         """The names of the features that the broker supports."""
@@ -122,7 +123,7 @@ class Exchange:
         return True
 
     def question(self, message: Any, version: int | None = None) -> Question:
-        """A request as it is sent; `version` None: the highest common one. Raises UnsupportedVersion."""
+        """A request as a frame; `version` None: the highest common one. Raises UnsupportedVersion."""
         version = self.version_of(type(message)) if version is None else version
         schema = schema_of(type(message))
         assert schema.api_key is not None
@@ -131,7 +132,7 @@ class Exchange:
         return Question(correlation_id, api_name(type(message)), schema.api_key, version, frame)
 
     def answer(self, response_class: type[Response], question: Question, frame: bytes) -> Response:
-        """The answer to a question. Raises BadAnswer; the connection is of no use then."""
+        """The answer to a question. Raises BadAnswer; the connection must be closed then."""
         try:
             flexible = question.version in schema_of(response_class).flexible
             correlation_id, body = read_response_header(frame, flexible=flexible, api_key=question.api_key)
@@ -146,7 +147,7 @@ class Exchange:
             self._distrust(f"malformed {question.name} answer, version {question.version}: {error}")
 
     def negotiate(self) -> Generator[Question, bytes, None]:
-        """Ask for the broker's versions. Yields questions, wants their frames. Raises BadAnswer."""
+        """Ask for the broker's versions. Yields questions, gets the frames of their answers. Raises BadAnswer."""
         versions = schema_of(ApiVersionsRequest).versions
         assert versions is not None
         version = versions.last
@@ -161,10 +162,10 @@ class Exchange:
         self.finalized = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def authenticate(self, sasl: Sasl, timeout_ms: int) -> Generator[Question, bytes, float | None]:
-        """Prove who the client is, for the first time or again. Yields questions, wants their frames.
+        """Authenticate, for the first time or again. Yields questions, gets the frames of their answers.
 
-        Returns after how many seconds it has to be done again, None: never. A step may block, for `timeout_ms` at
-        most where a token is asked for. Raises AuthenticationFailed, BadAnswer, and what a source of tokens raises.
+        Returns after how many seconds it must be repeated; None: never. A step may block, at most `timeout_ms` to get a
+        token. Raises AuthenticationFailed, BadAnswer, and what a token provider raises.
         """
         conversation = sasl.begin(timeout_ms)
         try:
@@ -186,7 +187,7 @@ class Exchange:
             raise AuthenticationFailed(self.address, f"{sasl.mechanism}: {error}") from None
 
     def _shake_hands(self, mechanism: str) -> Generator[Question, bytes, None]:
-        """Agree on the mechanism. Version 0 is followed by messages without requests around them: not spoken here."""
+        """Agree on the mechanism. Version 0 is not supported: bare messages without requests would follow it."""
         served = self.api_versions.get(SASL_HANDSHAKE)
         if served is None or served.last < 1 or SASL_AUTHENTICATE not in self.api_versions:
             self._no_sasl(None)
@@ -206,21 +207,21 @@ class Exchange:
         raise AuthenticationFailed(self.address, why, code)
 
     def in_flight(self, names: Iterable[str]) -> str:
-        """What to say of requests that a broken connection leaves unanswered, and what that may mean."""
+        """The part of an error message about requests that a broken connection leaves unanswered."""
         asked = list(dict.fromkeys(names))
         if not asked:
             return ""
         return f" while {', '.join(asked)} was in flight{'' if self._heard else self._suspicion(asked[0])}"
 
     def _suspicion(self, asked: str) -> str:
-        """Why a broker may have hung up on a client to which it has not answered anything of substance."""
+        """Why a broker may have closed the connection of a client that it has not let in."""
         tls = self.security.tls
         if asked == "ApiVersions" and tls is None:
             return ", as a listener with TLS does; see security.protocol"
         if asked == "ApiVersions" and tls is not None and not tls.presents_certificate:
-            return ", as one does that wants a certificate of its clients; see ssl.keystore.location"
+            return ", as a listener does that requires client certificates; see ssl.keystore.location"
         if asked != "ApiVersions" and self.security.sasl is None:
-            return ", as a listener with SASL does with strangers; see security.protocol"
+            return ", as a listener with SASL does without a login; see security.protocol"
         return ""
 
     def _ask_versions(self, version: int) -> Generator[Question, bytes, ApiVersionsResponse]:
@@ -237,7 +238,7 @@ class Exchange:
             answer, _ = decode_prefix(ApiVersionsResponse, 0 if refused else version, frame, body)
             return answer
         except ProtocolError as error:
-            if refused:  # librdkafka's mock broker writes this answer's array as version 3 does; version 0 always works
+            if refused:  # librdkafka's mock broker writes this array as in version 3; version 0 always works
                 return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=())
             self._distrust(f"malformed ApiVersions answer ({error}); is this Kafka?")
 
@@ -250,7 +251,7 @@ def api_name(request_class: type) -> str:
 
 
 def size_of(prefix: bytes | bytearray, address: str, max_bytes: int) -> int:
-    """The length of a frame, from its first four bytes. Raises BadAnswer where no answer can be so long."""
+    """The length of a frame, from its first four bytes. Raises BadAnswer if it is not possible."""
     if looks_like_tls(prefix):
         raise BadAnswer(address, ANSWERED_IN_TLS)
     size = int.from_bytes(prefix, "big", signed=True)

@@ -1,17 +1,17 @@
-"""Which broker answers what, and how often to ask again.
+"""Which broker answers a request, and how often to retry.
 
-`Router` keeps the view of the cluster, one connection a broker, and the coordinator of each group, and it runs
-operations with retries. An operation is a function that asks and raises; `retrying` calls it again after a retriable
-error, with jittered exponential backoff, until its deadline. What an error makes stale is forgotten before the next
-attempt: a broken connection, a partition's leader, a group's coordinator. An operation over many partitions keeps
-what it has and asks only for the rest.
+`Router` has the view of the cluster, a connection to each broker, and the coordinator of each group, and it runs
+operations with retries. An operation is a function; after a retriable error `retrying` calls it again, with jittered
+exponential backoff, until its deadline. Before the next attempt it forgets what the error makes stale: a broken
+connection, a partition's leader, a group's coordinator. An operation over many partitions keeps the answers that it has
+and asks only for the rest.
 
-A broker that refuses the client's credentials, or whose certificate the client refuses, ends an operation at once: the
-others would do the same, and each attempt counts where accounts are locked.
+If a broker refuses the client's credentials, or the client the broker's certificate, the operation ends at once: other
+brokers would do the same, and each attempt may count towards a locked account.
 
-Two errors get less patience than the deadline. A topic that does not exist may have been created a moment ago, on a
-broker that has not told the others, so it is asked for again, but only for `MISSING_TOPIC_PATIENCE_MS`. And a cluster
-that has never answered is most often a wrong address, so its deadline is `bootstrap_timeout_ms`.
+Two errors end an operation before its deadline. A topic that does not exist may have been created a moment ago, and not
+all brokers know it yet, so retries go on only for `MISSING_TOPIC_PATIENCE_MS`. A cluster that has never answered is
+most often a wrong address, so its deadline is `bootstrap_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ LEADER_MOVED = MISSING_TOPIC | {
     ErrorCode.LISTENER_NOT_FOUND,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 }
-"""After these, the leader of a partition is asked for again."""
+"""After these errors the leader of a partition is looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a client waits. All in milliseconds.
+    """The timeouts of a client, in milliseconds.
 
-    `request`: one request and its answer. `api`: one call, with all its retries. `bootstrap`: the same, while the
-    cluster has never answered. `backoff`, `backoff_max`: the first and the longest pause between attempts.
-    `metadata_max_age`: the view of the cluster is asked for again after this time.
+    `request`: one request and its answer. `api`: one call with all its retries. `bootstrap`: a call while the cluster
+    has never answered. `backoff`, `backoff_max`: the first and the longest pause between attempts.
+    `metadata_max_age`: the view of the cluster is refreshed after this time.
     """
 
     request: int = 30_000
@@ -86,7 +86,7 @@ class Timing:
 
 
 class Router:
-    """The brokers of one cluster, as one thread's client sees them."""
+    """The brokers of one cluster, for the client of one thread."""
 
     def __init__(
         self, bootstrap_servers: str | Sequence[str], client_id: str, timing: Timing, security: Security = PLAINTEXT
@@ -173,11 +173,11 @@ class Router:
     # -- the view
 
     def expire_view(self) -> None:
-        """The next `fresh_view` asks the cluster again."""
+        """Make the next `fresh_view` ask the cluster."""
         self.view.fetched_at = float("-inf")
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False) -> MetadataResponse:
-        """Ask for all topics (None) or the topics named, and update the view. One attempt.
+        """Ask for all topics (None) or these, and update the view. One attempt.
 
         `create`: the broker may create missing topics, as it does for producers.
         """
@@ -198,12 +198,12 @@ class Router:
                 del self._connections[node_id]
 
     def nodes(self) -> Mapping[int, Node]:
-        """The brokers, asked for again when the view is old."""
+        """The brokers; refreshes an old view."""
         self.fresh_view(())
         return self.view.nodes
 
     def fresh_view(self, names: Iterable[str]) -> ClusterView:
-        """The view, refreshed where it is too old or does not know a topic or its leaders."""
+        """The view, refreshed if it is too old or lacks a topic or its leaders."""
         wanted = list(dict.fromkeys(names))
         old = time.monotonic() - self.view.fetched_at > self.timing.metadata_max_age / 1000
         if old or not self.view.nodes:
@@ -219,13 +219,13 @@ class Router:
         return topic is not None and not topic.error and all(p.leader in self.view.nodes for p in topic.partitions)
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """The next call that needs the topic's leaders asks for them again."""
+        """Make the next call that needs the topic's leaders look them up."""
         self.view.topics.pop(partition[0], None)
 
     def by_leader(
         self, partitions: Iterable[TopicPartition], what: str
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
-        """Partitions by the broker that leads them now, and those without one, with the reason."""
+        """Partitions by leading broker, and the reason for each partition without one."""
         partitions = list(partitions)
         view = self.fresh_view(topic for topic, _ in partitions)
         grouped: dict[int, list[TopicPartition]] = {}
@@ -248,7 +248,7 @@ class Router:
     # -- coordinators
 
     def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group, or the transactions of an id. One attempt where it is not known."""
+        """The broker that coordinates a group, or the transactions of an id. One attempt if it is not known."""
         known = self._coordinators.get((kind, key))
         if known is not None and known in self.view.nodes:
             return known
@@ -296,8 +296,8 @@ class Router:
     # -- retries
 
     def retrying(self, operation: Callable[[], Result], *, timeout_ms: int | None = None) -> Result:
-        """Call `operation` until it returns, raises what cannot be retried, or `timeout_ms` (default: the api
-        timeout) have passed; then its last error is raised, with the number of attempts in its message."""
+        """Call `operation` until it returns or raises an error that cannot be retried. After `timeout_ms` (default: the
+        api timeout), raise its last error, with the number of attempts in the message."""
         started = time.monotonic()
         limit_ms = self.timing.api if timeout_ms is None else timeout_ms
         attempts = 0
@@ -330,7 +330,7 @@ class Router:
 
 
 def parse_addresses(bootstrap_servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """`"host:port,[::1]:port"` → pairs. The port is 9092 where it is left out. Raises ValueError, naming the part."""
+    """`"host:port,[::1]:port"` → pairs. The default port is 9092. Raises ValueError, which names the bad part."""
     parts = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
     addresses = tuple(_parse_address(part.strip()) for part in parts if part.strip())
     if not addresses:
