@@ -66,7 +66,7 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 
 test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python -m pytest -m "java and not peers and not matrix" tests/java tests/spark
+	$(PYTEST) -m "java and not peers and not matrix" tests/java tests/spark
 
 test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(call needs,go)

@@ -1,4 +1,4 @@
-"""Java's libraries that tests need: Maven copies them once, into .jars, until what is asked for changes."""
+"""What tests in Java need: Maven copies it once, into .jars, until what is asked for changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import _kafka
@@ -17,23 +17,31 @@ POM = Path(__file__).with_name("pom.xml")
 
 def kafka() -> str:
     """The class path of Apache Kafka's server and clients. KAFKA_LIB names another folder that has them."""
-    folder = os.environ.get("KAFKA_LIB") or kept("kafka", _kafka.JAVA / "pom.xml", _kafka.fetch_jars)
+    folder = os.environ.get("KAFKA_LIB") or kept("kafka", [_kafka.JAVA / "pom.xml"], _kafka.fetch_jars)
     return f"{folder}/*"
 
 
 def clients() -> str:
-    """The class path of the programs of these tests."""
+    """The class path of the programs in this folder, which are compiled, and of what they need."""
+    libraries = f"{kept('clients', [POM], _copy)}/*"
+    sources = sorted(POM.parent.glob("*.java"))
 
-    def copy(into: Path) -> None:
-        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-        subprocess.run(command, check=True, timeout=500)
+    def compile_into(folder: Path) -> None:
+        command = ["javac", "-nowarn", "-cp", libraries, "-d", str(folder), *map(str, sources)]
+        subprocess.run(command, check=True, timeout=300)
 
-    return f"{kept('clients', POM, copy)}/*"
+    return f"{kept('programs', [POM, *sources], compile_into)}:{libraries}"
 
 
-def kept(name: str, pom: Path, fetch: Callable[[Path], object], version: str = "") -> Path:
-    """The folder that `fetch` has filled, now or in an earlier run with the same pom and version."""
-    folder = KEPT / f"{name}-{hashlib.sha256(pom.read_bytes() + version.encode()).hexdigest()[:12]}"
+def _copy(into: Path) -> None:
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    subprocess.run(command, check=True, timeout=500)
+
+
+def kept(name: str, of: Sequence[Path], fetch: Callable[[Path], object], version: str = "") -> Path:
+    """The folder that `fetch` has filled, now or in an earlier run with the same files `of` and version."""
+    digest = hashlib.sha256(version.encode() + b"".join(path.read_bytes() for path in of)).hexdigest()
+    folder = KEPT / f"{name}-{digest[:12]}"
     if not folder.exists():
         KEPT.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=KEPT) as made:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from run_java import java
@@ -11,17 +10,16 @@ from run_java import java
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
-HERE = Path(__file__).parent
 
 
 def test_topics_settings_and_offsets(classpath: str, server: KohortServer) -> None:
     """What else Java's clients do is in the cells of docs/clients.md."""
-    out = java(classpath, str(HERE / "ClientCheck.java"), server.bootstrap_servers, timeout=300)
+    out = java(classpath, "ClientCheck", server.bootstrap_servers, timeout=300)
     assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 5, out
 
 
 def test_groups_of_the_consumer_protocol(classpath: str, server: KohortServer) -> None:
-    out = java(classpath, str(HERE / "ConsumerGroups.java"), server.bootstrap_servers, timeout=180)
+    out = java(classpath, "ConsumerGroups", server.bootstrap_servers, timeout=180)
     assert out.count("ok ") == 5, out
 
 
@@ -30,7 +28,7 @@ def test_held_heartbeats(classpath: str) -> None:
     with KohortServer(group_heartbeat_hold_max_ms=20_000) as holding:
         done = subprocess.run(
             ["java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
-            + [str(HERE / "HeldHeartbeats.java"), holding.bootstrap_servers],
+            + ["HeldHeartbeats", holding.bootstrap_servers],
             capture_output=True,
             text=True,
             timeout=120,
@@ -44,5 +42,5 @@ def test_held_heartbeats(classpath: str) -> None:
 def test_commits_fenced_by_ownership(classpath: str) -> None:
     settings = {"group_consumer_ownership_fencing_enable": True, "group_consumer_assignment_interval_ms": 0}
     with KohortServer(**settings) as fencing:
-        out = java(classpath, str(HERE / "FencedCommits.java"), fencing.bootstrap_servers, timeout=120)
+        out = java(classpath, "FencedCommits", fencing.bootstrap_servers, timeout=120)
     assert out.count("ok ") == 2, out

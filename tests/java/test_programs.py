@@ -22,7 +22,6 @@ from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
 pytestmark = [pytest.mark.java, pytest.mark.matrix, pytest.mark.timeout(600)]
-HERE = Path(__file__).parent
 
 
 @pytest.mark.program(
@@ -175,7 +174,7 @@ def counted(cluster: Cluster) -> Counter[str]:
 
 @contextmanager
 def streams(classpath: str, server: KohortServer, state: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", QUIET, "-cp", classpath, str(HERE / "StreamsCount.java")]
+    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", QUIET, "-cp", classpath, "StreamsCount"]
     with state.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen([*command, server.bootstrap_servers, str(state)], stdout=log, stderr=log)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ class Java:
         self.held: set[int] = set()
         self.values: list[bytes] = []
         self._command = ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
-        self._command += [str(Path(__file__).with_name("SharedConsumer.java")), *arguments]
+        self._command += ["SharedConsumer", *arguments]
 
     async def run(self) -> None:
         """Until it is cancelled; then it leaves."""

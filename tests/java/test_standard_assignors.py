@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from pathlib import Path
 
 import pytest
 from assigned_reader import PARTITIONS, Reader, until_shared
@@ -14,7 +13,6 @@ from kohort.client.cluster import Cluster
 from kohort.wire.embedded import subscription_of
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
-HERE = Path(__file__).parent
 CLASSES = {
     "range": "RangeAssignor",
     "roundrobin": "RoundRobinAssignor",
@@ -28,7 +26,7 @@ class JavaConsumer:
         self.mine: set[TopicPartition] = set()
         self.topic = topic
         self._command = ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
-        self._command += [str(HERE / "AssignedConsumer.java"), servers, group, topic, CLASSES[assignor]]
+        self._command += ["AssignedConsumer", servers, group, topic, CLASSES[assignor]]
 
     async def run(self) -> None:
         process = await asyncio.create_subprocess_exec(

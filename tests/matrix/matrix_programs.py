@@ -9,9 +9,10 @@ import threading
 from functools import cached_property
 from pathlib import Path
 
+import java_libraries
+
 HERE = Path(__file__).parent
 GO = HERE.parent / "go"
-JAVA = HERE.parent / "java"
 LEAN = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 BUILD_S = 500
 
@@ -40,11 +41,7 @@ class Programs:
 
     @cached_property
     def _java(self) -> tuple[str, ...]:
-        jars, classes = self._folder / "jars", self._folder / "classes"
-        _run("mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}", cwd=JAVA)
-        classes.mkdir()
-        _run("javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), "ClientDriver.java", cwd=JAVA)
-        return ("java", *LEAN, "-cp", f"{classes}:{jars}/*", "ClientDriver")
+        return ("java", *LEAN, "-cp", java_libraries.clients(), "ClientDriver")
 
     @cached_property
     def _go(self) -> str:

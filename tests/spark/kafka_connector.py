@@ -18,7 +18,7 @@ POM = Path(__file__).with_name("pom.xml")
 
 def jars() -> list[Path]:
     """The connector's, without what Spark has itself. Raises RuntimeError where Maven cannot get them."""
-    return sorted(java_libraries.kept("spark-connector", POM, _fetch, pyspark.__version__).glob("*.jar"))
+    return sorted(java_libraries.kept("spark-connector", [POM], _fetch, pyspark.__version__).glob("*.jar"))
 
 
 def _fetch(folder: Path) -> None:
