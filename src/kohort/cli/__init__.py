@@ -5,7 +5,9 @@ plain           command lines that need no typer
 commands        the table of commands, imported on use
 start, serve    from the flags of `kohort serve` to a running server; the same for typer
 demo, simulate  one command each
-topics, produce, consume
+topics          create, list, describe and delete topics
+produce         lines to records
+consume         records to lines
 groups/         `kohort groups`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
