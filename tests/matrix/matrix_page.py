@@ -19,24 +19,23 @@ PASSED, FAILED, ABSENT, NOT_RUN = "✓", "✗", "–", "not run"
 
 MEANINGS = {
     "none … zstd": "20 records with keys and headers, produced to two partitions with this compression. Each is in the "
-    "log once, in order and as it was sent, and its batch has this compression.",
-    "idempotent": "The answer to a Produce is lost on its way and its connection cut. The client sends the batch "
-    "again, and the log has each record once.",
-    "read": "Records of every compression, read from the beginning; without a group, where the client can.",
-    "hand-over": "Two members share six partitions; one leaves, another comes, one is killed with SIGKILL. Each time "
+    "log once, in order and unchanged, and its batch has this compression.",
+    "idempotent": "The answer to a Produce is lost and its connection is cut. The client sends the batch again, "
+    "and the log has each record once.",
+    "read": "Records of every compression, read from the beginning; without a group, if the client can.",
+    "hand-over": "Two members share six partitions; one leaves, another joins, one is killed with SIGKILL. Each time "
     "every partition has one owner, and in the end every value was read and is committed.",
-    "resume": "A member reads, commits and leaves; a later one reads what is new and nothing else.",
-    "cooperative": "A newcomer gets half of the partitions, and the member that was there keeps the other half all "
-    "along.",
-    "static": "A member with an instance id is killed, or leaves, and comes back: it has what it had, and the other "
-    "member was not disturbed.",
-    "regex": "A subscription by regular expression: topics that match are read, also one that comes later, and no "
-    "others.",
+    "resume": "A member reads, commits and leaves; a later one reads only the new records.",
+    "cooperative": "A new member gets half of the partitions, and the first member keeps the other half throughout.",
+    "static": "A member with an instance id is killed, or leaves, and comes back: it gets its former partitions, "
+    "and the other member is not disturbed.",
+    "regex": "A subscription by regular expression: the topics that match are read, including one that is created "
+    "later, and no others.",
     "KIP-848": "The hand-over again, with group.protocol=consumer; and static members and patterns in such groups.",
     "topics": "Creates a topic, lists it, deletes it.",
     "groups": "Lists groups; describes one with a member, and when it is empty.",
     "set offsets": "Reads a group's committed offsets, and sets one of them.",
-    "delete offsets": "Deletes one committed offset of a group, and leaves the other.",
+    "delete offsets": "Deletes one committed offset of a group and keeps the other.",
     "delete groups": "Deletes a group.",
 }
 
@@ -116,12 +115,11 @@ def write(
 
 def _introduction(missing: Mapping[str, Iterable[str]]) -> str:
     text = (
-        "Which clients get through which features with kohort, unmodified and as their users run them. This page is "
-        f"written by the run itself, `make peers-clients`. {PASSED} is a test that ran and passed, {FAILED} one that "
-        f"failed; {ABSENT} is what the client has not got, and “not run” what this machine lacks the tools for. A cell "
-        'is repeated by its name, for instance `pytest -m matrix tests/matrix -k "sarama and static"`. Each test looks '
-        "at what came of it "
-        "with a client of its own: at the records in the log, the offsets in the group, what each member holds."
+        "Which features of which clients work with kohort. The clients are unmodified and run as their users run them. "
+        f"`make peers-clients` runs the tests and writes this page. {PASSED}: the test passed. {FAILED}: it failed. "
+        f"{ABSENT}: the client does not have the feature. “not run”: the machine of the run lacks the tools. To repeat "
+        'a cell, use its name: `pytest -m matrix tests/matrix -k "sarama and static"`. Each test checks the result '
+        "with a second client: the records in the log, the offsets in the group, the partitions of each member."
     )
     for tool, what in missing.items():
         text += f" Without {tool}: {', '.join(what)}."
