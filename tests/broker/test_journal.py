@@ -301,7 +301,7 @@ def test_a_batch_that_storage_does_not_hand_out_is_passed_over(
         monkeypatch.setattr(wire.storage, "read", damaged)
         again = Wire(wire.storage, now=wire.now)
         assert [complaint.what for complaint in again.complaints] == [
-            f"{JOURNAL_TOPIC}-0: the batch at offset {bad.base_offset} is passed over: it fails its checksum"
+            f"{JOURNAL_TOPIC}-0: the batch at offset {bad.base_offset} is skipped: it fails its checksum"
         ]
         found = stories(again.connect())
         assert len(found) >= 3

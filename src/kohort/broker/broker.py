@@ -1,17 +1,22 @@
 """The broker: owns the order of a turn, and of each connection's requests and responses.
 
-A turn, in this order: fetches woken by the last commit are answered; what arrived is handled, one thing after another;
-deadlines that have come are served (after the arrivals, so that a request that came in time during a slow sync is not
-held against its sender); upkeep of logs, a bounded piece of it. Everything that was decided leaves as the operations of
-the turn, every answer as a release, and the edge delivers releases only after the operations are durable.
+A turn does, in this order:
 
-A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data)
-the next ones wait in the connection's backlog, so responses leave in the order of the requests, as Kafka's muted
-channels make them (W5). A heartbeat whose answer is held is answered as soon as another request comes behind it, and so
-is a fetch that waits for data, unless that other request is a fetch.
+1. It answers the fetches that the last commit woke.
+2. It handles the events that arrived, one after the other.
+3. It serves the deadlines that are due. They come after the arrivals: a member whose request arrived during a slow sync
+   must not lose its session.
+4. It does a bounded piece of upkeep of the logs.
 
-Bytes that make no sense end their connection with a reason. An exception out of `step` is a bug; it carries a note of
-what was being handled, and the process stops.
+The turn returns its operations and its releases. The edge delivers the releases when the operations are durable.
+
+A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data),
+the next ones wait in the connection's backlog, so responses leave in the order of the requests, as with Kafka's muted
+channels (W5). Two kinds of parked requests are answered early, when another request arrives on their connection: a held
+heartbeat, and a fetch that waits for data, unless the other request is a fetch too.
+
+Malformed bytes close their connection with a reason. An exception out of `step` is a bug: it carries a note that names
+the request, and the process stops.
 """
 
 from __future__ import annotations
@@ -61,7 +66,7 @@ from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 NOTHING = b"", 0
-"""No answer, to no request."""
+"""No answer, and no bytes of requests taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Broker:
 
     @property
     def busy(self) -> bool:
-        """There is work that waited for the last commit only: step again at once."""
+        """True if work waited for the last commit only: step again at once."""
         return not self._stopping and (bool(self._state.fetch_waits.woken) or self._upkeep.busy)
 
     def waiting_bytes(self, connection: ConnectionId) -> int:
@@ -159,10 +164,10 @@ class Broker:
         return state.end_turn(releases)
 
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
-        """The answers to the requests that `data` (frames with their lengths) begins with, as far as a turn of theirs
-        would do nothing but answer; and how many bytes these requests are.
+        """Answer the requests that `data` (frames with their lengths) begins with, as long as answering is all that
+        they need. Returns the answers, and the size of these requests in bytes.
 
-        Only while no turn is under way, and nothing waits for one."""
+        To be called only while no turn is under way and nothing waits for one."""
         connection = self._connections.get(connection_id)
         if connection is None or connection.closing or connection.parked is not None or connection.backlog:
             return NOTHING
@@ -217,7 +222,7 @@ class Broker:
                 assert_never(event)
 
     def _answer_held(self, connection: Connection) -> None:
-        """A heartbeat's answer is held only as long as nothing else comes on its connection."""
+        """Answer the connection's held heartbeat, if any: another request has arrived."""
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
         if parked is not None and parked.shard is not None and parked.context.api_key in HEARTBEATS:
             self._state.ask(parked.shard, AnswerHeld(parked.context.request_id))
@@ -243,15 +248,15 @@ class Broker:
             self._settle()
 
     def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
-        """Who closes while joining has sent a leave behind the join; without it the member would stay, and hold up
-        the others, until its session ends. The answers go nowhere.
+        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins has sent one
+        behind the join; without it the member would delay the others until its session ends. The answers are dropped.
         """
         for frame in waiting:
             if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:
                 self._handle(connection, frame)
 
     def _shut_down(self) -> None:
-        """Parked requests are answered; nothing is taken any more."""
+        """Answer the parked requests, and take no more."""
         state = self._state
         self._stopping = True
         for connection in self._connections.values():
@@ -280,7 +285,7 @@ class Broker:
                 self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see {setting}")
                 return
             start = body_offset(frame, header.api_version >= api.flexible_from)
-            # Bytes behind the request are ignored, as Kafka does: librdkafka's Metadata v9+ for all topics has some.
+            # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v9+ for all topics has some.
             request, _ = decode_prefix(api.request, header.api_version, frame, start)
         except ProtocolError as error:
             self._disconnect(connection, f"malformed request: {error}")
@@ -340,7 +345,7 @@ class Broker:
         if api is not API_VERSIONS:
             self._disconnect(connection, f"{api.name} request of version {version}, not in {api.first}-{api.last}")
             return
-        # The client does not know what the server speaks: it gets version 0 and the versions to choose from (W1).
+        # The client does not know the served versions: it gets them in an answer of version 0 (W1).
         refusal = ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
             api_keys=(ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last),),
@@ -369,7 +374,7 @@ class Broker:
         self._releases.append(Disconnect(connection.id, reason))
 
     def _settle(self) -> None:
-        """Release what was answered meanwhile, and handle the requests that waited behind it."""
+        """Release the replies of parked requests, and handle the requests that waited behind them."""
         state = self._state
         while state.turn.replies or self._resumed:
             for reply in state.turn.replies:
@@ -408,7 +413,7 @@ class Broker:
             self._answer_fetch(wait)
 
     def _answer_fetch(self, wait: FetchWait) -> None:
-        """Answer a fetch with what there is now, or let it wait on."""
+        """Answer a fetch with the data there is, or park it again."""
         connection = self._parked[wait.context.request_id].connection
         result = fetch.resume(self._state, wait, at_once=self._stopping or _has_other_behind(connection))
         if not isinstance(result, FetchWait):
@@ -416,6 +421,6 @@ class Broker:
 
 
 def _has_other_behind(connection: Connection) -> bool:
-    """Something other than a fetch waits behind a parked fetch. Clients look for their coordinator, and for offsets, on
-    the connection on which they fetch."""
+    """True if a request other than a fetch waits behind a parked fetch. Clients look for their coordinator and for
+    offsets on the connection on which they fetch."""
     return bool(connection.backlog) and int.from_bytes(connection.backlog[0][:2], "big") != FETCH.key

@@ -1,4 +1,4 @@
-"""Copies of messages, which are frozen, so that a change is another message; and the text of refusals."""
+"""Changed copies of frozen messages; shortened error texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 _M = TypeVar("_M")
 
 LONGEST_TEXT = 1_000
-"""Characters of an error message: what it quotes of a request may be longer than a string of the answer can be."""
+"""Characters of an error message. It quotes the request, whose strings may be longer than those of an answer."""
 
 
 def shortened(text: str) -> str:

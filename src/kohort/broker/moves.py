@@ -1,7 +1,7 @@
-"""Moving leadership between the brokers of this process: controls of tests and operators, not requests of clients.
+"""Moves leadership between the brokers of this process, for tests and operators. Clients have no request for it.
 
-The brokers share one log, so a move changes who answers, and the leader epoch, by which clients and fenced requests
-notice. A shard's coordinator is the leader of its partition of `__consumer_offsets`, as in Kafka.
+The brokers share one log. A move changes only which broker answers, and the leader epoch, so that clients notice. A
+shard's coordinator is the leader of its partition of `__consumer_offsets`, as in Kafka.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def move_group(state: BrokerState, group_id: str, to_broker: int) -> None:
 
 
 def led_by(assignment: PartitionAssignment, leader: int) -> PartitionAssignment:
-    """The next epoch under another leader, which takes the old one's place if it was no replica."""
+    """The next epoch, under another leader. It replaces the old leader among the replicas if it is not one yet."""
     replicas = assignment.replicas
     if leader not in replicas:
         replicas = tuple(leader if replica == assignment.leader else replica for replica in replicas)

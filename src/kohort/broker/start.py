@@ -1,8 +1,8 @@
 """From stored logs to a running state: the replay, and what the first turn has to write.
 
-The replay reads the metadata log, opens every partition, and feeds each state machine the log that it owns.
-`Broker.load` writes nothing; the first turn writes what is missing: the cluster's id and the offsets
-topic in a fresh data directory, new leaders when brokers that led something are not there any more.
+The replay reads the metadata log, opens every partition, and applies to each state machine the log that it owns.
+`Broker.load` writes nothing. The first turn writes what is missing: the cluster's id and the offsets topic in an empty
+data directory, new leaders for partitions whose broker is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 READ_BYTES = 4 * 1024 * 1024
-"""How much of a log the replay reads at a time."""
+"""Bytes of a log that the replay reads at a time."""
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
@@ -48,7 +48,7 @@ def replay(state: BrokerState) -> None:
 def newest_records(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
     """The newest record of each key of a log, in the log's order, with its timestamp.
 
-    The logs that are replayed say the same after compaction, so earlier records of a key need not be applied at all.
+    These logs are compacted by key, so earlier records of a key need not be applied.
     """
     newest: dict[bytes | None, tuple[bytes | None, int]] = {}
     while batches := state.storage.read(log, offset, READ_BYTES):
@@ -80,7 +80,7 @@ def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
             for index in range(len(topic.partitions))
         ]
     if logs:
-        raise StorageError(f"the data directory holds logs of no topic, {sorted(logs)[0]} for one: it is damaged")
+        raise StorageError(f"the data directory holds logs of no topic, such as {sorted(logs)[0]}: it is damaged")
 
 
 def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
@@ -134,7 +134,7 @@ def _found_cluster(state: BrokerState) -> None:
 
 
 def _replace_absent_leaders(state: BrokerState) -> None:
-    """A process with fewer brokers than before leads everything with those it has."""
+    """After a restart with fewer brokers, those that are left lead all partitions."""
     for topic in list(state.catalog.topics.values()):
         if all(assignment.leader in state.node_by_id for assignment in topic.partitions):
             continue

@@ -1,8 +1,8 @@
-"""What crosses the border between the engine and its edges (server, simulator, tests).
+"""The values that cross between the engine and its edges (server, simulator, tests).
 
-The edge collects what arrived, calls `broker.step(arrived, now)`, makes the turn's operations durable with
-`storage.commit`, and only then delivers what the turn releases. There is never more than one turn under way, so
-everything that a reply can show has been synced when it leaves.
+An edge collects events, calls `broker.step(events, now)`, makes the turn's operations durable with `storage.commit`,
+and only then delivers the turn's releases. At most one turn is under way, so everything that a reply shows has been
+synced before it leaves.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class MoveGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
-    """What became of a task that an earlier turn handed out."""
+    """The outcome of a task that an earlier turn handed out."""
 
     shard: int
     event: AssignmentMade | PatternsResolved
 
 
 class Shutdown(msgspec.Struct, frozen=True, gc=False):
-    """Answer every parked request as Kafka does when a coordinator goes away (16), then take no more."""
+    """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
 Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | TaskDone | Shutdown
@@ -76,9 +76,9 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     connection: ConnectionId
     data: bytes
-    """The frame, or how it begins."""
+    """The frame, or its beginning."""
     rest: tuple[bytes, ...] = ()
-    """How a large one goes on: records leave as they were read, without being copied into one."""
+    """The rest of a large frame: records are sent as they were read, without being joined into one buffer."""
 
     @property
     def whole(self) -> bytes:
@@ -86,7 +86,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False):
-    """Close the connection once everything sent before has left."""
+    """Close the connection when everything sent before has left."""
 
     connection: ConnectionId
     reason: str
@@ -96,16 +96,16 @@ Release = Send | Disconnect
 
 
 class Complaint(msgspec.Struct, frozen=True, gc=False):
-    """What an operator must know of a turn: a line for the log."""
+    """A line for the server's log that an operator should see."""
 
     kind: Literal["damaged data", "rebalance held up", "assignment refused"]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
-    """Names and values that stand behind it in the log."""
+    """Names and values of the log line."""
 
 
 class HandedOut(msgspec.Struct, frozen=True, gc=False):
-    """Work of a shard that would take the loop too long. Its outcome comes back as `TaskDone`, in any order."""
+    """Work of a shard that would block the turn loop too long. Its outcome comes back as `TaskDone`, in any order."""
 
     shard: int
     task: Task
@@ -113,7 +113,7 @@ class HandedOut(msgspec.Struct, frozen=True, gc=False):
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
     operations: tuple[Operation, ...]
-    """To be committed before anything of `releases` leaves."""
+    """To be committed before any of `releases` leaves."""
     releases: tuple[Release, ...]
     """In order; responses of one connection are in the order of its requests."""
     complaints: tuple[Complaint, ...] = ()

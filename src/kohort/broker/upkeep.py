@@ -1,7 +1,7 @@
-"""What has to be done now and then: retention and compaction of logs, the expiry of committed offsets.
+"""Periodic work: retention and compaction of logs, expiry of committed offsets.
 
-Work comes in bounded pieces, one a turn, so that no client waits long behind it. A round looks at every log once; while
-a round or a compaction is under way there is more to do at once, and the broker says that it is busy.
+The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
+round or a compaction is under way, the broker is busy: it gets the next turn at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kohort.coordinator.events import ExpireOffsets
 from kohort.storage.protocol import DamagedBatch, LogKey
 
 LOGS_A_TURN = 32
-"""How many logs are looked at in one turn."""
+"""How many logs one turn visits."""
 CLEANER_INTERVAL_MS = 15_000
-"""How often compacted logs are looked at (Kafka's log.cleaner.backoff.ms): replays stay short."""
+"""How often compacted logs are visited (Kafka's log.cleaner.backoff.ms), so that replays stay short."""
 COMPACTED_BYTES_A_TURN = 1024 * 1024
-"""What a compaction reads in one turn: some ten milliseconds of decoding."""
+"""Bytes that a compaction reads in one turn: some ten milliseconds of decoding."""
 
 
 class Upkeep:
@@ -33,11 +33,12 @@ class Upkeep:
         self._cleaner_due_ms = now + self._cleaner_interval_ms
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
         self._logs: deque[LogKey] = deque()
-        """Left of the round under way."""
+        """The logs that the round under way has not visited yet."""
         self._compaction: Compaction | None = None
         self._compacting: Partition | None = None
         self._dirty: dict[LogKey, DirtyPart] = {}
-        """What of each log is not compacted. Not durable: after a restart the first pass looks at everything again."""
+        """The part of each log that is not compacted yet. Not durable: after a restart the first pass reads the whole
+        log."""
 
     @property
     def busy(self) -> bool:
@@ -67,7 +68,7 @@ class Upkeep:
         if everything:
             self._retention_due_ms = now + self._retention_interval_ms
         if self._logs:
-            return  # The round before is still under way.
+            return  # The last round is still under way.
         partitions = self._state.topics.all_partitions()
         self._logs.extend(partition.log for partition in partitions if everything or partition.settings.compact)
         if everything:
@@ -106,7 +107,7 @@ class Upkeep:
         try:
             replaced = under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
         except DamagedBatch as damage:
-            # What was replaced so far is sound by itself. The log is left alone until more is written to it.
+            # The batches replaced so far are complete. The log is visited again when more is written to it.
             topic = state.catalog.by_id.get(partition.log.topic_id)
             name = topic.name if topic is not None else "the metadata log"
             what = f"{name}-{partition.log.partition} cannot be compacted: {damage}"

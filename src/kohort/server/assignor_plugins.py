@@ -33,7 +33,7 @@ GROUP = "kohort.assignors"
 
 
 def installed() -> Sequence[EntryPoint]:
-    """The entry points of all packages that bring assignors."""
+    """The entry points of all packages with assignors."""
     if not _may_be_some():
         return ()
     from importlib.metadata import entry_points
@@ -70,14 +70,14 @@ def _names_group(file: str) -> bool:
 
 
 def names() -> list[str]:
-    """Of what is installed; nothing is imported."""
+    """The names of the installed assignors. Imports nothing."""
     return sorted({entry.name for entry in installed()})
 
 
 def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The objects behind the entry points by name, those installed unless given; and what went wrong with the others.
 
-    Two packages that use one name are a mistake that the order of `sys.path` shall not decide: neither is loaded.
+    If two packages use the same name, neither is loaded: the order of `sys.path` must not decide.
     """
     entries = sorted(installed() if found is None else found, key=lambda entry: (entry.name, entry.value))
     names = [entry.name for entry in entries]
@@ -98,7 +98,7 @@ def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object
 def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
     """The assignors that group.consumer.assignors names, in its order; and why some of them cannot serve.
 
-    Only packages that it names, or all with its "*", are imported. Raises ConfigError for a name that there is not.
+    Only packages that the setting names are imported, or all with its "*". Raises ConfigError for an unknown name.
     """
     listed = assignor_names(config)
     entries = [entry for entry in installed() if OF_PACKAGES in listed or entry.name in listed]
@@ -123,6 +123,6 @@ def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
 
 @cache
 def plugin(name: str) -> Assignor | None:
-    """The assignor that a package brings under this name; None when it cannot serve."""
+    """A package's assignor of this name; None if it cannot serve."""
     plugins, _ = load(entry for entry in installed() if entry.name == name)
     return with_plugins(plugins)[0].get(name)

@@ -1,11 +1,16 @@
-"""One client's connection: bytes to frames on the way in, answers to bytes on the way out, and the bounds on both.
+"""One client's connection: received bytes to frames, answers to bytes, and the limits of both.
 
-What was received in one go is cut into frames at once; what a turn releases for a connection leaves in one write.
+Received bytes are cut into frames at once. All that a turn releases for a connection leaves in one write.
 
-A connection's *gate* is shut while its requests should not go to the broker: a request is parked there and others wait
-behind it already, the client leaves its answers unread, a turn has taken enough from it, or it has sent a Fetch, whose
-answer may be large, so that only one is built a turn. Frames that meet a shut gate wait here; when they grow many, the
-connection is not read any more, and the kernel's window slows the client down.
+A connection has a *gate*, which is shut while its requests should not go to the broker:
+
+- a request is parked there and others wait behind it already;
+- the client does not read its answers;
+- the turn has taken enough requests from this connection;
+- the connection has sent a Fetch. Its answer may be large, so a turn builds only one for each connection.
+
+Frames that arrive at a shut gate wait here. When they grow many, the connection is not read any more, and TCP's window
+slows the client down.
 """
 
 from __future__ import annotations
@@ -26,9 +31,9 @@ from kohort.wire.framing import FrameSplitter
 QUEUE_BYTES = 1_048_576
 """Frames waiting at a shut gate beyond which reading stops."""
 TURN_BYTES = 8_388_608
-"""What one connection may contribute to a turn; a single larger frame is let through."""
+"""Bytes that one connection may contribute to a turn. A single larger frame passes."""
 FETCH = b"\0\1"
-"""How a Fetch request begins: its API key."""
+"""The first bytes of a Fetch request: its API key."""
 
 
 class Owner(Protocol):
@@ -55,8 +60,8 @@ class Owner(Protocol):
 
 
 class Connection:
-    """An asyncio.Protocol by its methods. If it inherited from that, mypyc would make a class of Python's of it, whose
-    attributes are looked up by name."""
+    """An asyncio.Protocol by its methods. If it inherited from asyncio.Protocol, mypyc would make a plain Python class
+    of it, with slow attributes."""
 
     def __init__(self, owner: Owner, broker_id: int) -> None:
         self._all = owner
@@ -67,15 +72,15 @@ class Connection:
         self.peer = "?"
         self.last_active = owner.clock()
         self.stirred = False
-        """It was active since the last sweep; to read the clock each time is what a heartbeat need not pay."""
+        """It was active since the last sweep. Heartbeats set this instead of reading the clock."""
         self.open = False
         self.gate_open = True
         self.unread = False
-        """The client leaves so much unread that its requests wait."""
+        """The client leaves so many answers unread that its requests wait."""
         self.waiting_bytes = 0
-        """Of requests that the broker holds behind a parked one."""
+        """Bytes of its requests that wait in the broker, behind a parked one."""
         self.partial = 0
-        """Bytes of a begun frame."""
+        """Bytes of an incomplete frame."""
         self._splitter = FrameSplitter(owner.config.socket_request_max_bytes)
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
@@ -85,7 +90,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """What `Inflow` counts for this connection, but for frames that the turn loop has taken."""
+        """What `Inflow` counts for this connection, without the frames that the turn loop has taken."""
         return self.partial + self._queue_bytes + self.waiting_bytes
 
     @property
@@ -114,7 +119,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         if self.gate_open and not self.partial:
-            # What needs no turn is answered here and now.
+            # Requests that need no turn are answered here.
             answers, size = self._turns.at_once(self.id, data)
             if size:
                 self.stirred = True
@@ -148,8 +153,8 @@ class Connection:
         if not self.open:
             return
         self.open = False
-        # What came before the end of the stream is handled (a producer with acks=0 may leave without waiting), unless
-        # it waits behind something whose answer nobody will read.
+        # Frames that arrived before the end are handled, since a producer with acks=0 may close without waiting. Frames
+        # at a shut gate are not: their answers would have no reader.
         while self.gate_open and self._queue:
             self._hand_over_next()
         self._all.arrive(Closed(self.id))
@@ -181,7 +186,7 @@ class Connection:
         self._hand_over(frame)
 
     def turn_over(self, waiting_bytes: int) -> None:
-        """A turn of its requests is done; so many bytes of them wait in the broker behind a parked one."""
+        """A turn with its requests is over. `waiting_bytes` of requests wait in the broker behind a parked one."""
         self._turn_bytes = 0
         self.waiting_bytes = waiting_bytes
         self.gate_open = not waiting_bytes and not self.unread
@@ -202,7 +207,7 @@ class Connection:
             self._transport.writelines(frames)
 
     def close(self, reason: str) -> None:
-        """Close when what was sent has left."""
+        """Close when everything sent has left."""
         if self.open and not self._transport.is_closing():
             self._all.log.info("connection closed", peer=self.peer, reason=reason)
             self._transport.close()

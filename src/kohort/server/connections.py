@@ -1,7 +1,7 @@
-"""All connections of a server: who is let in, how their requests reach the turn loop and answers come back, who goes.
+"""All connections of a server: admission, the way of requests to the turn loop and of answers back, closing.
 
-After a turn, only connections that are *watched* are looked at: those that contributed to it, and those whose gate is
-shut (connection.py).
+After a turn, only *watched* connections are visited: those that contributed to it, and those whose gate is shut
+(connection.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kohort.server.inflow import Inflow
 from kohort.server.turns import TurnLoop
 
 CLOSING_S = 10.0
-"""A closed connection whose last answers its client does not read is cut off after this time."""
+"""A closing connection whose client does not read the last answers is aborted after this time."""
 
 
 class Connections:
@@ -98,12 +98,12 @@ class Connections:
         self._watched[connection.id] = connection
 
     def turn_began(self) -> None:
-        """What comes from here on belongs to the turn after this one."""
+        """Frames that arrive from now on belong to the next turn."""
         self._in_turn, self._watched = self._watched, {}
         self._in_turn_bytes, self._taken_bytes = self._taken_bytes, 0
 
     def deliver(self, releases: Sequence[Release]) -> None:
-        """A turn is durable: its answers leave, one write a connection."""
+        """A turn is durable: send its answers, in one write for each connection."""
         outgoing: dict[ConnectionId, list[bytes]] = {}
         for release in releases:
             if isinstance(release, Send):
@@ -148,7 +148,7 @@ class Connections:
             connection.abort()
 
     async def drain(self, limit_s: float) -> None:
-        """Let what was sent leave, for so long, then close all."""
+        """Wait until all answers have left, but not longer than `limit_s`; then close all connections."""
         self._closing = True
         deadline = self.clock() + limit_s
         while self.clock() < deadline and any(connection.unsent for connection in self._open.values()):

@@ -1,8 +1,8 @@
-"""The bound on requests that are held in memory, over all connections (queued.max.request.bytes).
+"""The limit of requests in memory, over all connections (queued.max.request.bytes).
 
-Counted is what has been read and not been handled: begun frames, frames waiting for a turn, frames waiting behind a
-parked request. Above the limit nobody is read any more, but for one connection in the middle of a frame, the favoured
-one: frames that are never finished would hold the memory for ever. A favoured connection that stalls is closed.
+It counts bytes that were read and not handled yet: incomplete frames, frames that wait for a turn, frames that wait
+behind a parked request. Above the limit no connection is read, except one in the middle of a frame, the favoured one:
+otherwise incomplete frames would occupy the memory for ever. A favoured connection that stalls is closed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ STALLED_S = 3.0
 
 
 class Reader(Protocol):
-    """A connection, as far as the bound is concerned."""
+    """What the limit needs of a connection."""
 
     last_active: float
 
     @property
     def partial(self) -> int:
-        """Bytes of a begun frame."""
+        """Bytes of an incomplete frame."""
 
     def pause_reading(self, why: str) -> None: ...
     def resume_reading(self, why: str) -> None: ...
@@ -37,7 +37,7 @@ class Inflow:
         self._waiting: dict[Reader, None] = {}
 
     def grew(self, reader: Reader, size: int, *, finished: bool) -> None:
-        """`size` more bytes are held for a reader; `finished` says that they completed a frame."""
+        """`size` more bytes are held for a reader. `finished`: they completed a frame."""
         self.total += size
         if self.total <= self.limit:
             return
@@ -61,14 +61,14 @@ class Inflow:
             reader.resume_reading(WHY)
 
     def forget(self, reader: Reader, size: int) -> None:
-        """A reader is gone, with the bytes that were held for it."""
+        """A reader is gone, and the bytes that were held for it."""
         self._waiting.pop(reader, None)
         if reader is self.favoured:
             self.favoured = None
         self.shrank(size)
 
     def close_stalled(self, now: float) -> None:
-        """To be called every second or so."""
+        """To be called about every second."""
         if self.favoured is not None and self.favoured.last_active < now - STALLED_S:
             self.favoured.close(f"stalled in the middle of a request while memory is short ({WHY})")
 

@@ -1,8 +1,7 @@
 """Listening sockets, one set a broker.
 
-Sockets are bound first and listen only when the server is ready: a client that comes too early is refused instead of
-kept waiting. A broker that is taken down keeps its addresses bound without listening, so that nobody else gets its
-port, and can come back on it.
+Sockets are bound first and listen only when the server is ready: an early client is refused instead of kept waiting. A
+broker whose listener is down keeps its addresses bound, so that no other program takes its port.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ RESOLVE_S = 0.3
 
 
 class ListenFailed(Exception):
-    """An address cannot be listened on; says which, why, and what to do."""
+    """The server cannot listen on an address. The text says which, why, and what to do."""
 
 
 class Listener:
-    """Where one broker listens. A host name may stand for several addresses, which then share the port."""
+    """The sockets of one broker. A host name may have several addresses, which then share the port."""
 
     def __init__(self, address: Address, new_connection: Callable[[], asyncio.Protocol]) -> None:
         self._new_connection = new_connection
@@ -34,7 +33,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
         self.bound = Address(address.host, address.port)
-        """With the real port, where 0 was asked for."""
+        """With the real port instead of 0."""
 
     @property
     def is_up(self) -> bool:
@@ -61,7 +60,7 @@ class Listener:
             except OSError as error:
                 opened.close()
                 if self._sockets and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    continue  # "localhost" has an IPv6 address in many files of hosts where the machine has no IPv6
+                    continue  # in many hosts files "localhost" has an IPv6 address on a machine without IPv6
                 self.close()
                 raise ListenFailed(self._explained(error)) from None
             self._sockets.append(opened)
@@ -101,9 +100,9 @@ class Listener:
 
 
 def advertised(told: Sequence[Address], bound: Sequence[Address]) -> list[Address]:
-    """What clients are told: the advertised listeners, else where the brokers listen.
+    """The addresses that clients get: the advertised listeners, or else those of the listeners.
 
-    A listener on all addresses is told as this machine's name if that name leads anywhere, else as 127.0.0.1.
+    For a listener on all addresses that is this machine's name if it can be resolved, or else 127.0.0.1.
     """
     if told:
         return [

@@ -1,13 +1,13 @@
-"""Work that would take the turn loop too long: three threads, and a process for the code of others.
+"""Work that would block the turn loop too long: three threads, and a process for assignors of other packages.
 
-Assignors that are built in run in a thread of their own: they are known to end. So does the search for topics that
-match regular expressions, which another thread does: RE2 lets go of the interpreter meanwhile. An assignor that another
-package brings may raise, loop or take the process with it, so it runs in a worker process (assignor_worker.py). That is
-started when it is first needed, and killed when an answer takes too long; the next task starts another. In each thread
-one task follows the other, in the order in which they were handed out.
+Built-in assignors run in a thread: they always end. A second thread searches the topics that match regular expressions;
+RE2 releases the interpreter's lock meanwhile. An assignor of another package may raise, loop or crash its process, so
+it runs in a worker process (assignor_worker.py), for which the third thread waits. The worker is started for its first
+task, and killed when an answer takes too long; the next task starts another one. Each thread does its tasks in their
+order.
 
-Every task has an outcome, and it arrives as any other event does. A bug in a thread is raised in the loop, where it
-stops the process as any bug does; otherwise whoever waits for the outcome would wait for ever.
+Every task has an outcome, which arrives as an event. A bug in a thread is raised in the event loop, where it stops the
+process as any bug does; otherwise the group would wait for the outcome for ever.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class OffLoop:
         self._loop = asyncio.get_running_loop()
         self._arrive = arrive
         self._plugins = _Plugins(plugin_timeout_ms)
-        self._own = _Line("kohort-assign", self._assign, self._failed)
-        self._others = _Line("kohort-plugins", self._ask_plugin, self._failed)
-        self._patterns = _Line("kohort-patterns", self._resolve, self._failed)
+        self._own = _TaskThread("kohort-assign", self._assign, self._failed)
+        self._others = _TaskThread("kohort-plugins", self._ask_plugin, self._failed)
+        self._patterns = _TaskThread("kohort-patterns", self._resolve, self._failed)
 
     def start(self, tasks: Sequence[HandedOut]) -> None:
         for handed_out in tasks:
@@ -50,11 +50,11 @@ class OffLoop:
                 self._others.put(shard, task)
 
     def stop(self) -> None:
-        """Outcomes that are not there yet never come."""
+        """Outcomes that are not there yet are dropped."""
         self._own.stop()
         self._others.stop()
         self._patterns.stop()
-        # A thread that comes out of RE2 when the interpreter is gone takes the process down.
+        # A thread that returns from RE2 after the interpreter has ended crashes the process.
         self._patterns.join()
         self._plugins.stop()
 
@@ -86,8 +86,8 @@ class OffLoop:
             return  # the loop is closed: the server has stopped
 
 
-class _Line(Generic[T]):
-    """A thread that does one task after the other. It starts with the first one."""
+class _TaskThread(Generic[T]):
+    """A thread that does one task after the other. The first task starts it."""
 
     def __init__(self, name: str, work: Callable[[int, T], None], failed: Callable[[Exception], None]) -> None:
         self._name = name
@@ -104,12 +104,12 @@ class _Line(Generic[T]):
         self._queue.put((shard, task))
 
     def stop(self) -> None:
-        """What waits is not done any more."""
+        """Tasks that wait are dropped."""
         self._is_stopped = True
         self._queue.put(None)
 
     def join(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the task under way."""
         if self._thread is not None:
             self._thread.join()
 

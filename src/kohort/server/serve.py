@@ -1,7 +1,8 @@
-"""The process around a server: signals, the ready line, and what it says and returns when it ends.
+"""The process of a server: signals, the ready line, the error message and the exit code.
 
-The first SIGTERM or SIGINT stops gracefully, a second one at once. Trouble is one line on stderr that says what, which
-file or address, and what to do; only a bug shows a traceback. Exit codes are sysexits.h's where it has one.
+The first SIGTERM or SIGINT stops gracefully, a second one at once. An error is one line on stderr that says what
+failed, which file or address, and what to do. Only a bug shows a traceback. Exit codes are those of sysexits.h where it
+has one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BUG = 70
 STORAGE_FAILED = 74
 
 KEPT_BYTES = 64 * 1024 * 1024
-"""Of freed memory that the process may keep."""
+"""Freed memory that the process keeps, in bytes."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's names of its settings (malloc.h)."""
 
@@ -59,8 +60,8 @@ async def _serve(config: Config) -> int:
     except Exception as error:
         return _explain(error)
     _say_ready(server)
-    # What a start leaves behind lives as long as the process; the collector need not walk it again and again. Nor has
-    # it walked it so far (kohort.cli.start), which would have taken a tenth of the time for two thousand objects.
+    # Objects of the start live as long as the process: the collector must not visit them again and again. It was off
+    # during the start (kohort.cli.start); visiting two thousand objects would have taken a tenth of the start's time.
     gc.freeze()
     gc.enable()
     failed = asyncio.ensure_future(server.wait_failed())
@@ -110,7 +111,7 @@ def _listed(addresses: list[Address]) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Say on stderr what ended the server."""
+    """Write to stderr what ended the server. Returns the exit code."""
     match error:
         case StorageError():
             code = STORAGE_FAILED
@@ -140,8 +141,9 @@ def _raise_file_limit(wanted: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Batches and requests come and go by the megabyte, and glibc gives that back to the system each time: to get it
-    again, page by page, took a quarter of a fetch. Other C libraries have no such setting."""
+    """Keep freed memory in the process. Batches and requests use megabytes for a short time. glibc returns these to the
+    system each time, and getting them again page by page took a quarter of a fetch. Other C libraries have no such
+    setting."""
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         libc = import_module("ctypes").CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, KEPT_BYTES // 2)
@@ -149,7 +151,7 @@ def keep_freed_memory() -> None:
 
 
 def _process_age_ms() -> int:
-    """Since the process began, imports included, where the system tells; else since this module's clock."""
+    """Since the process began, imports included, if the system tells; or else the process's CPU time."""
     try:
         with open("/proc/self/stat", "rb") as stat:
             ticks = int(stat.read().rpartition(b")")[2].split()[19])

@@ -1,8 +1,8 @@
-"""A server: storage, broker, turn loop, connections and listeners, put together, started and stopped.
+"""A server: storage, broker, turn loop, connections and listeners, started and stopped together.
 
 Start: open the storage (and its lock), bind the sockets, load the logs, commit the first turn, and only then listen.
-Stop: listen no more, let the broker answer what is parked, let the answers leave, close the storage.
-Failure: no answer leaves any more, everything is dropped, `wait_failed` tells the cause. A restart is a replay.
+Stop: stop listening, let the broker answer parked requests, let the answers leave, close the storage.
+Failure: no answer leaves any more, everything is dropped, `wait_failed` returns the cause. A restart is a replay.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FLUSH_S = 3.0
 
 
 class Server:
-    """Lives in one event loop. After `stop`, `kill` or a failure it is used up; make another one."""
+    """Runs in one event loop. After `stop`, `kill` or a failure it cannot be started again; make another one."""
 
     def __init__(self, config: Config, storage: Storage | None = None, clock: Clock | None = None) -> None:
         self.config = check(config)
         self.addresses: list[Address] = []
         """Where the brokers listen, with real ports."""
         self.advertised: list[Address] = []
-        """What their clients are told."""
+        """The addresses that clients get."""
         self._storage = storage
         self._clock = clock or SystemClock()
         self._broker: Broker
@@ -137,7 +137,7 @@ class Server:
         return self._broker.cluster_id
 
     async def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
-        """Make another broker the partition's leader. Raises ValueError when there is no such thing."""
+        """Make another broker the partition's leader. Raises ValueError for an unknown topic, partition or broker."""
 
         def check_names() -> None:
             self._check_broker(to_broker)
@@ -157,7 +157,7 @@ class Server:
         self._listeners[broker_id - self.config.broker_id].down()
         for connection in self._connections.of_broker(broker_id):
             connection.abort()
-        # A connection's end reaches the broker in a turn; who took the listener down wants to see it gone.
+        # The end of a connection reaches the broker in a turn. The caller wants all connections gone.
         while self._connections.of_broker(broker_id):
             await asyncio.sleep(0)
 
@@ -178,13 +178,13 @@ class Server:
         return self._failure.result() if self._failure.done() else None
 
     async def wait_failed(self) -> Exception:
-        """The exception that stopped the server; waits for as long as there is none."""
+        """Wait until the server fails. Returns the exception."""
         return await asyncio.shield(self._failure)
 
     # -- the end
 
     async def stop(self) -> None:
-        """Graceful. Does nothing on a server that is over."""
+        """Stop gracefully. Does nothing on a server that has stopped."""
         if self._over:
             return
         for listener in self._listeners:
@@ -193,11 +193,11 @@ class Server:
             await self._turns.control(Shutdown())
             await self._connections.drain(FLUSH_S)
         except ConnectionAbortedError:
-            return  # it failed meanwhile, and was released
+            return  # it has failed meanwhile, and released everything
         self._release()
 
     def kill(self) -> None:
-        """As a crash would end it: nothing is answered, what was committed stays."""
+        """End as in a crash: nothing is answered; what was committed stays."""
         self._release()
 
     def _fail(self, error: Exception) -> None:
@@ -220,7 +220,7 @@ class Server:
             self._storage.close()
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """An exception that the event loop caught. One of the network is a line in the log, any other is a bug."""
+        """An exception that the event loop caught. A network error is a line in the log, any other is a bug."""
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self._fail(error)
@@ -232,7 +232,7 @@ def open_storage(config: Config) -> Storage:
     """Raises StorageError."""
     if not config.data_dir:
         return MemoryStorage()
-    from kohort.storage.sqlite import SqliteStorage  # tests in memory do without its imports
+    from kohort.storage.sqlite import SqliteStorage  # not imported for data in memory
 
     return SqliteStorage(Path(config.data_dir).expanduser())
 

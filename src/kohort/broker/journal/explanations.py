@@ -1,4 +1,4 @@
-"""Why a group is as it is, for those who ask: its stories and the state of its rebalance, added to its description."""
+"""Adds to a group's description why it is in its state: its stories, and the status of its rebalance."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kohort.coordinator.journal.story import Story
 from kohort.wire.schemas.describe_groups import DescribedGroup
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Of what explains, in one answer: older stories are left out, and the groups named last."""
+"""Bytes of all explanations in one answer. Beyond it, older stories and the groups named last are left out."""
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):
     now_ms: Millis
     """By the server's clock, as all other instants."""
     loaded_ms: Millis | None = None
-    """When the group's coordinator loaded it; None when it was founded since the server's start, or unknown."""
+    """When the coordinator loaded the group; None if it was created since the server's start, or unknown."""
     rebalance: Story | None = None
     """The story of the running rebalance."""
     status: RebalanceStatus | None = None
-    """None for a group that is not there."""
+    """None for a group that does not exist."""
 
 
 class Explaining:
-    """The explanations of one answer. A request can name any number of groups, so their size is bounded together."""
+    """The explanations of one answer. A request can name any number of groups, so one limit holds for all of them."""
 
     def __init__(self, state: BrokerState, last: int) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class Explaining:
         self._room = MAX_BYTES
 
     def explained(self, shard: int, group: DescribedGroup) -> DescribedGroup:
-        """The group with its explanation; as it is when there is no room left."""
+        """The group with its explanation, or without one when there is no room left."""
         if self._room <= 0:
             return group
         state, journal = self._state, self._state.journal

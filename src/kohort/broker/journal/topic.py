@@ -1,11 +1,11 @@
 """The groups' journal in its topic, `__kohort_journal`: written with each turn, read at a start.
 
-The journal is told what the shards' effects tell, and at the end of a turn the stories that made progress are appended
-to the topic's one partition, in the turn's own commit. A story is a record: its key is the group and a slot, its value
-JSON that any Kafka tool can read. The topic is compacted, so it holds so many stories a group, and has a retention.
+At the end of a turn the stories that have changed are appended to the topic's only partition, in the turn's commit. A
+story is a record: its key is the group and a slot, its value is JSON that any Kafka tool can read. The topic is
+compacted by these keys, which limits the stories of a group, and it has a retention.
 
-Nothing depends on the journal. A record or batch that cannot be read is passed over with a complaint, and a start reads
-no more than what the journal may hold in memory, from the end of the topic backwards.
+Nothing depends on the journal. A record or batch that cannot be read is skipped and reported in the log. A start reads
+from the end of the topic, and no more than the journal may hold in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REFUSED = "an assignment was refused"
 
 
 def write_journal(state: BrokerState) -> None:
-    """At the end of a turn, before its metadata is written: the topic may have to be created for it."""
+    """Called at the end of a turn, before its metadata records are appended: the topic may have to be created."""
     _tell_the_operator(state)
     records = state.journal.take_changed()
     if records and state.config.journal_enable:
@@ -64,7 +64,7 @@ def create_journal_topic(state: BrokerState) -> None:
 
 
 def _topic_id(state: BrokerState) -> bytes:
-    if state.topic(JOURNAL_TOPIC) is None:  # the data directory is older than the journal
+    if state.topic(JOURNAL_TOPIC) is None:  # an earlier version wrote the data directory
         create_journal_topic(state)
     return state.catalog.topics[JOURNAL_TOPIC].topic_id
 
@@ -87,7 +87,7 @@ def read_journal(state: BrokerState) -> None:
             bad += 1
     if bad:
         state.turn.complain(
-            Complaint("damaged data", f"{JOURNAL_TOPIC}: records that are no stories, passed over: {bad}")
+            Complaint("damaged data", f"{JOURNAL_TOPIC}: {bad} records that are no stories were skipped")
         )
 
 
@@ -99,7 +99,7 @@ def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, 
                 raise ProtocolError("its checksum is wrong")
             columns = decode_columns(batch.data, header)
         except ProtocolError as error:
-            _pass_over(state, batch.base_offset, error)
+            _skip(state, batch.base_offset, error)
             continue
         for key, value in zip(columns.keys, columns.values, strict=True):
             if key is not None and value is not None:
@@ -107,7 +107,7 @@ def _records(state: BrokerState, partition: Partition) -> Iterator[tuple[bytes, 
 
 
 def _readable_batches(state: BrokerState, partition: Partition) -> Iterator[StoredBatch]:
-    """The last batches of the log. Where a read fails, one by one, up to the batch that is to blame and past it."""
+    """The last batches of the log. After a failed read they are read one by one, and the damaged batch is skipped."""
     storage, log = state.storage, partition.log
     size = READ_BYTES
     try:
@@ -119,7 +119,7 @@ def _readable_batches(state: BrokerState, partition: Partition) -> Iterator[Stor
                 if size:
                     size = 0
                     continue
-                _pass_over(state, offset, error)
+                _skip(state, offset, error)
                 offset = next(storage.batches(log, offset)).last_offset + 1
                 size = READ_BYTES
                 continue
@@ -132,7 +132,7 @@ def _readable_batches(state: BrokerState, partition: Partition) -> Iterator[Stor
 
 
 def _first_offset(state: BrokerState, partition: Partition) -> int:
-    """Where to begin, so that what follows fits into the journal's memory. Looks at little more than that."""
+    """The offset from which on the batches fit into the journal's memory. Visits few batches before it."""
     span = 1024
     while True:
         first = max(partition.end_offset - span, partition.start_offset)
@@ -147,6 +147,6 @@ def _first_offset(state: BrokerState, partition: Partition) -> int:
         span *= 4
 
 
-def _pass_over(state: BrokerState, offset: int, error: Exception) -> None:
-    what = f"{JOURNAL_TOPIC}-0: the batch at offset {offset} is passed over: {error}"
+def _skip(state: BrokerState, offset: int, error: Exception) -> None:
+    what = f"{JOURNAL_TOPIC}-0: the batch at offset {offset} is skipped: {error}"
     state.turn.complain(Complaint("damaged data", what))

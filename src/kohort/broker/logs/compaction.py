@@ -1,20 +1,19 @@
-"""Compaction: of each key only the newest record stays (cleanup.policy with `compact`). After Kafka's LogCleaner.
+"""Compaction: keeps only the newest record of each key (cleanup.policy with `compact`). After Kafka's LogCleaner.
 
-A pass has two halves, both done in steps of bounded size, one a turn, so that no client waits long. First the dirty
-part of the log (what was appended since the last pass) is read, and the offset of the newest record of each key noted.
-Then the log is gone through from its start, and the batches that hold a record which is not its key's newest are
-replaced. Offsets, order, codec, and the offsets and sequence numbers that a batch covers stay as they were.
+A pass has two halves. Both are done in bounded steps, one a turn, so that no client waits long. The first half reads
+the dirty part of the log (what was appended since the last pass) and notes the offset of the newest record of each key.
+The second half reads the log from its start and replaces the batches with a record that is not the newest of its key.
+Offsets, order, codec, and the offsets and sequence numbers that a batch covers stay the same.
 
-The last batch is never touched, nor what is younger than min.compaction.lag.ms. How far a log is clean is not stored:
-after a restart the first pass takes all of it for dirty, which costs reading it once and changes what needs changing.
+The last batch is never replaced, nor are batches younger than min.compaction.lag.ms. How far a log is clean is not
+stored: after a restart the first pass treats the whole log as dirty, which costs one read of it.
 
-Tombstones stay until everybody who read an older value has had delete.retention.ms to see them. The clock starts when
-the older values are gone: the pass that meets a tombstone for the first time writes the instant when it may go into
-the batch, where Kafka has it too (attribute bit 6; the base timestamp then is that instant, KIP-534). Since a pass
-goes upwards, older values of that key are durable gone by then, and a later pass drops the tombstone; one that finds
-nothing else to do, if nothing was appended meanwhile.
+A tombstone stays for delete.retention.ms after the older values are gone, so that every reader of an older value sees
+it. The pass that meets a tombstone for the first time writes into its batch the instant when it may be dropped, as
+Kafka does (attribute bit 6; the base timestamp is then that instant, KIP-534). A pass goes upwards, so the older values
+of the key are durably gone by then. A later pass drops the tombstone, even if nothing was appended since.
 
-A batch that loses all its records goes, unless it is the last one of a producer that may come back: then it stays
+A batch that loses all its records is deleted, unless it is the last one of a producer that may return: then it stays
 without records, so that a restart still knows the producer's sequence number.
 """
 
@@ -48,19 +47,19 @@ DELETE_HORIZON = 0b100_0000
 STEP_BYTES = 4 * 1024 * 1024
 """Bytes of batches that a step reads; at the rate of decoding, some tens of milliseconds."""
 MAX_KEY_BYTES = 64 * 1024 * 1024
-"""Memory for the keys of a pass. When they are more, the pass ends before them and the next one goes on."""
+"""Memory for the keys of a pass. When it is full, the pass ends there and the next pass continues."""
 _KEY_OVERHEAD = 120
 BATCHES_A_LOOK = 5_000
-"""How many batches are counted at a time; some ten milliseconds."""
+"""Batches that are counted at a time: some ten milliseconds."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What decides, besides the keys."""
+    """What decides besides the keys."""
 
     now: int
     delete_retention_ms: int
     is_last_of_producer: Callable[[StoredBatch], bool]
-    """Whether a batch must stay, if empty, because it is the last one of a producer that may come back."""
+    """True if a batch must stay even without records: it is the last one of a producer that may return."""
 
 
 class Compaction:
@@ -76,13 +75,13 @@ class Compaction:
         self.clean_to = end
         self.done = False
         self.tombstones_go_ms: int | None = None
-        """When all tombstones that the pass leaves may go; None if it leaves none."""
+        """When all tombstones that the pass leaves may be dropped; None if it leaves none."""
 
     def step(self, now: int, producer_expiration_ms: int, max_bytes: int = STEP_BYTES) -> tuple[Replace, ...]:
         """The next piece of work. Commit what it returns before the next step."""
         info = self._storage.log_info(self._partition.log)
         if info is None or info.start_offset != self._partition.start_offset:
-            return ()  # A trim is under way in this turn: the batches to replace may be gone at its end.
+            return ()  # This turn trims the log: the batches to replace may be gone afterwards.
         if self._reading < self.clean_to:
             self._read_keys(max_bytes)
             return ()
@@ -140,7 +139,7 @@ class Compaction:
 
 
 class DirtyPart:
-    """The part of a log that is not compacted yet: from `first` on. Its batches are counted as they come, each once."""
+    """The part of a log that is not compacted yet: from `first` on. Each of its batches is counted once."""
 
     def __init__(self, first: int, tombstones_go_ms: int | None = None) -> None:
         self._first = first
@@ -149,13 +148,13 @@ class DirtyPart:
         self._next = self._end = first
         self._bytes = 0
         self._last: BatchInfo | None = None
-        """The last batch that was looked at. It is dirty when another one follows it."""
+        """The last counted batch. It is dirty when another one follows it."""
         self.all_counted = False
 
     def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
         """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
 
-        Looks at so many batches at most; while they were not all, `all_counted` is false and it is worth asking again.
+        Counts a limited number of batches; while there are more, `all_counted` is false: call again.
         """
         settings = partition.settings
         if not settings.compact:
@@ -213,7 +212,7 @@ def replacements(
 
 
 def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules) -> StoredBatch | None:
-    """The batch itself when it stays as it is, a smaller one, or None when it goes."""
+    """The batch itself if nothing changes, a smaller one, or None if it is deleted."""
     header = read_header(batch.data)
     if header.is_control:
         return batch

@@ -1,8 +1,9 @@
-"""What a partition remembers of idempotent producers: which batches are new, which are repeats, which are wrong.
+"""Idempotent producers of a partition: tells new batches from repeats and from wrong ones.
 
-A producer numbers its records per partition. A batch is accepted when it goes on where the last one ended; one of the
-last five is a repeat, answered with the offsets that it got the first time. Nothing is stored for this: each stored
-batch says who wrote it with which numbers, so a restart reads a producer's last batches when that producer comes back.
+A producer numbers its records per partition. A batch is accepted when its numbers follow the last batch. One of the
+last five batches is a repeat and is answered with its first offsets. Nothing is stored for this: each stored batch
+names its producer and its numbers, so after a restart a producer's last batches are read when that producer sends
+again.
 
 Rules: Kafka's ProducerAppendInfo and ProducerStateEntry. A producer that is unknown, or silent for longer than
 producer.id.expiration.ms, may begin with any sequence number; a new epoch begins with 0.
@@ -21,7 +22,7 @@ from kohort.wire.errors import ErrorCode
 REMEMBERED_BATCHES = 5
 """Clients keep at most five requests in flight, so older batches are not repeated."""
 REMEMBERED_PRODUCERS = 1000
-"""Of a partition; more are read from storage again when they come back."""
+"""Producers of a partition in memory. Others are read from storage again when they return."""
 MAX_SEQUENCE = 2**31 - 1
 
 
@@ -52,7 +53,7 @@ class Producers:
         self._load = load
         self._expiration_ms = expiration_ms
         self._known: dict[int, _Producer] = {}
-        """In the order in which they were last seen."""
+        """In the order of their last batches."""
 
     def check(self, header: BatchHeader, now: int) -> ErrorCode | Written:
         """NONE when the batch may be appended, an error, or the batch that it repeats."""
@@ -72,7 +73,7 @@ class Producers:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def remember(self, header: BatchHeader, base_offset: int, timestamp: int, now: int) -> None:
-        """A batch that `check` found new is being appended."""
+        """Note a batch that `check` found new and that is being appended."""
         producer = self._known.pop(header.producer_id, None)
         if producer is None or producer.epoch != header.producer_epoch or self._is_expired(producer, now):
             producer = _Producer(header.producer_epoch, now)
@@ -82,7 +83,7 @@ class Producers:
         del producer.batches[:-REMEMBERED_BATCHES]
 
     def forget_some(self) -> None:
-        """Keep memory bounded. Call it only when everything remembered is in storage."""
+        """Limit the memory. To be called only when all remembered batches are in storage."""
         while len(self._known) > REMEMBERED_PRODUCERS:
             del self._known[next(iter(self._known))]
 
@@ -92,8 +93,8 @@ class Producers:
             batches = self._load(producer_id, REMEMBERED_BATCHES)
             if not batches:
                 return None
-            # When the producer was last here is not known after a restart (its records' timestamps may be of any
-            # time), so it counts as seen now: it is remembered for too long rather than too short.
+            # After a restart the time of its last batch is unknown (records may have any timestamps). It counts as
+            # now, so that the producer is remembered for too long rather than too short a time.
             headers = [read_header(batch.data) for batch in batches]
             producer = _Producer(headers[-1].producer_epoch, now)
             producer.batches.extend(

@@ -1,11 +1,11 @@
-"""One partition's log: what is appended gets its offsets here, what is read passes through here.
+"""One partition's log: gives appended batches their offsets, and reads.
 
-A partition decides and keeps its state in memory; it never writes. Appending returns the operation that the turn has
-to commit, and moves `end_offset` at once, so that the next append of the same turn goes on behind it and a repeat
-within the turn is noticed. `high_watermark` follows when the turn is durable (`committed`); reads end there.
+A partition keeps its state in memory and never writes. An append returns the operation that the turn has to commit, and
+moves `end_offset` at once, so that the next append of the turn follows it and a repeated batch within the turn is
+noticed. `high_watermark` follows when the turn is durable (`committed`); reads end there.
 
-Epochs. Each batch carries the leader epoch in which it was written, so where an epoch begins is found in the log by
-bisecting it; it is looked up on first use and kept.
+Epochs. Each batch carries the leader epoch in which it was written. Where an epoch begins is found by bisecting the
+log, on first use.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from kohort.wire.records import find_time
 
 UNKNOWN = -1
 SEARCHED = 50_000
-"""Records that one request for offsets by time looks into, and then to the end of a batch: ten milliseconds or two."""
+"""Records that one request for offsets by time reads, up to the end of a batch: ten or twenty milliseconds."""
 BYTES_LIKE_A_RECORD = 200
-"""Bytes that take as long to decompress as a record to be looked at."""
+"""Decompressing so many bytes takes as long as reading a record."""
 MAX_STORED_BYTES = 128 * 1024 * 1024
-"""What a stored batch may expand to: what was taken once, under whatever setting, is read."""
+"""Largest size of a stored batch when it is decompressed. Larger than any setting: what was accepted once is read."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """What became of an append. There is nothing to commit when it was refused, or is a repeat."""
+    """The outcome of an append. A refused or repeated batch has no operations."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     refused_records: tuple[int, ...] = ()
-    """Indexes in the batch of the records that were to blame; the others went down with them."""
+    """Indexes in the batch of the records that caused the refusal of the whole batch."""
     base_offset: int = UNKNOWN
     log_append_time_ms: int = UNKNOWN
     """-1 unless the topic has LogAppendTime."""
@@ -81,7 +81,7 @@ class Located:
 
 
 class Partition:
-    """`info` is what the storage knows of the log, None when the log is created in this turn."""
+    """`info` is the log in storage; None if this turn creates the log."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Partition:
         self._pending_bytes = 0
         self._producers = Producers(self._producer_batches, config.producer_id_expiration_ms)
         self._epochs: list[tuple[int, int]] | None = None
-        """Epoch and the offset where it begins, ascending; the last is the current one. None until first needed."""
+        """Each epoch and the offset where it begins, ascending; the last is the current one. None until first used."""
 
     def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
-        """The topic's settings have changed, or the partition has moved (a new epoch begins at the end offset)."""
+        """Take changed settings, or a new leader epoch, which begins at the end offset."""
         self.settings = settings
         if leader_epoch != self.leader_epoch:
             epochs = [entry for entry in self._known_epochs() if entry[1] < self.end_offset]
@@ -115,19 +115,20 @@ class Partition:
 
     @property
     def size(self) -> int:
-        """Bytes of all batches, those of the turn under way included."""
+        """Bytes of all batches, including those of this turn."""
         info = self._storage.log_info(self.log)
         return (0 if info is None else info.size) + self._pending_bytes
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was appended in this turn."""
+        """True if this turn appended something."""
         return self.end_offset > self.high_watermark
 
     # -- appending
 
     def append(self, data: bytes, now: int, room: Room | None = None) -> Appended:
-        """A client's batch: validated, numbered, its sequence checked. `room` is what its request may still have."""
+        """Validate a client's batch, check its sequence and number it. `room` is what is left of its request's
+        limits."""
         try:
             header = validate(data, self.settings, now, room)
         except InvalidAppend as refused:
@@ -162,7 +163,7 @@ class Partition:
         return self._append(batch, len(records), now, UNKNOWN, UNKNOWN, own=True)
 
     def append_encoded(self, records: bytes, count: int, now: int) -> Appended:
-        """The broker's own records, of this moment, as they stand in a batch."""
+        """The broker's own records, encoded as in a batch, with the timestamp `now`."""
         batch = batch_around(records, count, now, base_offset=self.end_offset, leader_epoch=self.leader_epoch)
         return self._append(batch, count, now, UNKNOWN, UNKNOWN, own=True)
 
@@ -219,7 +220,7 @@ class Partition:
             best = search.found(batch, None, self.start_offset)
             if best is not None:
                 return best
-        # A trim has cut into the newest batch: what is left of it, or the newest of the others.
+        # A trim has cut into the newest batch: take the rest of it, or the newest of the others.
         left = list(self._storage.batches(self.log, self.start_offset))
         newest = sorted(left[1:], key=lambda info: -info.max_timestamp)[:1]
         found: Located | None = None
@@ -252,7 +253,8 @@ class Partition:
     # -- trimming
 
     def trim(self, offset: int) -> Trim | None:
-        """Let go of the records below `offset`, which must not lie above the high watermark. None: already gone."""
+        """Drop the records below `offset`, which must not lie above the high watermark. None if they are gone
+        already."""
         assert offset <= self.high_watermark, "a trim beyond what is durable"
         if offset <= self.start_offset:
             return None
@@ -271,9 +273,9 @@ class Partition:
         return epochs[max(index, 0)][0]
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch` and the offset after its last record; (-1, -1) for one to come.
+        """The largest epoch at or below `epoch` and the offset after its last record; (-1, -1) for a future epoch.
 
-        For an epoch older than all that the log still has: that epoch, and where the oldest begins
+        For an epoch older than all in the log: that epoch, and where the oldest begins
         (LeaderEpochFileCache.endOffsetFor).
         """
         if epoch == self.leader_epoch:
@@ -289,7 +291,7 @@ class Partition:
         if self._epochs is None:
             epochs = list(self._find_epochs())
             if not epochs or epochs[-1][0] != self.leader_epoch:
-                # Nothing of the current epoch is in storage yet: it begins where storage ends.
+                # The current epoch has no batch in storage yet: it begins at the end of the log.
                 epochs.append((self.leader_epoch, max(self.high_watermark, self.start_offset)))
             self._epochs = epochs
         return self._epochs
@@ -324,11 +326,11 @@ def readable_records(batch: StoredBatch) -> list[Record] | None:
 
 
 class SearchedEnough(Exception):
-    """A request has looked into as many records as one may."""
+    """A request has read as many records as it may."""
 
 
 class Search:
-    """Looks for times in batches, for one request: so many records, and bytes once they are decompressed."""
+    """Searches batches by time for one request, within limits of records and decompressed bytes."""
 
     def __init__(self) -> None:
         self._left = SEARCHED

@@ -1,10 +1,10 @@
-"""Which records a log may let go of, by age and by size (cleanup.policy with `delete`).
+"""Retention: which records are deleted by age and by size (cleanup.policy with `delete`).
 
-Kafka deletes whole segments. A log here has none, so the unit is the batch, and the rules are Kafka's with a batch in
-a segment's place: the oldest batch goes when its newest record is older than retention.ms, or when the log without it
-still has retention.bytes. Only batches at the start of the log go, so an old record behind a newer one stays. Thus
-nothing goes that Kafka with small segments would keep. The newest batch goes as well when it is old enough, as in
-Kafka; the end offset stays. Batches without timestamps have no age here and are kept (Kafka takes the file's date).
+Kafka deletes whole segments. Logs here have no segments: the rules are Kafka's, for batches. The oldest batch is
+deleted when its newest record is older than retention.ms, or when the log without it still has retention.bytes. Only
+batches at the start of the log are deleted, so an old record after a newer one stays. Nothing is deleted that Kafka
+with small segments would keep. As in Kafka, the newest batch is deleted too when it is old enough; the end offset
+stays. Batches without timestamps have no age and are kept (Kafka uses the file's date).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kohort.broker.topics.topic_configs import TopicSettings
 from kohort.storage.protocol import BatchInfo
 
 MAX_BATCHES = 20_000
-"""Batches that one call lets go of: a trim deletes them in one transaction, which clients wait for."""
+"""Batches that one call deletes at most: a trim is one transaction, and clients wait for it."""
 
 
 class Retained(msgspec.Struct, frozen=True):
     start_offset: int
-    """Where the log may begin; its present start when nothing goes."""
+    """The new start of the log; its present start if nothing is deleted."""
     complete: bool
-    """Whether all that may go is below `start_offset`. If not, ask again when that trim is done."""
+    """False if more is to be deleted: then call again when this trim is done."""
 
 
 def retained(batches: Iterable[BatchInfo], start_offset: int, size: int, settings: TopicSettings, now: int) -> Retained:
-    """`batches` from the start of the log on (an iterator, read no further than needed); `size` bytes of them all."""
+    """`batches` from the start of the log on, read no further than needed; `size` is the bytes of all of them."""
     if not settings.delete:
         return Retained(start_offset, True)
     for count, batch in enumerate(batches):

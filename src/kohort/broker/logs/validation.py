@@ -1,14 +1,14 @@
-"""What a client may append: Kafka's checks (UnifiedLog.analyzeAndValidateRecords, LogValidator), in their order.
+"""Validates produced batches: Kafka's checks (UnifiedLog.analyzeAndValidateRecords, LogValidator), in their order.
 
-One deviation, for speed. Kafka reads every record of a batch. Reading one costs 1.4 µs here, which at small records
-is more than everything else that a produce request costs; walking from length to length costs a quarter of it. So the
-records of an ordinary topic are walked: their lengths must tile the (decompressed) batch exactly and their number must
-be the declared one, and their timestamps are judged by the header, which the CRC covers. Where the records themselves
-decide (keys of a compacted topic, a lower bound of timestamps) they are read.
+One check differs, for speed. Kafka reads every record of a batch. Reading one costs 1.4 µs here, which for small
+records is more than the rest of a produce request; walking from length to length costs a quarter of it. So the records
+of an ordinary topic are walked: their lengths must fill the (decompressed) batch exactly, their number must be the
+declared one, and their timestamps are checked in the header, which the CRC covers. Records are read only where their
+content decides: keys of a compacted topic, a lower bound of timestamps.
 
-One limit that Kafka does not have. A few hundred bytes can expand into hundreds of megabytes, or into millions of
-records, and everybody waits while they are looked at. So batches have a largest size once they are decompressed, and a
-largest number of records; and what all batches of one request may have together (`Room`) is no more than that.
+One limit is not Kafka's. A few hundred bytes can expand into hundreds of megabytes, or into millions of records, and
+all clients wait while they are read. So a batch has a maximum decompressed size and number of records, and the same
+maximum holds for all batches of a request together (`Room`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class InvalidAppend(Exception):
     error: ErrorCode
     message: str
     records: tuple[int, ...] = ()
-    """Where single records are to blame: their indexes in the batch."""
+    """Indexes of the records that caused it, if single records did."""
 
 
 class Room(msgspec.Struct):
-    """What the batches of one request may still have."""
+    """What is left of one request's limits."""
 
     records: int
     uncompressed_bytes: int
-    """Of compressed batches; others have as many bytes as have come."""
+    """Of compressed batches. Others are as large as they were received."""
 
 
 def validate(data: bytes, settings: TopicSettings, now: int, room: Room | None = None) -> BatchHeader:
@@ -79,7 +79,8 @@ def validate(data: bytes, settings: TopicSettings, now: int, room: Room | None =
 
 
 def _too_large(what: str, setting: str, *, alone_it_would_fit: bool) -> InvalidAppend:
-    """Java's producer splits what is too large; every client sends again what timed out."""
+    """The error decides what the client does: Java's producer splits a batch that is too large, and every client sends
+    a batch again that timed out."""
     if alone_it_would_fit:
         return InvalidAppend(
             ErrorCode.REQUEST_TIMED_OUT, f"{what} do not fit into a request beside the others; see {setting}"
@@ -147,7 +148,7 @@ def _check_records(data: bytes, header: BatchHeader, settings: TopicSettings, no
 def _decompressed(data: bytes, header: BatchHeader, settings: TopicSettings, room: Room) -> bytes:
     if not header.compression:
         return data[HEADER_SIZE:]
-    allowed, room.uncompressed_bytes = room.uncompressed_bytes, 0  # what fails has cost as much as there was room for
+    allowed, room.uncompressed_bytes = room.uncompressed_bytes, 0  # a failure may have cost all that was left
     try:
         records = decompress(header.compression, data[HEADER_SIZE:], allowed)
     except ExpansionLimit:

@@ -1,7 +1,6 @@
-"""What the metadata log says: topics with their ids, leaders and configs, the configs of groups, and producer ids.
+"""The content of the metadata log: topics with their ids, leaders and configs, the configs of groups, producer ids.
 
-`Catalog` is the fold of that log. `apply` is its only writer, for records decided a moment ago as for those replayed at
-a start. The functions below it make the records.
+`Catalog` is the fold of that log. Only `apply` writes it, live and in the replay. The functions below make the records.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kohort.wire.schemas.metadata_records import (
 class OwnTopic:
     holds: str
     cleanup: frozenset[str]
-    """Its cleanup.policy, which stays."""
+    """Its cleanup.policy, which cannot be changed."""
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -41,10 +40,10 @@ OWN_TOPICS: dict[str, OwnTopic] = {
     OFFSETS_TOPIC: OwnTopic("the groups", frozenset(("compact",))),
     JOURNAL_TOPIC: OwnTopic("the groups' journal", frozenset(("compact", "delete"))),
 }
-"""Topics that the broker writes. Clients may read them and change their settings, no more."""
+"""Topics that only the broker writes. Clients may read them and change their settings."""
 INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__transaction_state", "__share_group_state"))
 METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
-"""The id cannot be given to a topic: random ids (RFC 4122, version 4) have bits set that this one lacks."""
+"""No topic gets this id: random ids (RFC 4122, version 4) have bits set that this one lacks."""
 
 VALUES: dict[str, type] = {
     "cluster": ClusterValue,

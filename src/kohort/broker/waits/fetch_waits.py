@@ -1,8 +1,8 @@
-"""Fetches that wait for data (long poll): which logs they watch, how many bytes they still miss, until when they wait.
+"""Fetches that wait for data (long poll): the logs they watch, the bytes they still miss, their deadlines.
 
-A commit makes appended bytes readable, so an append only marks a fetch as woken; the broker answers it in the next
-turn, when the data can be read. A deadline is met or missed by the heap's order; entries of fetches that were answered
-earlier are dropped when they come up.
+Appended bytes become readable with the commit. So an append only marks a fetch as woken, and the broker answers it in
+the next turn. The heap orders deadlines; entries of fetches that were answered earlier are dropped when they reach the
+top.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class FetchWaits:
                 self.woken[request_id] = wait
 
     def wake(self, logs: Iterable[LogKey]) -> None:
-        """Something other than new data happened to these logs: deleted, moved, trimmed."""
+        """These logs were deleted, moved or trimmed."""
         for log in logs:
             self.woken.update(self._by_log.get(log, {}))
 
     def take_waiting(self, request_id: RequestId) -> FetchWait | None:
-        """Unless it is to be answered in the next turn, with more."""
+        """Remove a fetch, unless it is woken and the next turn answers it."""
         return None if request_id in self.woken else self.remove(request_id)
 
     def take_woken(self) -> list[FetchWait]:

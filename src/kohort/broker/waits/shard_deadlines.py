@@ -1,7 +1,7 @@
-"""The earliest deadline over all shards, without asking each of them every turn.
+"""The earliest deadline of all shards, without a look at each of them in every turn.
 
-A shard's deadline is asked for after each of its steps only, and enters the heap when it changed; entries that are out
-of date are dropped when they come up.
+A shard's deadline is read after each of its steps, and enters the heap when it has changed. Outdated entries are
+dropped when they reach the top.
 """
 
 from __future__ import annotations
