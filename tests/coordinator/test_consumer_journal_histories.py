@@ -3,73 +3,31 @@ long as its story does, and what is told of it was the case."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from history_world import GROUPS, Journaled, histories, play, told_of
+from hypothesis import given
 from hypothesis import strategies as st
 from shard_world import ShardWorld
-from test_consumer_properties import CONFIG, GROUPS, World, action, play
+from test_consumer_properties import CONFIG, World, action
 from test_scenarios import SCENARIOS, parse
 
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.consumer.responses import state_name, stories_of
-from kohort.coordinator.events import Effects, Event, JournalEntry
+from kohort.coordinator.events import Event
 from kohort.coordinator.journal.journal import Journal
 from kohort.coordinator.journal.partition_moves import partitions_of
-from kohort.coordinator.journal.story import Steps, Story
+from kohort.coordinator.journal.story import Steps
 from kohort.coordinator.shard import Shard
 
 pytestmark = pytest.mark.pure
 
 
-def told_of(shard: Shard, step: Callable[[Event], None], event: Event) -> list[JournalEntry]:
-    """The entries of a step, and of those that it leads to."""
-    told: list[JournalEntry] = []
-    if "step" in vars(shard):  # one of those
-        step(event)
-        return told
-    plain = shard.step
-
-    def telling(event: Event, now: int) -> Effects:
-        effects = plain(event, now)
-        told.extend(effects.journal)
-        return effects
-
-    shard.step = telling  # type: ignore[method-assign]
-    try:
-        step(event)
-    finally:
-        del shard.step
-    return told
-
-
-class JournalWorld(World):
-    """A world with a journal, whose topic survives crashes as the log does."""
-
-    def __init__(self) -> None:
-        self.topic_of_journal: dict[bytes, bytes] = {}
-        super().__init__()
-
-    def _started(self) -> Shard:
-        self.journal = Journal(CONFIG)
-        for value in self.topic_of_journal.values():
-            self.journal.restore(value)
-        return super()._started()
-
-    def step(self, event: Event) -> None:
-        self.journal.tell(told_of(self.shard, super().step, event), self.now)
+class JournalWorld(Journaled, World):
+    def check_journal(self) -> None:
         check_journal(self.shard, self.journal, self.now)
-
-    def end_turn(self) -> None:
-        super().end_turn()
-        for record in self.journal.take_changed():
-            assert record.value is not None
-            self.topic_of_journal.pop(record.key, None)
-            self.topic_of_journal[record.key] = record.value
 
 
 class JournalScenario(ShardWorld):
@@ -137,17 +95,14 @@ def test_scenarios_with_a_journal(path: Path) -> None:
                 world.run(command)
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@histories(120)
 @given(st.lists(action, min_size=10, max_size=40))
 def test_the_journal_tells_what_was_the_case(actions: list[tuple[Any, ...]]) -> None:
     world = JournalWorld()
     play(world, actions)
     world.end_turn()
     for group_id in GROUPS:
-        stories = [msgspec.json.decode(data, type=Story) for data in world.journal.stories(group_id, 1000)]
-        numbers = [story.number for story in stories]
-        assert numbers == sorted(set(numbers))
-        for story in stories:
+        for story in world.stories(group_id):
             if story.outcome in ("Stable", "Empty") and story.group_type:
                 assert sum(phase.took_ms or 0 for phase in story.phases) == story.took_ms
                 for member in (*story.members, *story.gone):

@@ -1,7 +1,7 @@
 """Random histories of consumer groups: lost and doubled heartbeats, members and coordinators that crash, topics that
 come, grow and go.
 
-Steps are gathered into turns, as in test_properties.py: a crash loses the turn under way. Clients are as real ones are:
+Clients are as real ones are:
 they begin with epoch 0 and no partitions, they use what they were told to use until they have given it up, say what
 they have once after each change, and everything again after an answer that did not come. What must hold:
 
@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 from consumer_world import TopicNames, partitions_of
-from hypothesis import HealthCheck, given, settings
+from history_world import CLIENTS, GROUPS, HistoryWorld, histories, play
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
@@ -30,29 +31,21 @@ from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.heartbeat import Heartbeats
 from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.events import (
-    AnswerHeld,
     AssignmentMade,
     Client,
-    DeadlineReached,
     Effects,
-    Event,
-    ExpireOffsets,
     GroupConfigsChanged,
     GroupRequested,
-    Loaded,
     PatternsAsked,
     Record,
-    Reply,
     RequestAbandoned,
     RequestId,
     Task,
     TopicsChanged,
     TopicsDeleted,
-    Unloaded,
 )
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.patterns.regex import search
-from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (
@@ -78,9 +71,6 @@ CONFIG = Config(
     group_max_former_groups=0,
     offsets_retention_minutes=1,
 )
-GROUPS = ("g", "h")
-CLIENTS = ("a", "b", "c", "s", "t")
-"""s and t are static members."""
 SUBSCRIPTIONS = ((("t",), ""), (("t", "u"), ""), (("u",), ""), ((), ""), ((), "[tu]"), ((), "t.?"), (("u",), "[^u]"))
 """Names of topics, and a regular expression."""
 
@@ -159,54 +149,37 @@ class Consumer:
             self.says_owned = True
 
 
-class World:
+class World(HistoryWorld):
     config = CONFIG
 
     def __init__(self) -> None:
-        self.now = 0
-        self.log: list[Record] = []
         self.names = TopicNames()
         self.counts = {"t": 3}
         self.catalog: Topics = self.names.put(self.counts)
         self.clients = {(group, name): Consumer(group, name) for group in GROUPS for name in CLIENTS}
         self.running: set[tuple[str, str]] = set()
         """Clients that have heartbeated and not died."""
-        self.last_request = 0
         self.open: dict[RequestId, Consumer | None] = {}
         """Requests that wait for a reply, and who awaits it; None when nobody does any more."""
-        self.turn_records: list[Record] = []
-        self.turn_replies: list[Reply] = []
         self.tasks: list[Task] = []
         self.effects: list[Effects] = []
         """Of every step."""
         self.overrides: dict[str, dict[str, str]] = {}
         self.epochs = dict.fromkeys(GROUPS, 0)
-        self.shard = self._started()
+        super().__init__()
 
-    def _started(self) -> Shard:
-        shard = Shard(0, self.config)
-        for record in self.log:
-            shard.apply(record, self.now)
-        self.shard = shard
+    def _load(self) -> None:
         self.tasks.clear()
         self.step(TopicsChanged(self.catalog))
         for group_id, overrides in self.overrides.items():
             self.step(GroupConfigsChanged(group_id, overrides))
-        self.step(Loaded())
-        return shard
+        super()._load()
 
     # -- steps and turns
 
-    def step(self, event: Event) -> None:
-        effects = self.shard.step(event, self.now)
+    def after_step(self, effects: Effects) -> None:
         self.effects.append(effects)
-        for record in effects.records:
-            self.shard.apply(record, self.now)
-        self.shard.validate()
-        self.turn_records.extend(effects.records)
-        self.turn_replies.extend(effects.replies)
         self.tasks.extend(effects.tasks)
-        assert not self.shard.running.parked or self.shard.next_deadline() is not None
         self.check_uses()
 
     def check_uses(self) -> None:
@@ -329,12 +302,6 @@ class World:
         overrides[name] = str(self.now + value if isinstance(value, int) and "timestamp" in name else value)
         self.step(GroupConfigsChanged(group, overrides))
 
-    def answer_held(self, choice: int) -> None:
-        parked = sorted(self.shard.running.parked)
-        if parked:
-            self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
-        self.step(AnswerHeld(RequestId(0)))
-
     def vanish(self, choice: int) -> None:
         """A connection with a held heartbeat closes."""
         parked = sorted(self.shard.running.parked)
@@ -403,26 +370,6 @@ class World:
             protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0"),),
         )
         self.ask(None, request, 3)
-
-    def advance(self, by: int) -> None:
-        until = self.now + by
-        while (deadline := self.shard.next_deadline()) is not None and deadline <= until:
-            self.now = max(self.now, deadline)
-            self.step(DeadlineReached())
-            assert (later := self.shard.next_deadline()) is None or later > self.now, "it spins"
-        self.now = until
-
-    def late(self, by: int) -> None:
-        """Time passes while the process is stopped: many deadlines are due at once."""
-        self.now += by
-        self.step(DeadlineReached())
-
-    def sweep(self) -> None:
-        self.step(ExpireOffsets())
-
-    def move(self) -> None:
-        self.step(Unloaded())
-        self.step(Loaded())
 
     def crash(self) -> None:
         self.turn_records.clear()
@@ -504,12 +451,7 @@ action = st.one_of(
 )
 
 
-def play(world: World, actions: list[tuple[Any, ...]]) -> None:
-    for what, *arguments in actions:
-        getattr(world, what)(*arguments)
-
-
-@settings(derandomize=True, database=None, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@histories(300)
 @given(st.lists(action, min_size=5, max_size=50))
 def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
@@ -527,7 +469,7 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
     assert world.shard.next_deadline() is None
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@histories(200)
 @given(st.lists(action, max_size=30), st.lists(name, min_size=1, max_size=4, unique=True).map(tuple))
 def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
     """Whatever came before: once only these ask, and nothing fails any more, each comes to its part in bounded time."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from history_world import histories
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.config import Config
@@ -150,7 +151,7 @@ def test_a_retention_beyond_all_time(retention: int) -> None:
     assert shard.step(ExpireOffsets(), NOW).records == () or retention < 0
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
+@histories(500)
 @given(st.lists(st.tuples(requests, client_id, st.integers(0, 9), st.sampled_from([0, 0, 3000, 10_000])), max_size=12))
 def test_everything_is_answered_in_bytes(asked: list[tuple[Any, str, int, int]]) -> None:
     shard = Shard(0, Config(group_initial_rebalance_delay_ms=0))

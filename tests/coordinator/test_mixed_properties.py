@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from classic_client import ClassicClient
-from hypothesis import HealthCheck, given, settings
+from history_world import GROUPS, histories, play
+from hypothesis import given
 from hypothesis import strategies as st
-from test_consumer_properties import CONFIG, GROUPS, Consumer, World, action, group, hold, name, play
+from test_consumer_properties import CONFIG, Consumer, World, action, group, hold, name
 
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.consumer.responses import state_name
@@ -255,7 +256,7 @@ mixed_action = st.one_of(action, *[few] * 12, *[switch] * 12, *[beat] * 6)
 """A few run for a while, then one changes; now and then something happens in between."""
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@histories(300)
 @given(st.lists(mixed_action, min_size=15, max_size=40))
 def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = MixedWorld()
@@ -265,7 +266,7 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
 
 
 @pytest.mark.conformance("N18")
-@settings(derandomize=True, database=None, deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@histories(200)
 @given(st.lists(mixed_action, min_size=5, max_size=25), st.lists(name, min_size=1, max_size=4, unique=True).map(tuple))
 def test_whoever_is_left_shares_everything(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
     """Whatever came before: once only these ask, and nothing fails any more, each comes to its part in bounded time."""

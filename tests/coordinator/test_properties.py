@@ -1,7 +1,6 @@
 """Random histories of a few groups and clients, with crashes that lose the turn under way.
 
-Steps are gathered into turns, as the broker does: records become durable and replies leave together, at the turn's end.
-A crash loses both, and every parked request. After each step the invariants hold; after each turn and each crash live
+After each step the invariants hold; after each turn and each crash live
 hard state is the replay of the log, and of what compaction leaves of it.
 """
 
@@ -9,30 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from history_world import CLIENTS, GROUPS, HistoryWorld, histories, play
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.config import Config
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.events import (
-    AnswerHeld,
     Client,
-    DeadlineReached,
-    Event,
-    ExpireOffsets,
     GroupRequested,
-    Loaded,
     Record,
-    Reply,
     RequestAbandoned,
     RequestId,
     TopicsDeleted,
-    Unloaded,
 )
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import parse
-from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.group_records import GenerationKey
@@ -54,9 +46,6 @@ CONFIG = Config(
     group_max_former_groups=0,
     offsets_retention_minutes=1,
 )
-GROUPS = ("g", "h")
-CLIENTS = ("a", "b", "c", "s", "t")
-"""s and t are static members."""
 PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",))
 
 
@@ -77,39 +66,17 @@ class Known:
         self.protocols = PROTOCOLS[1]
 
 
-class World:
+class World(HistoryWorld):
+    config = CONFIG
+
     def __init__(self) -> None:
-        self.now = 0
-        self.log: list[Record] = []
-        self.shard = self._started()
         self.clients = {(group, name): Known(name) for group in GROUPS for name in CLIENTS}
-        self.last_request = 0
         self.open: dict[RequestId, tuple[Known, str, Any]] = {}
         """Requests that wait for a reply."""
-        self.turn_records: list[Record] = []
-        self.turn_replies: list[Reply] = []
         self.announced = dict.fromkeys(GROUPS, 0)
         self.reserved = dict.fromkeys(GROUPS, 0)
         self.assigned: dict[tuple[str, int, str], bytes] = {}
-
-    def _started(self) -> Shard:
-        shard = Shard(0, CONFIG)
-        for record in self.log:
-            shard.apply(record, self.now)
-        shard.step(Loaded(), self.now)
-        shard.validate()
-        return shard
-
-    # -- steps and turns
-
-    def step(self, event: Event) -> None:
-        effects = self.shard.step(event, self.now)
-        for record in effects.records:
-            self.shard.apply(record, self.now)
-        self.shard.validate()
-        self.turn_records.extend(effects.records)
-        self.turn_replies.extend(effects.replies)
-        assert not self.shard.running.parked or self.shard.next_deadline() is not None
+        super().__init__()
 
     def end_turn(self) -> None:
         for record in self.turn_records:
@@ -204,13 +171,6 @@ class World:
         )
         self.ask(known, group, 4, body, hold_ms)
 
-    def answer_held(self, choice: int) -> None:
-        """Also of requests that are none: only a held heartbeat is answered."""
-        parked = sorted(self.shard.running.parked)
-        if parked:
-            self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
-        self.step(AnswerHeld(RequestId(0)))
-
     def leave(self, group: str, name: str) -> None:
         known = self.clients[group, name]
         identity = MemberIdentity(member_id=known.member_id, group_instance_id=known.instance)
@@ -257,28 +217,8 @@ class World:
             del self.open[request_id]
             self.step(RequestAbandoned(request_id))
 
-    def advance(self, by: int) -> None:
-        until = self.now + by
-        while (deadline := self.shard.next_deadline()) is not None and deadline <= until:
-            self.now = max(self.now, deadline)
-            self.step(DeadlineReached())
-            assert (later := self.shard.next_deadline()) is None or later > self.now, "it spins"
-        self.now = until
-
-    def late(self, by: int) -> None:
-        """Time passes while the process is stopped: many deadlines are due at once."""
-        self.now += by
-        self.step(DeadlineReached())
-
-    def sweep(self) -> None:
-        self.step(ExpireOffsets())
-
     def topic_deleted(self, topic: str) -> None:
         self.step(TopicsDeleted((topic,)))
-
-    def move(self) -> None:
-        self.step(Unloaded())
-        self.step(Loaded())
 
     def crash(self) -> None:
         self.turn_records.clear()
@@ -331,12 +271,7 @@ action = st.one_of(
 )
 
 
-def play(world: World, actions: list[tuple[Any, ...]]) -> None:
-    for what, *arguments in actions:
-        getattr(world, what)(*arguments)
-
-
-@settings(derandomize=True, database=None, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@histories(300)
 @given(st.lists(action, min_size=5, max_size=40))
 def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
@@ -352,7 +287,7 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
     assert world.shard.next_deadline() is None
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@histories(60)
 @given(st.lists(action, max_size=20), st.lists(name, min_size=1, max_size=3, unique=True).map(tuple))
 def test_a_group_of_well_behaved_clients_becomes_stable(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
     """Whatever came before: once only these ask, and nothing fails any more, they share the group in bounded time."""
