@@ -9,6 +9,7 @@ from typing import TypeVar
 from kohort.config import Config
 from kohort.coordinator.classic.group import Group, Phase
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
@@ -68,16 +69,20 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
     return ErrorCode.NONE
 
 
-def check_sync(group: Group | None, request: SyncGroupRequest, version: int) -> int:
-    if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+def check_generation(group: Group | None, request: SyncGroupRequest | HeartbeatRequest) -> int:
+    """Check that a request is of a member of the group's generation."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
     error = check_member(group, request.member_id, request.group_instance_id)
-    if error:
+    return error or (ErrorCode.NONE if request.generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION)
+
+
+def check_sync(group: Group | None, request: SyncGroupRequest, version: int) -> int:
+    if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    error = check_generation(group, request)
+    if error or group is None:
         return error
-    if request.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
     # Before its first generation a group has no protocol to compare with.
     for asked, has in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
         if asked is not None and has is not None and asked != has:

@@ -34,7 +34,7 @@ expected to sync; a refused JoinGroup creates no group; a group has a size limit
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic.checks import check_member, check_sync
+from kohort.coordinator.classic.checks import check_generation, check_member, check_sync
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import group_of
 from kohort.coordinator.classic.join import Joins
@@ -141,13 +141,9 @@ class ClassicGroups:
 
     def _heartbeat(self, request: HeartbeatRequest, now: Millis) -> int:
         group = self._running.groups.get(request.group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
-        error = check_member(group, request.member_id, request.group_instance_id)
-        if error:
+        error = check_generation(group, request)
+        if error or group is None:
             return error
-        if request.generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
         self._running.arm_session(group, group.members[request.member_id], now)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.PREPARING else ErrorCode.NONE
 

@@ -29,7 +29,7 @@ from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.events import STEPS, JournalEntry, Millis, Record
 from kohort.coordinator.journal.partition_moves import Owners, unread_owners
 from kohort.coordinator.journal.rebalance_end import end_of_rebalance
-from kohort.coordinator.journal.reconciliation_steps import Ways, hold_back, rows_of, take_step
+from kohort.coordinator.journal.reconciliation_steps import StepsByMember, hold_back, rows_of, take_step
 from kohort.coordinator.journal.story import HeldUp, PhaseLength, Story, cut, happening, held_up
 
 MAX_HAPPENINGS = 50
@@ -63,7 +63,7 @@ class Refused(NamedTuple):
 class _Group:
     """The journal of one group."""
 
-    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "stories", "ways")
+    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "steps_of", "stories")
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
@@ -80,7 +80,7 @@ class _Group:
         self.gave_up: frozenset[str] = frozenset()
         """Members that gave up partitions in the last rebalance that have no owner yet: the next one assigns them."""
         self.loaded_ms: Millis | None = None
-        self.ways: Ways = {}
+        self.steps_of: StepsByMember = {}
         """The steps of the members in the running rebalance of a consumer group."""
 
 
@@ -141,7 +141,7 @@ class Journal:
             case "held back":
                 hold_back(story, entry, now)
             case _:
-                take_step(story, group.ways, entry, now)
+                take_step(story, group.steps_of, entry, now)
 
     def _start(self, group: _Group, waiting: list[JournalEntry], entry: JournalEntry, now: Millis) -> None:
         open_story = group.open
@@ -180,7 +180,7 @@ class Journal:
             phases=[PhaseLength(ASSIGNING if is_consumer_group else Phase.PREPARING.value)],
         )
         group.open, group.since, group.single = story, now, None
-        group.ways = {}
+        group.steps_of = {}
         return story
 
     def _target(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> None:
@@ -207,7 +207,7 @@ class Journal:
             return
         members = () if entry.what == "group is empty" else entry.members
         story.assignment_epoch = entry.assignment_epoch
-        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.ways)
+        group.owners = end_of_rebalance(story, members, entry.member_id, group.owners, group.steps_of)
         hands_on = story.released and not story.group_type
         group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
@@ -258,8 +258,8 @@ class Journal:
         partitions to give up."""
         if not story.group_type:
             return now - group.since
-        way = group.ways.get(cut(entry.member_id))
-        return now - way.told_ms if way is not None and way.told_ms is not None else 0
+        member = group.steps_of.get(cut(entry.member_id))
+        return now - member.told_ms if member is not None and member.told_ms is not None else 0
 
     def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         self._interrupt(group, now)
@@ -276,8 +276,8 @@ class Journal:
         if outcome in ("superseded", "interrupted"):
             story.phases[-1].took_ms = now - group.since
             story.phases[-1].ended_by = outcome
-            story.members = rows_of(group.ways)
-        group.ways = {}
+            story.members = rows_of(group.steps_of)
+        group.steps_of = {}
         group.open = group.single = None
         self._keep(group, _encode(story))
         self._mark(story)
@@ -373,7 +373,7 @@ class Journal:
         group = self._groups.get(group_id)
         if group is None or group.open is None:
             return None
-        return replace(group.open, members=rows_of(group.ways))
+        return replace(group.open, members=rows_of(group.steps_of))
 
     def loaded_ms(self, group_id: str) -> Millis | None:
         """When the coordinator loaded the group, if this process did."""

@@ -20,7 +20,7 @@ from kohort.coordinator.journal.partition_moves import (
     partitions_of,
     unread_owners,
 )
-from kohort.coordinator.journal.reconciliation_steps import MAX_MEMBERS, Ways, put_steps, who_gave_up_late
+from kohort.coordinator.journal.reconciliation_steps import MAX_MEMBERS, StepsByMember, last_to_give_up, put_steps
 from kohort.coordinator.journal.story import MemberThen, Partitions, Story, held_up, member_then
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
@@ -31,9 +31,9 @@ NOTABLE_MS = 10
 
 
 def end_of_rebalance(
-    story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, ways: Ways
+    story: Story, members: Sequence[MemberStory], leader: str, before: Owners | None, steps_of: StepsByMember
 ) -> Owners:
-    """Fill in the end of a story. Returns the owners from now on. `ways`: the steps of a consumer group's members."""
+    """Fill in the end of a story. Returns the owners from now on. `steps_of`: a consumer group's members."""
     consumers = story.protocol_type == CONSUMER_PROTOCOL or not members
     compared = compare(before or {}, members) if consumers else None
     owners = compared.owners if compared is not None else unread_owners(members)
@@ -50,8 +50,8 @@ def end_of_rebalance(
     if comparison is not None:
         story.moved, story.taken, story.released = comparison.moved, comparison.taken, comparison.released
     if story.group_type:
-        put_steps((*story.members, *story.gone), ways)
-        late = who_gave_up_late(ways)
+        put_steps((*story.members, *story.gone), steps_of)
+        late = last_to_give_up(steps_of)
         if late is not None and late.waited_ms >= NOTABLE_MS:
             story.held_up_by.append(late)
     else:

@@ -27,7 +27,7 @@ MAX_PEERS = 5
 PUSH, HEARTBEAT = "push", "heartbeat"
 
 
-class Way(msgspec.Struct):
+class MemberSteps(msgspec.Struct):
     """A member on its way to the target."""
 
     then: MemberThen
@@ -39,54 +39,54 @@ class Way(msgspec.Struct):
     """Since when it has waited."""
 
 
-Ways = dict[str, Way]
+StepsByMember = dict[str, MemberSteps]
 """By member id (cut)."""
 
 
-def take_step(story: Story, ways: Ways, entry: JournalEntry, now: Millis) -> None:
+def take_step(story: Story, steps_of: StepsByMember, entry: JournalEntry, now: Millis) -> None:
     if entry.what in ("told to revoke", "got partitions"):
         story.pushed += entry.pushed
         story.polled += not entry.pushed
-    way = _way_of(ways, entry)
-    if way is None:
+    member = _member_steps(steps_of, entry)
+    if member is None:
         return
-    steps, after_ms = way.steps, now - story.started_ms
+    steps, after_ms = member.steps, now - story.started_ms
     how = PUSH if entry.pushed else HEARTBEAT
     match entry.what:
         case "told to revoke":
             if steps.told_after_ms is None:
                 steps.told_after_ms, steps.told_by = after_ms, how
-            if way.told_ms is None:
-                way.told_ms = now
+            if member.told_ms is None:
+                member.told_ms = now
                 steps.times += 1
             steps.revoked += entry.partitions
             steps.revoked_after_ms = None
         case "revoked":
-            if way.told_ms is not None:
-                steps.gave_up_in_ms = max(steps.gave_up_in_ms or 0, now - way.told_ms)
-                steps.revoked_after_ms, way.told_ms = after_ms, None
+            if member.told_ms is not None:
+                steps.gave_up_in_ms = max(steps.gave_up_in_ms or 0, now - member.told_ms)
+                steps.revoked_after_ms, member.told_ms = after_ms, None
         case "waits for partitions":
-            if way.waits_ms is None:
-                way.waits_ms = now
+            if member.waits_ms is None:
+                member.waits_ms = now
             if steps.waited_after_ms is None:
                 steps.waited_after_ms = after_ms
             others = dict.fromkeys([*steps.waited_for, *map(cut, entry.peers)])
             steps.waited_for = list(others)[:MAX_PEERS]
         case "got partitions":
-            if way.waits_ms is not None:
-                steps.waited_ms = (steps.waited_ms or 0) + now - way.waits_ms
-                way.waits_ms = now if entry.peers else None
+            if member.waits_ms is not None:
+                steps.waited_ms = (steps.waited_ms or 0) + now - member.waits_ms
+                member.waits_ms = now if entry.peers else None
             steps.got += entry.partitions
             steps.got_after_ms, steps.got_by = after_ms, how
 
 
-def _way_of(ways: Ways, entry: JournalEntry) -> Way | None:
+def _member_steps(steps_of: StepsByMember, entry: JournalEntry) -> MemberSteps | None:
     member_id = cut(entry.member_id)
-    known = ways.get(member_id)
-    if known is None and len(ways) < MAX_MEMBERS:
+    known = steps_of.get(member_id)
+    if known is None and len(steps_of) < MAX_MEMBERS:
         who, steps = happening(entry, 0), Steps()
         then = MemberThen(member_id, who.instance_id, who.client_id, who.host, steps=steps)
-        known = ways[member_id] = Way(then, steps)
+        known = steps_of[member_id] = MemberSteps(then, steps)
     return known
 
 
@@ -103,28 +103,28 @@ def hold_back(story: Story, entry: JournalEntry, now: Millis) -> None:
         known.times += 1
 
 
-def rows_of(ways: Ways) -> list[MemberThen]:
+def rows_of(steps_of: StepsByMember) -> list[MemberThen]:
     """The rows of a story whose owners are not known yet."""
-    return [way.then for way in ways.values()]
+    return [member.then for member in steps_of.values()]
 
 
-def put_steps(rows: Iterable[MemberThen], ways: Ways) -> None:
+def put_steps(rows: Iterable[MemberThen], steps_of: StepsByMember) -> None:
     for row in rows:
-        way = ways.get(row.member_id)
-        if way is not None:
-            row.steps = way.steps
+        member = steps_of.get(row.member_id)
+        if member is not None:
+            row.steps = member.steps
 
 
-def who_gave_up_late(ways: Ways) -> HeldUp | None:
+def last_to_give_up(steps_of: StepsByMember) -> HeldUp | None:
     """The member that took longest among those that others waited for."""
-    awaited = {member_id for way in ways.values() for member_id in way.steps.waited_for}
+    awaited = {member_id for member in steps_of.values() for member_id in member.steps.waited_for}
     took = [
-        (way.steps.gave_up_in_ms, member_id)
-        for member_id, way in ways.items()
-        if member_id in awaited and way.steps.gave_up_in_ms is not None
+        (member.steps.gave_up_in_ms, member_id)
+        for member_id, member in steps_of.items()
+        if member_id in awaited and member.steps.gave_up_in_ms is not None
     ]
     if not took:
         return None
     waited_ms, member_id = max(took)
-    who = ways[member_id].then
+    who = steps_of[member_id].then
     return HeldUp("gave up late", waited_ms, member_id, who.instance_id, who.client_id, who.host)
