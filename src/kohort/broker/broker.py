@@ -195,7 +195,7 @@ class Broker:
                     self._hurry_fetch(connection)
                     self._settle()
                     return
-                answer = self.repeats.answer(connection, event.data, self._state.now)
+                answer = self.repeats.answer(connection, event.data)
                 if answer:
                     self._releases.append(Send(connection.id, answer))
                     return

@@ -112,7 +112,7 @@ class Commits:
         committer = self._committers.get(connection)
         return 0 if committer is None else committer.in_vain
 
-    def answer(self, connection: Connection, frame: bytes) -> bytes:
+    def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
         """The answer to a commit like the last one of this connection; empty otherwise."""
         committer = self._committers.get(connection.id)
         if committer is None:
@@ -130,7 +130,6 @@ class Commits:
         shard = kept.shard
         if state.coordinator_of(shard.index) != connection.broker_id or state.machines.has_decided(shard.index):
             return b""
-        now = state.now
         accepted = kept.accepted
         if (
             accepted is None
