@@ -1,14 +1,14 @@
-"""What the answer to a fetch promises that says which member reads.
+"""What the answer to a fetch in the name of a member promises.
 
-An answer is judged by what was durable of the member before the turn, after it, and in between: it must fit one of
-these, also when the fetch has waited for long and was judged before.
+An answer must fit the member's durable state before the turn, after it, or in between, also for a fetch that has waited
+for long.
 
 | partition | promise |
 | --- | --- |
-| ok | its reader has it, and has had it since the epoch that it names |
-| 110 | it has not |
-| 113 | it has, and not since that epoch |
-| 25, 69 | it is no member |
+| ok | the member owns it, since the epoch of the request or earlier |
+| 110 | the member does not own it |
+| 113 | the member owns it, but only since a later epoch |
+| 25, 69 | there is no such member |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kohort.wire.schemas.fetch import FetchRequest, FetchResponse
 
 
 def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchRequest, response: FetchResponse) -> None:
-    """`group` is what is durable after the turn."""
+    """`group`: the durable state after the turn."""
     member = request.as_member
     states = facts.states.get(member.member_id, [])
     stays = (

@@ -1,8 +1,8 @@
-"""What a group costs its owner: the expected pause of a deployment and of a day, by protocol and setting, in words.
+"""The expected pauses of a group per deployment and per day, by protocol and setting, with a recommendation.
 
-A day is so many deployments, each of which restarts every member once, and so many crashes of a member, whose process
-starts again. Both are simulated for each way to run the group: protocol, pushed or not, dynamic or static members. What
-a day costs is the sum. Scaling and coordinator failovers are left to grids of their own.
+A day has a number of deployments, each of which restarts every member once, and a number of crashes of a member, whose
+process starts again. The simulation runs both for each way to run the group: protocol, pushed or not, dynamic or static
+members. The cost of a day is the sum. Scaling and coordinator failovers need grids of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CRASHES = {"rolling": "crash", "rolling-static": "crash-static"}
 """A deployment, and a crash in the same group."""
 OWN = ("members", "partitions", "protocol", "assignor", "pushed", "pattern", "count")
 CLOSE = 1.25
-"""Ways that cost no more than so many times the least are as good; then the simplest is advised."""
+"""Ways that cost at most this many times the least count as equal; among them the advice is the simplest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Ask:
     deploys_per_day: float
     crashes_per_day: float
     settings: Mapping[str, Any]
-    """Other fields of the points."""
+    """Other fields of all points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Way:
 
     @property
     def unread_share(self) -> float:
-        """Of a partition's day, in which nobody works on it."""
+        """The share of a partition's day without a member that works on it."""
         return self.paused_per_day_s / self.ask.partitions / 86_400
 
 
@@ -66,14 +66,14 @@ class Way:
 class Advice:
     ask: Ask
     ways: tuple[Way, ...]
-    """The least pause a day first."""
+    """The shortest pause a day first."""
     best: Way
     lines: tuple[str, ...]
     """The recommendation, in sentences."""
 
 
 def points_of(ask: Ask) -> list[Point]:
-    """What must be run. Raises BadPoint."""
+    """The points to run. Raises BadPoint."""
     refuse(ask.settings, OWN, "is what is compared")
     common = {**ask.settings, "members": ask.members, "partitions": ask.partitions}
     found = []
@@ -91,7 +91,7 @@ def _one(pattern: str) -> int:
 
 
 def advise(ask: Ask, costs: Iterable[Cost]) -> Advice:
-    """From what the points of `points_of` cost."""
+    """From the costs of the points of `points_of`."""
     by_point = {cost.point: cost for cost in costs}
     ways = []
     for point in points_of(ask):
@@ -107,7 +107,7 @@ def advise(ask: Ask, costs: Iterable[Cost]) -> Advice:
 
 
 def _best(ways: list[Way]) -> Way:
-    """Among those that cost about the least: dynamic members before static ones, then who asks the server less."""
+    """Among the cheapest ways: dynamic members before static ones, then fewer requests."""
     bound = ways[0].paused_per_day_s * CLOSE
     close = [way for way in ways if way.paused_per_day_s <= bound]
     return min(close, key=lambda way: (way.static, way.deploy.requests, way.label))

@@ -1,16 +1,16 @@
-"""Who works on each partition of a group, from the members' own mouths, and what it cost when that changed.
+"""Which member works on which partition, as the members report it, and the cost of each change.
 
-| figure | what it is |
+| figure | meaning |
 | --- | --- |
-| paused | partition-milliseconds in which nobody worked on a partition |
-| twice | partition-milliseconds in which two members did |
-| repeated | partition-milliseconds of work done again: what the former owner did after its last accepted commit |
+| paused | partition-milliseconds without a member that works on the partition |
+| twice | partition-milliseconds with two such members |
+| repeated | partition-milliseconds of repeated work: the former owner's since its last accepted commit |
 | moves | a partition's next owner is another member than the last one; members keep their names over restarts |
-| resumed | it is the same one: the partition only stood still |
-| needed | how many moves any protocol would need at least from the first owners to an even share of those who remain |
-| disturbances | each with the time to its last change of who works on what, up to the next disturbance |
+| resumed | the next owner is the same member: the partition only paused |
+| needed | the least number of moves from the first owners to even shares of the remaining members |
+| disturbances | each with the time until the last change that follows it, up to the next disturbance |
 
-It counts from `begin` on; what came before only tells who had what.
+Figures count from `begin` on; earlier reports only set the first owners.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER: Millis = -1
 class Tally:
     paused_ms: int
     longest_pause_ms: Millis
-    """Of one partition, at a stretch."""
+    """The longest pause of one partition."""
     partitions_paused: int
     twice_ms: int
     repeated_ms: int
@@ -39,7 +39,7 @@ class Tally:
     stable_ms: tuple[Millis, ...]
     """One for each disturbance."""
     settled: bool
-    """At the end every partition had one member, and all of them were members that remained."""
+    """At the end every partition had one member, which remained to the end."""
 
 
 class Board:
@@ -47,14 +47,14 @@ class Board:
         self.world = world
         self.partitions = partitions
         self.changes: list[Millis] = []
-        """Instants at which somebody began or ended work on a partition."""
+        """Times at which a member began or ended work on a partition."""
         self._workers: list[list[str]] = [[] for _ in range(partitions)]
         self._last_owner: list[str | None] = [None] * partitions
         self._idle_since: list[Millis] = [0] * partitions
         self._twice_since: list[Millis] = [0] * partitions
         self._stopped_at: list[Millis] = [NEVER] * partitions
         self._covered: list[Millis] = [NEVER] * partitions
-        """Work up to here is committed."""
+        """Work up to this time is committed."""
         self._began: Millis | None = None
         self._first_owners: dict[int, str] = {}
         self._disturbed: list[Millis] = []
@@ -62,7 +62,7 @@ class Board:
         self._longest: Millis = 0
         self._paused_places: set[int] = set()
 
-    # -- what members tell
+    # -- reports of members
 
     def starts(self, place: int, member: str) -> None:
         now, workers = self.world.now, self._workers[place]
@@ -94,10 +94,10 @@ class Board:
             self._idle_since[place] = self._stopped_at[place] = now
 
     def committed(self, place: int, up_to: Millis) -> None:
-        """A commit was accepted of the work up to then."""
+        """The coordinator accepted a commit of the work up to then."""
         self._covered[place] = max(self._covered[place], up_to)
 
-    # -- what the run tells
+    # -- reports of the run
 
     def begin(self) -> None:
         self._began = self.world.now
@@ -115,7 +115,7 @@ class Board:
         return {place: workers[0] for place, workers in enumerate(self._workers) if len(workers) == 1}
 
     def tally(self, remaining: Iterable[str]) -> Tally:
-        """At the end. `remaining`: who is a member then."""
+        """The end of the run. `remaining`: the members at that time."""
         now, stays = self.world.now, set(remaining)
         for place, workers in enumerate(self._workers):
             if not workers:

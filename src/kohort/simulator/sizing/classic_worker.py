@@ -1,8 +1,8 @@
 """A member of a classic group, eager or cooperative, with Kafka's assignors.
 
-eager         told of a rebalance it stops everything, commits, joins; what it gets it begins anew
-cooperative   told of a rebalance it joins and goes on with what it has; what it is not given any more it gives up
-              then, and joins again, so that others get it
+eager         at a rebalance it stops all work, commits and joins; then it starts work on its new assignment
+cooperative   at a rebalance it joins and continues its work; partitions that are missing in its new assignment it
+              revokes then, and joins again, so that others get them
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ClassicWorker(Worker):
         self._assignor: Assignor = ASSIGNORS[self.point.assignor]
         self._joined_at: Millis = -self.client.join_every_ms
         self._claim: Claim | None = None
-        """What it was last given."""
+        """Its last assignment."""
         self.membership = PacedMembership(self._settings(), self.client, self.random)
         self.membership.join(self.world.now)
         self.act()
@@ -43,7 +43,7 @@ class ClassicWorker(Worker):
         )
 
     def _protocols(self) -> tuple[Protocol, ...]:
-        """With what it owns and goes on with: only cooperative members do."""
+        """Its owned partitions, which only cooperative members keep."""
         owned = self.topics.at(sorted(self.given)) if self.point.protocol == COOPERATIVE else []
         generation = self.membership.generation_id if owned else NO_GENERATION_ID
         data = subscription_bytes(self._assignor, self.topics.sizes, owned, generation, remembered=self._claim)
@@ -137,7 +137,7 @@ class ClassicWorker(Worker):
         self.take_on(places)
 
     def _gave_up(self, membership: Membership) -> None:
-        """Others may have it now: they get it in a rebalance of its own."""
+        """Release the partitions: another rebalance assigns them."""
         if membership is self.membership and membership.phase is Phase.STABLE:
             membership.subscribe(self._protocols(), self.world.now, "it gave partitions up")
             self.act()

@@ -1,12 +1,12 @@
-"""How real clients differ, as far as a rebalance is concerned.
+"""How real clients differ in a rebalance.
 
     java         first heartbeat an interval after the assignment, then an interval from each to the next and up to
                  0.1 s more, also when an answer was held; about 0.2 s from an assignment to the first record
     librdkafka   keeps its heartbeats' pace over a rebalance; joins a classic group once a second at most; a few
                  milliseconds to the first record
 
-Both commit what they did before they give partitions up, and learn of partitions to give up or to take between two
-polls. Read in the clients' sources and measured with live ones (docs/performance.md, README.md).
+Both commit before they revoke partitions, and learn of new and revoked partitions between two polls. Sources: the
+clients' code, and measurements (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Client:
     software: str
     version: str
     keeps_pace: bool
-    """Over a rebalance its heartbeats go on as they were; else they begin anew."""
+    """Its heartbeats keep their pace over a rebalance; else they start again."""
     join_every_ms: Millis
     """The least time between two joins of a classic group."""
     first_record_ms: Millis
     """From the committed positions of new partitions to their first record."""
     positions_first: bool
-    """It asks for the committed positions of new partitions before it acknowledges that it has them."""
+    """It fetches the committed offsets of new partitions before it acknowledges them."""
     late_ms: Millis
-    """A heartbeat of a classic member is up to so much late, by chance."""
+    """The largest random delay of a classic member's heartbeat."""
 
     @property
     def greeting(self) -> ApiVersionsRequest:
@@ -48,15 +48,15 @@ CLIENTS = {
 
 
 class PacedMembership(Membership):
-    """The classic member of the client library with heartbeats as other clients send them: an interval from one to the
-    next, where ours comes back at once when its answer was held."""
+    """The classic member of the client library with other clients' heartbeats: one interval apart. Ours sends the next
+    one at once after a held answer."""
 
     def __init__(self, settings: Settings, client: Client, random: Random) -> None:
         super().__init__(settings)
         self._client = client
         self._random = random
         self._scatter_ms: Millis = 0
-        """The next heartbeat is so much later."""
+        """Delay of the next heartbeat."""
         self._paced_at: Millis | None = None
         """When the last heartbeat was sent."""
 
@@ -80,6 +80,6 @@ class PacedMembership(Membership):
             self._heartbeat_at = now if paced_at is None else max(now, paced_at + interval)
 
     def scatter(self) -> None:
-        """Once, its next heartbeat comes at any moment of the interval after it is due: members that got their
-        assignment together beat together at first, and drift apart in hours."""
+        """Delay the next heartbeat once, by up to an interval. Members that got their assignment together heartbeat
+        together at first, and drift apart over hours; this skips the hours."""
         self._scatter_ms = self._random.randrange(self.settings.heartbeat_interval_ms)

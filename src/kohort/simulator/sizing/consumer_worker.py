@@ -83,7 +83,7 @@ class ConsumerWorker(Worker):
         self.send(action.request, HEARTBEAT_VERSION, action.number)
 
     def _take(self, membership: ConsumerMembership, partitions: Partitions, acknowledges: Ask | None) -> None:
-        """The application gets them between two polls, and only then the coordinator is told that it has."""
+        """The application gets the partitions between two polls; only then the member acknowledges them."""
         if membership is not self.membership:
             return
         if acknowledges is not None and not self.client.positions_first:

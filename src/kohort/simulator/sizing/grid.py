@@ -1,4 +1,4 @@
-"""A grid: lists of values, and the points that they make.
+"""A grid: lists of values, and all points that they make.
 
     members = [10, 100]
     partitions = ["6x"]                      # six for each member
@@ -9,8 +9,8 @@
     [settings]                               # of every point: any other field of a point
     session_ms = 30000
 
-The same as TOML or JSON. What a protocol does not have makes no point of its own: a gradual hand-over and a rollout
-hold are of the consumer protocol, and each protocol takes of the assignors those that it has. Raises BadPoint, which
+A grid may be TOML or JSON. Values that a protocol does not support make no point: only the consumer protocol has
+gradual hand-overs and rollout freezes, and each protocol uses the assignors that it supports. Raises BadPoint, which
 names the setting.
 """
 
@@ -33,11 +33,11 @@ MOST_POINTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of these values that makes sense, in this order."""
+    """Every valid combination of these values, in this order."""
 
     members: tuple[int, ...] = (10, 50)
     partitions: tuple[int | str, ...] = ("6x",)
-    """Numbers, or how many for each member: `6x`."""
+    """Numbers, or a multiple of the members: `6x`."""
     protocols: tuple[str, ...] = tuple(ASSIGNORS)
     assignors: tuple[str, ...] = ()
     """Empty: each protocol's usual one."""
@@ -46,10 +46,10 @@ class Grid:
     patterns: tuple[str, ...] = ("rolling", "scale-out", "crash")
     clients: tuple[str, ...] = ("java",)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Other fields of every point."""
+    """Other fields of all points."""
 
     def points(self) -> list[Point]:
-        """Each once. Raises BadPoint."""
+        """The points, without duplicates. Raises BadPoint."""
         refuse(self.settings, (*LISTS, *SINGULAR.values()), "is one of the grid's lists")
         found = dict.fromkeys(self._points())
         if not found:

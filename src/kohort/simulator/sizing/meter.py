@@ -1,8 +1,8 @@
-"""The onlooker that measures: what the coordinator is asked, what it writes, and what processor time that takes.
+"""The observer that measures the coordinator's requests, records and processor time.
 
-Virtual time and processor time are two things. Requests, records and bytes happen in virtual time and are the same for
-the same seed. `cpu_ns` is measured, of this process on this machine: the time in `Broker.step`, that is from the frames
-of a turn to its answers' bytes (decoding, groups, records, encoding), without sockets, disk and the simulation itself.
+Requests, records and bytes happen in virtual time and are equal for equal seeds. `cpu_ns` is real time of this process
+in `Broker.step`: from the frames of a turn to its answers' bytes (decoding, groups, records, encoding), without
+sockets, disk and the simulation itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Load:
     requests: int
     heartbeats: int
     records: int
-    """Appended to `__consumer_offsets`, the journal's not among them."""
+    """Appended to `__consumer_offsets`; the journal's do not count."""
     record_bytes: int
     """Of their batches."""
     sent_bytes: int

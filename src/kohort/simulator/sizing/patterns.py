@@ -1,7 +1,7 @@
-"""What happens to a group, as scripts: each yields how many milliseconds pass until its next step.
+"""Patterns of deployments and failures as scripts: each yields the milliseconds until its next step.
 
-A step that takes something away or brings something is a disturbance; the board times each to the last change that
-follows it. Processes of one step do not act at the same instant: each of several is late by up to JITTER_MS, by chance.
+A step that removes or adds something is a disturbance; the board times it to the last change that follows. Processes of
+one step do not act at the same time: each is late by up to JITTER_MS, at random.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kohort.simulator.world.world import Millis, World
 JITTER_MS = 300
 HOLD_FOR_MS = 3_600_000
 FLAP_UP_MS = 20_000
-"""How long a flapping member is up."""
+"""How long a flapping member runs."""
 
 Script = Iterator[Millis]
 
 
 class Stage(Protocol):
-    """What a script can do."""
+    """The operations of a script."""
 
     world: World
     point: Point
@@ -35,7 +35,7 @@ class Stage(Protocol):
     def newcomer(self) -> Worker: ...
 
     def hold(self, until_ms: Millis) -> None:
-        """A rollout hold for so long; 0 releases it."""
+        """Freeze the group for this long; 0 ends the freeze."""
 
     def fail_over(self, down_ms: Millis) -> None: ...
 
@@ -46,7 +46,7 @@ def _each(stage: Stage, workers: Sequence[Worker], act: Callable[[Worker], None]
 
 
 def _come(stage: Stage, workers: Sequence[Worker]) -> None:
-    """They return; it belongs to the disturbance that took them away."""
+    """They return, as part of the disturbance that removed them."""
     _scattered(stage, workers, Worker.come)
 
 
@@ -148,7 +148,7 @@ SCRIPTS: dict[str, Callable[[Stage], Script]] = {
 
 
 def misfortunes(stage: Stage, per_hour: float, strike: Callable[[Worker], None]) -> Script:
-    """Now and then it strikes a member that runs, whose process then starts again. Without an end of its own."""
+    """From time to time it kills a running member, whose process then starts again. It never ends by itself."""
     while True:
         yield max(1, round(stage.random.expovariate(per_hour / 3_600_000)))
         running = [worker for worker in stage.workers if worker.running and worker.wanted]

@@ -1,13 +1,13 @@
-"""What a whole fleet of groups asks of its coordinators, extrapolated from single shards that are run.
+"""The load of a whole fleet of groups on its coordinators, extrapolated from runs of single shards.
 
-A shard (one partition of `__consumer_offsets`) shares nothing with another one, so a fleet is its shards, added up.
-Shards of a few sizes are run, with groups of the fleet's size, and give what a member costs in a quiet second:
-requests, records, processor time, memory. From the number of members of a shard follows what a member costs there:
-between the sizes that were run in proportion, beyond the largest as in the largest. Restarts and crashes are measured
-apart, as what a run with many of them costs above a quiet one, for each, and are added at the fleet's rate.
+Shards (partitions of `__consumer_offsets`) share nothing, so the fleet's load is the sum over its shards. Runs of
+shards of a few sizes, with groups of the fleet's size, give the cost of a member in a quiet second: requests, records,
+processor time, memory. The cost for other sizes is interpolated; beyond the largest size it stays constant. Other runs
+measure restarts and crashes: the cost of a run with many of them above a quiet one, divided by their number; it is
+added at the fleet's rate.
 
-What is uncertain is told with each figure: by how much the processor time of a member differs between the two sampled
-sizes that are next to it. Processor time is Python's on this machine, one core, without sockets and disk.
+Each figure has an uncertainty: the difference of a member's processor time between the two nearest sampled sizes.
+Processor time is Python's on this machine, one core, without sockets and disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fleet:
     crashes_per_day: float
     """Of each group."""
     settings: Mapping[str, Any]
-    """Other fields of the points."""
+    """Other fields of all points."""
 
     @property
     def all_members(self) -> int:
@@ -82,9 +82,9 @@ class Load:
     """Of one core, for one shard."""
     state_bytes: float
     spread: float
-    """By which share the processor time may be off, from the samples."""
+    """Relative uncertainty of the processor time, from the samples."""
     beyond: bool
-    """The shards are larger than any that was run."""
+    """The shards are larger than all sampled ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Line:
 
     label: str
     samples: tuple[tuple[int, Rates], ...]
-    """Members of the shard that was run, and what each cost."""
+    """Number of members of each sampled shard, and the cost of one."""
     restart: Rates
     loads: tuple[Load, ...]
 
 
 def points_of(fleet: Fleet) -> list[Point]:
-    """What must be run. Raises BadPoint."""
+    """The points to run. Raises BadPoint."""
     refuse(fleet.settings, OWN, "is what is compared")
     if fleet.groups < 1:
         raise BadPoint(f"groups: {fleet.groups} is less than 1")
@@ -126,7 +126,7 @@ def _points(fleet: Fleet, protocol: str, pushed: bool) -> list[Point]:
 
 
 def plan(fleet: Fleet, costs: Iterable[Cost], shards: Sequence[int] = SHARDS) -> list[Line]:
-    """From what the points of `points_of` cost; a way without figures is left out."""
+    """From the costs of the points of `points_of`, without ways that have no figures."""
     by_point = {cost.point: cost for cost in costs}
     lines = []
     for protocol, pushed in WAYS:
@@ -160,7 +160,7 @@ def _rates(cost: Cost) -> Rates:
 
 
 def _restart(cost: Cost, quiet: Rates) -> Rates:
-    """What one restart costs above a quiet time."""
+    """The cost of one restart above that of a quiet time."""
     seconds = cost.point.groups * cost.point.members * cost.measured_s
     times = max(1.0, cost.disturbances)
 
@@ -196,7 +196,7 @@ def _load(fleet: Fleet, shards: int, samples: Sequence[tuple[int, Rates]], resta
 
 
 def _at(samples: Sequence[tuple[int, Rates]], size: float) -> Rates:
-    """What a member costs in a shard of this size."""
+    """The cost of a member in a shard of this size."""
     if size <= samples[0][0]:
         return samples[0][1]
     for (low, before), (high, after) in pairwise(samples):
@@ -207,7 +207,7 @@ def _at(samples: Sequence[tuple[int, Rates]], size: float) -> Rates:
 
 
 def _spread(samples: Sequence[tuple[int, Rates]], size: float) -> float:
-    """How far the neighbouring samples' processor time is apart."""
+    """Relative difference of the neighbouring samples' processor time."""
     if len(samples) < 2:
         return 0.0
     upper = next((n for n, (high, _) in enumerate(samples) if size <= high and n > 0), len(samples) - 1)

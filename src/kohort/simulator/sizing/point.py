@@ -1,6 +1,6 @@
-"""One point of a grid: a group, how its members are run, and what happens to it. All of it is data.
+"""One point of a grid as data: a group, the settings of its members, and the pattern that is played.
 
-What a protocol does not have is set to its neutral value (`normal`), so that points which mean the same are the same.
+`normal` sets fields that a protocol does not support to neutral values, so that equivalent points are equal.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
 
 
 class BadPoint(ValueError):
-    """A field has a value that makes no sense; the message names it and says what is allowed."""
+    """A field has an invalid value; the message names the field and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ class Point:
     members: int = 10
     """Of each group."""
     partitions: int = 60
-    """In all, over the topics; each group reads them all."""
+    """In all, over the topics; each group reads all of them."""
     topics: int = 1
     groups: int = 1
-    """How many such groups there are; they share nothing but the coordinator."""
+    """Number of such groups; they share only the coordinator."""
     shards: int = 50
     """Of the coordinator (`offsets.topic.num.partitions`); the groups are spread over them by their names."""
     protocol: str = CONSUMER
@@ -94,45 +94,45 @@ class Point:
     pushed: bool = True
     """Whether the server holds heartbeats (`group.heartbeat.hold.enable`)."""
     handover: int = 0
-    """Consumer protocol: how many partitions move at a time to members that have just joined; 0: all."""
+    """Consumer protocol: partitions that move at a time to members that have just joined; 0: all."""
     handover_interval_ms: Millis = 1_000
     pattern: str = "rolling"
     count: int = 0
-    """Of scale-out, scale-in, crash and zone: how many members; 0: a tenth, one at least (zone: a third)."""
+    """For scale-out, scale-in, crash and zone: the number of members; 0: a tenth, at least one (zone: a third)."""
     batch: int = 0
-    """Of a rolling restart: how many members at a time; 0: a tenth, one at least."""
+    """For a rolling restart: members at a time; 0: a tenth, at least one."""
     client: str = "java"
-    """Whose members they are: java or librdkafka (see clients.py)."""
+    """The members' client: java or librdkafka (see clients.py)."""
     heartbeat_ms: Millis = 0
-    """0: the default, 3 s of classic members and 5 s of the consumer protocol."""
+    """0: the default, 3 s for classic members and 5 s for the consumer protocol."""
     session_ms: Millis = 45_000
     rebalance_ms: Millis = 300_000
-    """Within it a member gives up what it is told to (max.poll.interval.ms)."""
+    """The time within which a member must revoke partitions (max.poll.interval.ms)."""
     latency_ms: Millis = 1
-    """Of the network, one way."""
+    """The network's, one way."""
     commit_ms: Millis = 5_000
-    """How often a member commits (auto.commit.interval.ms)."""
+    """The interval of a member's commits (auto.commit.interval.ms)."""
     poll_ms: Millis = 100
-    """How long a member works on what one poll gave it; only between polls it gives up and takes partitions."""
+    """The work on the records of one poll; a member revokes and takes partitions only between polls."""
     revoke_ms: Millis = 0
-    """How long it takes to give partitions up, besides the commit (the callback)."""
+    """The revocation callback, without the commit."""
     start_ms: Millis = 0
-    """How long until a partition that a member got is worked on, besides the client's own time (state, caches)."""
+    """The time before work on a new partition starts (state, caches), without the client's own time."""
     restart_ms: Millis = 5_000
-    """How long a member's process is away when it is restarted."""
+    """The downtime of a member's process at a restart."""
     pause_ms: Millis = 10_000
-    """Between two steps of a deployment."""
+    """The pause between two steps of a deployment."""
     down_ms: Millis = 3_000
-    """How long the coordinator is away in a failover."""
+    """The downtime of the coordinator in a failover."""
     aged: bool = True
-    """The group has run for hours, so its members heartbeat at any moment of the interval; else as the last rebalance
-    left them, which is together."""
+    """The group has run for hours, so its members' heartbeats are spread over the interval; else they come together, as
+    after a rebalance."""
     crashes_per_hour: float = 0.0
-    """Failure rate of each group: a member's process dies and is started again."""
+    """Crashes of a member in each group an hour; its process starts again."""
     restarts_per_hour: float = 0.0
-    """The same in good order."""
+    """Orderly restarts, likewise."""
     observe_ms: Millis = 120_000
-    """How long a pattern without an end of its own is watched."""
+    """The duration of a pattern that does not end by itself."""
 
     # -- what follows from them
 
@@ -150,13 +150,13 @@ class Point:
 
     @property
     def affected(self) -> int:
-        """How many members come or go, of the patterns that ask for a number."""
+        """The number of members that come or go, for patterns with such a number."""
         if self.count:
             return self.count
         return max(1, self.members // 3) if self.pattern == "zone" else max(1, self.members // 10)
 
     def label(self) -> str:
-        """Protocol and settings, for people."""
+        """Protocol and settings as text."""
         words = [self.protocol]
         if self.assignor != ASSIGNORS[self.protocol][0]:
             words.append(self.assignor)
@@ -168,7 +168,7 @@ class Point:
 
 
 def normal(point: Point) -> Point:
-    """The point with everything filled in that it leaves open. Raises BadPoint."""
+    """The point with all defaults filled in. Raises BadPoint."""
     _check(point)
     usual = point.assignor or ASSIGNORS[point.protocol][0]
     point = replace(point, assignor=usual, heartbeat_ms=point.interval_ms)
@@ -217,7 +217,7 @@ FIELDS: dict[str, type] = {
 
 
 def refuse(settings: Iterable[str], names: Iterable[str], why: str) -> None:
-    """Raises BadPoint where one of the names is among the settings."""
+    """Raises BadPoint if one of the names is among the settings."""
     for name in sorted(set(settings) & set(names)):
         raise BadPoint(f"settings: {name} {why}")
 

@@ -1,8 +1,8 @@
-"""One run: the groups form and settle, then what the point asks for happens to them, until nothing changes any more.
+"""One run: the groups form and settle, then the point's pattern is played, until nothing changes any more.
 
-Only the time from the settling on counts. It ends when all scripts are over and no group has changed for a while: long
-enough for whatever is still due to come (sessions, intervals, gradual hand-overs). What then is not whole is told as
-not settled, with the figures that it has.
+Figures count from the settling on. The run ends when all scripts are over and no group has changed for a while, long
+enough for all pending events (sessions, intervals, gradual hand-overs). A group that is incomplete then is reported as
+not settled, with its figures.
 """
 
 from __future__ import annotations
@@ -45,28 +45,27 @@ from kohort.wire.schemas.incremental_alter_configs import (
 
 FORM_WITHIN_MS = 600_000
 SETTLE_MS = (20_000, 26_000)
-"""Without a change, before anything counts: clients that were busy are not any more, and heartbeats are at any moment
-of their interval."""
+"""Time without a change before figures count: by then clients are idle, and heartbeats are spread over the interval."""
 CALM_MS = 10_000
 AT_MOST_MS = 7_200_000
 """After the scripts."""
 LOOK_EVERY_MS = 500
 TASK_MS = 20
-"""How long work beside the coordinator's turns takes."""
+"""Duration of work outside of the coordinator's turns."""
 NO_LIMIT = sys.maxsize
 
 
 class DidNotForm(RuntimeError):
-    """A group was not whole after ten minutes: the point asks for what cannot work, or there is a bug."""
+    """A group was incomplete after ten minutes: the point is impossible, or there is a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of one run. Times are virtual milliseconds, but for `cpu_ms`."""
+    """The figures of one run. Times are virtual milliseconds, except `cpu_ms`."""
 
     measured_ms: Millis
     paused_ms: int
-    """Partition-milliseconds in which nobody worked on a partition."""
+    """Partition-milliseconds without a member that works on the partition."""
     longest_pause_ms: Millis
     partitions_paused: int
     twice_ms: int
@@ -74,10 +73,10 @@ class Measures:
     moves: int
     needed_moves: int
     resumed: int
-    """Partitions that stood still, and went on where they were."""
+    """Partitions that paused and continued with the same member."""
     disturbances: int
     stable_ms: float
-    """From a disturbance to the last change that followed it: the mean."""
+    """Mean time from a disturbance to the last change that followed it."""
     stable_max_ms: Millis
     rebalances: int
     """New generations, or new epochs of a consumer group."""
@@ -90,9 +89,9 @@ class Measures:
     digest: str
     """Of all that the server sent."""
     cpu_ms: float
-    """Processor time of the coordinator, real: not the same in another run."""
+    """Processor time of the coordinator, in real time: it varies between runs."""
     state_bytes: int
-    """Memory of the coordinator's durable state at the end, real, of runs of the pattern `steady`; 0 of others."""
+    """Real memory of the coordinator's durable state at the end, for the pattern `steady`; else 0."""
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
@@ -104,8 +103,8 @@ def run(point: Point, seed: int = 0) -> Measures:
 
 
 def killed_and_noticed(point: Point, seed: int) -> Millis:
-    """One member of a settled consumer group is killed: from when the coordinator has removed it until nothing changes
-    any more. Of a point of the consumer protocol."""
+    """Kill one member of a settled consumer group: the time from its removal until nothing changes any more. The point
+    must use the consumer protocol."""
     found = _Run(point, seed)
     found._form()
     [group], world, broker = found.groups, found.world, found.process.broker
@@ -172,7 +171,7 @@ class _Group:
 
 
 class _Admin(Actor):
-    """Creates the topics, and sets what groups have of their own."""
+    """Creates the topics and sets the groups' configs."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process, Faults(), "admin")
@@ -214,7 +213,7 @@ class _Run:
         self.admin = _Admin(self.world, self.process)
         self._random = self.world.random("run")
         self._scripts = 0
-        """Those that are not over."""
+        """Scripts that are not over."""
         self._over_at: Millis = 0
         """When the last script ended."""
         self.groups: list[_Group] = []
@@ -231,7 +230,7 @@ class _Run:
         rebalances = sum(group.generation() - generations[group.name] for group in self.groups)
         return self._result(self.world.now - began, rebalances)
 
-    # -- the course of it
+    # -- the course of the run
 
     def _form(self) -> None:
         world = self.world
@@ -267,7 +266,7 @@ class _Run:
     def _play(self, group: _Group) -> None:
         point = self.point
         self._scripts += 1
-        # Groups do not begin together: they share nothing.
+        # Groups start at different times: they are independent.
         delay = group.random.randint(0, 5_000) if point.groups > 1 else 0
         self.world.after(delay, self._begin_script, SCRIPTS[point.pattern](group))
         for rate, strike in ((point.crashes_per_hour, Worker.kill), (point.restarts_per_hour, Worker.go)):
@@ -305,7 +304,7 @@ class _Run:
         while world.now < end and not self._is_calm(calm_ms):
             world.run(world.now + LOOK_EVERY_MS, NO_LIMIT)
 
-    # -- what came of it
+    # -- the figures
 
     def _result(self, measured_ms: Millis, rebalances: int) -> Measures:
         tallies: list[Tally] = [
@@ -339,7 +338,7 @@ class _Run:
         )
 
     def _state_bytes(self) -> int:
-        """What a broker allocates that starts from this run's log, less one that starts from an empty one."""
+        """Memory of a broker that starts from this run's log, minus that of one that starts from an empty log."""
         return _allocated(self.process.config, self.process.disk.storage) - _allocated(
             self.process.config, MemoryStorage()
         )
@@ -358,7 +357,7 @@ def _allocated(config: Config, storage: Storage) -> int:
 
 
 def _config(point: Point) -> dict[str, Any]:
-    """The server's, with the bounds that the point needs."""
+    """The server's settings, with the limits that the point needs."""
     return {
         "offsets_topic_num_partitions": point.shards,
         "group_heartbeat_hold_enable": point.pushed,

@@ -1,6 +1,6 @@
-"""What the runs of one point have in common: means over the seeds, and how far apart they were.
+"""A summary of the runs of one point: means over the seeds, and their ranges.
 
-Times become seconds here, for people; the rows of runs keep milliseconds.
+Times are in seconds here; the rows of runs have milliseconds.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from kohort.simulator.sizing.point import FIELDS, Point
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one point. Means over its runs, but for what says otherwise."""
+    """The costs of one point: means over its runs, unless a field says otherwise."""
 
     point: Point
     label: str
     runs: int
     paused_s: float
-    """Partition-seconds in which nobody worked on a partition."""
+    """Partition-seconds without a member that works on the partition."""
     paused_low_s: float
     paused_high_s: float
-    """Of the runs, the least and the most."""
+    """The least and the most of the runs."""
     longest_pause_s: float
     """Of one partition in any run."""
     partitions_paused: float
     twice_s: float
     repeated_s: float
-    """Partition-seconds of work that was done a second time."""
+    """Partition-seconds of repeated work."""
     moves: float
     needed_moves: float
     resumed: float
     disturbances: float
     stable_s: float
-    """From a disturbance to its last change."""
+    """Time from a disturbance to its last change."""
     stable_max_s: float
     """Of any disturbance in any run."""
     rebalances: float
@@ -46,11 +46,11 @@ class Cost:
     cpu_ms: float
     """Processor time of the coordinator, real."""
     state_bytes: float
-    """Memory of its durable state, real; 0 but for the pattern `steady`."""
+    """Real memory of its durable state; 0 except for the pattern `steady`."""
     measured_s: float
     """Virtual."""
     settled: bool
-    """Every run ended with every partition at work."""
+    """Every run ended with a member at work on every partition."""
 
     @property
     def unnecessary_moves(self) -> float:
@@ -67,7 +67,7 @@ class Cost:
 
 
 def costs(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cost], list[str]]:
-    """One for each point, in the order of the rows; and why runs have no figures, each reason once."""
+    """One for each point, in the order of the rows; and the reasons of runs without figures, each once."""
     runs: dict[Point, list[Mapping[str, Any]]] = {}
     errors: dict[str, None] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The topics of a sized group, and its partitions as numbers from 0 on: the first topic's, then the second's."""
+"""The topics of a sized group, with its partitions numbered from 0: the first topic's, then the second's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Topics:
     def __init__(self, topics: int, partitions: int) -> None:
         each, larger = divmod(partitions, topics)
         self.sizes = {f"topic-{number:03}": each + (number < larger) for number in range(topics)}
-        """Name: partitions, as even as it goes."""
+        """Name to number of partitions, as even as possible."""
         self._of = [(name, index) for name, size in self.sizes.items() for index in range(size)]
         self._place = {at: place for place, at in enumerate(self._of)}
         self._names: dict[bytes, str] = {}

@@ -1,10 +1,10 @@
-"""What members of both kinds of protocols do alike: work on partitions, commit, and come and go as processes do.
+"""What members of both protocols share: they work on partitions, commit, start and end.
 
-A member learns what is given to it and what is to be given up only between two polls (`at_poll`), while it works on
-anything. For new partitions it asks where the group stands, and after the client's own time and `start_ms` it works on
-them. It commits everything now and then, and what it gives up right before that; only then it lets go.
+While it works, a member learns of new and revoked partitions only between two polls (`at_poll`). For new partitions it
+fetches the committed offsets, and after the client's own time and `start_ms` it works on them. It commits all positions
+regularly, and those of revoked partitions right before it releases them.
 
-Everything that waits carries the life that it belongs to: a process that was killed and started again is another one.
+Each pending call carries the number of its life: a process that was killed and started again is another one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ COMMIT_VERSION = FETCH_VERSION = 9
 """The newest with names of topics."""
 ASK_AGAIN_MS = 2_000
 COMMIT_WITHIN_MS = 5_000
-"""A commit before giving up is not waited for any longer."""
+"""Limit of the wait for a commit before a revocation."""
 AGAIN_MS = 500
-"""A process whose membership ended with an error begins anew after this time."""
+"""A process whose membership ended with an error starts again after this time."""
 FAULTLESS = Faults()
 
 
@@ -58,14 +58,14 @@ class Worker(Participant):
         self.client = CLIENTS[point.client]
         self.greeting = self.client.greeting
         self.wanted = False
-        """Whether its process is to run."""
+        """Whether its process should run."""
         self.given: set[int] = set()
-        """Partitions that are its own, worked on or about to be."""
+        """Its own partitions, at work or about to start."""
         self.works_on: set[int] = set()
 
     @abstractmethod
     def epoch(self) -> int:
-        """What its commits show."""
+        """The positions of its commits."""
 
     @abstractmethod
     def member_id(self) -> str: ...
@@ -73,7 +73,7 @@ class Worker(Participant):
     @property
     @abstractmethod
     def content(self) -> bool:
-        """It is a member, and no rebalance is under way for it."""
+        """It is a member without a running rebalance."""
 
     # -- its life
 
@@ -91,10 +91,10 @@ class Worker(Participant):
         """Create the membership and join."""
 
     def scatter(self) -> None:
-        """Heartbeat at another moment of the interval than the others."""
+        """Shift its heartbeats to another time of the interval."""
 
     def go(self) -> None:
-        """Its process ends in good order: it stops work, commits, leaves."""
+        """An orderly end: stop work, commit, leave."""
         self.wanted = False
         if self.running:
             places = self.stop_work(self.works_on)
@@ -124,7 +124,7 @@ class Worker(Participant):
     # -- between polls
 
     def at_poll(self, action: Callable[..., None], *arguments: Any) -> None:
-        """When the member polls next: at once while it has nothing to work on."""
+        """The time of the next poll: now if it has no work."""
         wait = self.random.randint(0, self.point.poll_ms) if self.works_on else 0
         self.later(wait, action, *arguments)
 
@@ -139,13 +139,13 @@ class Worker(Participant):
     # -- work
 
     def take_on(self, places: Iterable[int]) -> None:
-        """They are its own: ask where the group stands, then work on them."""
+        """New partitions: fetch the committed offsets, then work on them."""
         new = sorted(set(places) - self.given)
         self.given.update(new)
         self._ask_positions(tuple(new))
 
     def stop_work(self, places: Iterable[int]) -> tuple[int, ...]:
-        """Those that it worked on, of these."""
+        """Those of the partitions on which it worked."""
         stopped = tuple(sorted(self.works_on.intersection(places)))
         for place in stopped:
             self.works_on.discard(place)
@@ -185,7 +185,7 @@ class Worker(Participant):
         self.soon(self.point.commit_ms, self._commit_all, life)
 
     def commit_then(self, places: tuple[int, ...], action: Callable[[], None]) -> None:
-        """Commit what was done on these, and go on with the answer, or without it after a while."""
+        """Commit the positions of these partitions, and continue with the answer, or after a time limit."""
         done: list[bool] = []
 
         def once() -> None:
