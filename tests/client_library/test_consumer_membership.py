@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from membership_driver import MembershipDriver
 
 from kohort.client.membership.consumer import (
     Added,
@@ -62,35 +63,15 @@ def answer(
     )
 
 
-class Driver:
+class Driver(MembershipDriver):
     def __init__(self, topics: tuple[str, ...] = ("t",), regex: str | None = None, **settings: Any) -> None:
-        self.member = ConsumerMembership(dataclasses.replace(SETTINGS, **settings), Subscription(topics, regex))
-        self.now = 0
-        self.number = 0
-
-    def take(self, *kinds: type) -> list[Any]:
-        """The actions, which must be of these kinds."""
-        actions = self.member.take()
-        assert [type(action) for action in actions] == list(kinds), actions
-        for action in actions:
-            if isinstance(action, Ask):
-                self.number = action.number
-        return [action.request if isinstance(action, Ask) else action for action in actions]
+        super().__init__(ConsumerMembership(dataclasses.replace(SETTINGS, **settings), Subscription(topics, regex)))
 
     def answer(self, *arguments: Any, **named: Any) -> None:
-        self.member.received(self.number, answer(*arguments, **named), self.now)
-
-    def until_due(self) -> None:
-        deadline = self.member.next_deadline()
-        assert deadline is not None
-        self.now = max(self.now, deadline)
-        self.member.wake(self.now)
+        self.respond(answer(*arguments, **named))
 
     def start(self) -> ConsumerGroupHeartbeatRequest:
-        self.member.join(self.now)
-        self.take(FindCoordinator)
-        self.member.coordinator_found(self.now)
-        [request] = self.take(Ask)
+        request = self.first_request()
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         return request
 

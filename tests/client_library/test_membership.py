@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from membership_driver import MembershipDriver
 
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
@@ -24,52 +25,29 @@ SETTINGS = Settings(
 )
 
 
-class Driver:
+class Driver(MembershipDriver):
     def __init__(self, **settings: Any) -> None:
-        self.member = Membership(dataclasses.replace(SETTINGS, **settings))
-        self.now = 0
-        self.number = 0
-
-    def take(self, *kinds: type) -> list[Any]:
-        """The actions, which must be of these kinds."""
-        actions = self.member.take()
-        assert [type(action) for action in actions] == list(kinds), actions
-        for action in actions:
-            if isinstance(action, Ask):
-                self.number = action.number
-        return [action.request if isinstance(action, Ask) else action for action in actions]
-
-    def answer(self, response: Any) -> None:
-        self.member.received(self.number, response, self.now)
-
-    def until_due(self) -> None:
-        deadline = self.member.next_deadline()
-        assert deadline is not None
-        self.now = max(self.now, deadline)
-        self.member.wake(self.now)
+        super().__init__(Membership(dataclasses.replace(SETTINGS, **settings)))
 
     def start(self) -> JoinGroupRequest:
-        self.member.join(self.now)
-        self.take(FindCoordinator)
-        self.member.coordinator_found(self.now)
-        [request] = self.take(Ask)
+        request = self.first_request()
         assert isinstance(request, JoinGroupRequest)
         return request
 
     def stable(self) -> None:
         self.start()
-        self.answer(joined("a", leader="b"))
+        self.respond(joined("a", leader="b"))
         [request] = self.take(Ask)
         assert isinstance(request, SyncGroupRequest)
         assert request.assignments == ()
-        self.answer(SyncGroupResponse(assignment=b"mine"))
+        self.respond(SyncGroupResponse(assignment=b"mine"))
         [assigned] = self.take(Assigned)
         assert (assigned.generation_id, assigned.assignment, assigned.leads) == (3, b"mine", False)
         self.until_due()
         [heartbeat] = self.take(Ask)
         assert isinstance(heartbeat, HeartbeatRequest)
         assert self.now == 0  # right after the sync, so that the coordinator has one to answer
-        self.answer(HeartbeatResponse())
+        self.respond(HeartbeatResponse())
 
 
 def joined(member_id: str, leader: str, **fields: Any) -> JoinGroupResponse:
@@ -80,7 +58,7 @@ def joined(member_id: str, leader: str, **fields: Any) -> JoinGroupResponse:
 def test_a_member_id_is_asked_for_and_used() -> None:
     driver = Driver()
     assert driver.start().member_id == ""
-    driver.answer(JoinGroupResponse(error_code=79, member_id="a", leader="", members=()))
+    driver.respond(JoinGroupResponse(error_code=79, member_id="a", leader="", members=()))
     assert driver.take(Ask)[0].member_id == "a"
 
 
@@ -88,7 +66,7 @@ def test_the_leader_assigns() -> None:
     driver = Driver()
     driver.start()
     members = (JoinGroupResponseMember(member_id="a", metadata=b"s"),)
-    driver.answer(joined("a", leader="a", members=members))
+    driver.respond(joined("a", leader="a", members=members))
     [assign] = driver.take(Assign)
     assert (assign.generation_id, assign.protocol, assign.members) == (3, "range", members)
     driver.member.assign(2, {"a": b"of another generation"}, driver.now)
@@ -101,7 +79,7 @@ def test_the_leader_assigns() -> None:
 def test_a_leader_that_returned_is_told_to_skip_the_assignment() -> None:
     driver = Driver(instance_id="i")
     driver.start()
-    driver.answer(joined("a", leader="a", skip_assignment=True))
+    driver.respond(joined("a", leader="a", skip_assignment=True))
     [request] = driver.take(Ask)
     assert isinstance(request, SyncGroupRequest)
     assert request.assignments == ()
@@ -114,12 +92,12 @@ def test_a_rebalance_lets_go_first() -> None:
     [heartbeat] = driver.take(Ask)
     assert isinstance(heartbeat, HeartbeatRequest)
     assert driver.now == 3_000
-    driver.answer(HeartbeatResponse(error_code=27))
+    driver.respond(HeartbeatResponse(error_code=27))
     [let_go] = driver.take(LetGo)
     assert (let_go.generation_id, let_go.assignment) == (3, b"mine")
     driver.until_due()
     driver.take(Ask)  # it goes on to heartbeat while the application finishes
-    driver.answer(HeartbeatResponse(error_code=27))
+    driver.respond(HeartbeatResponse(error_code=27))
     driver.take()
     driver.member.let_go(driver.now)
     [request] = driver.take(Ask)
@@ -133,7 +111,7 @@ def test_a_heartbeat_that_is_refused_loses_the_assignment(error: int, member_id:
     driver.stable()
     driver.until_due()
     driver.take(Ask)
-    driver.answer(HeartbeatResponse(error_code=error))
+    driver.respond(HeartbeatResponse(error_code=error))
     lost, request = driver.take(Lost, Ask)
     assert lost.assignment == b"mine"
     assert request.member_id == member_id
@@ -145,7 +123,7 @@ def test_a_fenced_member_is_over(error: int) -> None:
     driver.stable()
     driver.until_due()
     driver.take(Ask)
-    driver.answer(HeartbeatResponse(error_code=error))
+    driver.respond(HeartbeatResponse(error_code=error))
     _, ended = driver.take(Lost, Ended)
     assert ended.error == error
     assert driver.member.phase is Phase.ENDED
@@ -158,7 +136,7 @@ def test_the_coordinator_moved(error: int) -> None:
     driver.stable()
     driver.until_due()
     driver.take(Ask)
-    driver.answer(HeartbeatResponse(error_code=error))
+    driver.respond(HeartbeatResponse(error_code=error))
     driver.take(FindCoordinator)
     driver.member.coordinator_found(driver.now)
     driver.take()  # not before its backoff
@@ -172,7 +150,7 @@ def test_a_join_is_asked_again_after_a_growing_backoff(error: int) -> None:
     driver.start()
     waits = []
     for _ in range(6):
-        driver.answer(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
+        driver.respond(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
         driver.take()
         before = driver.now
         driver.until_due()
@@ -185,7 +163,7 @@ def test_a_join_is_asked_again_after_a_growing_backoff(error: int) -> None:
 def test_a_join_that_cannot_succeed_ends_it(error: int) -> None:
     driver = Driver()
     driver.start()
-    driver.answer(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
+    driver.respond(JoinGroupResponse(error_code=error, member_id="", leader="", members=()))
     assert driver.take(Ended)[0].error == error
 
 
@@ -193,9 +171,9 @@ def test_a_join_that_cannot_succeed_ends_it(error: int) -> None:
 def test_a_sync_of_an_old_generation_joins_again(error: int) -> None:
     driver = Driver()
     driver.start()
-    driver.answer(joined("a", leader="b"))
+    driver.respond(joined("a", leader="b"))
     driver.take(Ask)
-    driver.answer(SyncGroupResponse(error_code=error, assignment=b""))
+    driver.respond(SyncGroupResponse(error_code=error, assignment=b""))
     assert driver.take(Ask)[0].member_id == "a"
 
 
@@ -205,7 +183,7 @@ def test_an_answer_that_does_not_come_costs_the_connection() -> None:
     assert driver.member.next_deadline() == 35_000  # a JoinGroup may be parked for the rebalance timeout
     driver.until_due()
     driver.take(FindCoordinator)
-    driver.answer(joined("a", leader="b"))
+    driver.respond(joined("a", leader="b"))
     driver.take()  # too late
 
 
@@ -226,12 +204,12 @@ def test_silence_for_a_session_loses_the_assignment() -> None:
 def test_an_assignment_that_comes_after_a_session_is_confirmed_first() -> None:
     driver = Driver()
     driver.start()
-    driver.answer(joined("a", leader="b"))
+    driver.respond(joined("a", leader="b"))
     driver.take(Ask)
     driver.now = 11_000
-    driver.answer(SyncGroupResponse(assignment=b"mine"))
+    driver.respond(SyncGroupResponse(assignment=b"mine"))
     assert isinstance(driver.take(Ask)[0], HeartbeatRequest)
-    driver.answer(HeartbeatResponse())
+    driver.respond(HeartbeatResponse())
     assert driver.take(Assigned)[0].assignment == b"mine"
 
 
@@ -242,7 +220,7 @@ def test_leaving() -> None:
     _, request = driver.take(Lost, Ask)
     assert isinstance(request, LeaveGroupRequest)
     assert (request.members[0].member_id, request.members[0].reason) == ("a", "done")
-    driver.answer(LeaveGroupResponse())
+    driver.respond(LeaveGroupResponse())
     assert driver.take(Ended)[0].error == 0
 
 
@@ -281,7 +259,7 @@ def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
     driver.until_due()
     driver.take(Ask)
     driver.now += 2_500
-    driver.answer(HeartbeatResponse())
+    driver.respond(HeartbeatResponse())
     assert driver.member.owns(12_999)
     assert not driver.member.owns(13_000)  # a session from when it was sent
     assert driver.member.lease_left(12_000) == 1_000
@@ -297,7 +275,7 @@ def test_a_lease_ends_with_the_rebalance_timeout() -> None:
     for news in ([LetGo], [], [], [], []):
         driver.until_due()
         driver.take(Ask)
-        driver.answer(HeartbeatResponse(error_code=27))
+        driver.respond(HeartbeatResponse(error_code=27))
         driver.take(*news)
     assert driver.now == 15_000
     assert driver.member.owns(24_999)
@@ -310,7 +288,7 @@ def test_a_member_that_does_not_rejoin_by_itself_waits_outside(error: int, membe
     driver.stable()
     driver.until_due()
     driver.take(Ask)
-    driver.answer(HeartbeatResponse(error_code=error))
+    driver.respond(HeartbeatResponse(error_code=error))
     driver.take(Lost)
     assert driver.member.phase is Phase.OUTSIDE
     assert driver.member.next_deadline() is None

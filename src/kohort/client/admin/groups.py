@@ -251,53 +251,36 @@ def committed(
     wanted = None if partitions is None else [(topic, tuple(indexes)) for topic, indexes in by_topic(partitions)]
 
     def ask(connection: Connection) -> dict[TopicPartition, Committed]:
-        if connection.version_of(OffsetFetchRequest) >= 8:
-            return _committed_of_groups(connection, group_id, wanted)
-        return _committed_of_group(connection, group_id, wanted)
+        by_group = connection.version_of(OffsetFetchRequest) >= 8
+        answer = connection.request(_offset_fetch(group_id, wanted, by_group), OffsetFetchResponse)
+        found: dict[TopicPartition, Committed] = {}
+        for group in answer.groups if by_group else (answer,):
+            check(group.error_code, f"offsets of group {group_id}")
+            for topic in group.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+                    if row.committed_offset >= 0:
+                        found[topic.name, row.partition_index] = Committed(
+                            row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                        )
+        return found
 
     if wanted is not None and not wanted:
         return {}
     return router.at_coordinator(group_id, ask)
 
 
-def _committed_of_groups(
-    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
-) -> dict[TopicPartition, Committed]:
-    topics = None
-    if wanted is not None:
-        topics = tuple(OffsetFetchRequestTopics(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
-    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),))
-    answer = connection.request(request, OffsetFetchResponse)
-    found: dict[TopicPartition, Committed] = {}
-    for group in answer.groups:
-        check(group.error_code, f"offsets of group {group_id}")
-        for topic in group.topics:
-            for row in topic.partitions:
-                check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
-                if row.committed_offset >= 0:
-                    found[topic.name, row.partition_index] = Committed(
-                        row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-                    )
-    return found
-
-
-def _committed_of_group(
-    connection: Connection, group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None
-) -> dict[TopicPartition, Committed]:
-    topics = None
-    if wanted is not None:
-        topics = tuple(OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in wanted)
-    answer = connection.request(OffsetFetchRequest(group_id=group_id, topics=topics), OffsetFetchResponse)
-    check(answer.error_code, f"offsets of group {group_id}")
-    found: dict[TopicPartition, Committed] = {}
-    for topic in answer.topics:
-        for row in topic.partitions:
-            check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
-            if row.committed_offset >= 0:
-                found[topic.name, row.partition_index] = Committed(
-                    row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-                )
-    return found
+def _offset_fetch(
+    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, by_group: bool
+) -> OffsetFetchRequest:
+    """`by_group`: in the form of versions 8 and later."""
+    if by_group:
+        rows = (
+            None if wanted is None else tuple(OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in wanted)
+        )
+        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=rows),))
+    topics = None if wanted is None else tuple(OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted)
+    return OffsetFetchRequest(group_id=group_id, topics=topics)
 
 
 @dataclass(frozen=True, slots=True)

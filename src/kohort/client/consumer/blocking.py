@@ -109,21 +109,25 @@ class BlockingGroupConsumer:
 
     def subscribe(self, topics: str | Iterable[str] = (), *, pattern: str | None = None) -> None:
         """As GroupConsumer.subscribe."""
-        self._do("subscribe", self._subscribe, topics, pattern)
+
+        async def subscribe() -> None:
+            self._inner.subscribe(topics, pattern=pattern)
+
+        self._do("subscribe", subscribe)
 
     def commit(self, offsets: Mapping[TopicPartition, int | Committed]) -> None:
         """As GroupConsumer.commit."""
-        self._do("commit", self._inner.commit, offsets)
+        self._do("commit", lambda: self._inner.commit(offsets))
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
         """As GroupConsumer.committed."""
-        return self._do("committed", self._inner.committed, partitions)
+        return self._do("committed", lambda: self._inner.committed(partitions))
 
     def offsets(
         self, partitions: Iterable[TopicPartition], at: Any = "latest", *, isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
         """As GroupConsumer.offsets."""
-        return self._do("offsets", self._offsets, partitions, at, isolation)
+        return self._do("offsets", lambda: self._inner.offsets(partitions, at, isolation=isolation))
 
     def fetch(
         self,
@@ -135,7 +139,16 @@ class BlockingGroupConsumer:
         isolation: Isolation = "read_uncommitted",
     ) -> list[FetchedPartition]:
         """As GroupConsumer.fetch."""
-        return self._do("fetch", self._fetch, positions, max_wait_ms, max_bytes, partition_max_bytes, isolation)
+        return self._do(
+            "fetch",
+            lambda: self._inner.fetch(
+                positions,
+                max_wait_ms=max_wait_ms,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                isolation=isolation,
+            ),
+        )
 
     def close(self, *, leave: bool | None = None) -> None:
         """As GroupConsumer.close; ends the threads. May be called in any thread but those of callbacks, also twice."""
@@ -148,12 +161,12 @@ class BlockingGroupConsumer:
                 self._ended = True
                 return
             try:
-                self._do("close", self._close, leave)
+                self._do("close", lambda: self._inner.close(leave=leave))
             finally:
                 self._end()
 
     def __enter__(self) -> Self:
-        self._do("with", self._begin)
+        self._do("with", self._inner.__aenter__)
         return self
 
     def __exit__(
@@ -163,32 +176,11 @@ class BlockingGroupConsumer:
 
     # -- inside
 
-    async def _begin(self) -> None:
-        await self._inner.__aenter__()
-
-    async def _subscribe(self, topics: str | Iterable[str], pattern: str | None) -> None:
-        self._inner.subscribe(topics, pattern=pattern)
-
-    async def _offsets(
-        self, partitions: Iterable[TopicPartition], at: Any, isolation: Isolation
-    ) -> dict[TopicPartition, int]:
-        return await self._inner.offsets(partitions, at, isolation=isolation)
-
-    async def _fetch(
-        self, positions: Mapping[TopicPartition, int], wait: int, most: int, each: int, isolation: Isolation
-    ) -> list[FetchedPartition]:
-        return await self._inner.fetch(
-            positions, max_wait_ms=wait, max_bytes=most, partition_max_bytes=each, isolation=isolation
-        )
-
-    async def _close(self, leave: bool | None) -> None:
-        await self._inner.close(leave=leave)
-
-    def _do(self, call: str, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    def _do(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Have it done in the loop's thread. An interrupt of the wait ends the work, too."""
         self._check(call)
         closed = f"{call}: the consumer of group {self.group_id} is closed"
-        return self._started(closed).run(work(*args), closed)
+        return self._started(closed).run(work(), closed)
 
     def _check(self, call: str) -> None:
         thread = self._thread
