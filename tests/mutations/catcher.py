@@ -119,7 +119,7 @@ def kinds_of(seed: int) -> set[str]:
 @functools.cache
 def violation_of(seed: int) -> object | None:
     """Kept, because the seeds of several catchers are the same ones."""
-    from kohort.simulator import run
+    from kohort.simulator.simulate import run
 
     return run(seed).violation
 
@@ -165,7 +165,7 @@ def failure_in(said: str) -> str:
 
 def _import_all() -> None:
     """What scenarios and the simulator need; pytest has imported what the tests need."""
-    for name in ("shard_world", "test_scenarios", "kohort.simulator", "kohort.simulator.plan"):
+    for name in ("shard_world", "test_scenarios", "kohort.simulator.simulate", "kohort.simulator.plan"):
         importlib.import_module(name)
 
 
