@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_groups import commit_request, committed, stable
+from test_groups import commit_request, committed, join_request, stable
 from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.messages import changed
@@ -115,6 +115,16 @@ def test_a_refused_one_changes_nothing() -> None:
     wire.advance(10_001)  # the session is over
     assert kept(wire, client) is not None
     assert not tell(wire, client, request(5, member))
+    assert committed(client) == 3
+
+
+def test_a_new_generation_refuses_the_kept_commit() -> None:
+    wire, client, member = started()
+    for offset in (1, 2, 3):
+        tell(wire, client, request(offset, member))
+    assert client.ask(join_request("g", member["member_id"]), 3).generation_id == 2
+    assert kept(wire, client) is not None
+    assert not tell(wire, client, request(4, member))
     assert committed(client) == 3
 
 

@@ -165,6 +165,11 @@ BUGS = (
         ("tests/broker/test_commits.py::test_a_refused_one_changes_nothing",),
     ),
     Bug(
+        "a commit that repeats is accepted as before, although its group has changed",
+        (("broker/shortcuts/commits.py", "            or accepted.version != shard.version\n", ""),),
+        ("tests/broker/test_commits.py::test_a_new_generation_refuses_the_kept_commit",),
+    ),
+    Bug(
         "a commit that repeats overtakes what its turn has decided before",
         ((MACHINES, "        return number in self._decided\n", "        return False\n"),),
         ("tests/broker/test_commits.py::test_what_the_turn_has_decided_before_is_written_before",),
