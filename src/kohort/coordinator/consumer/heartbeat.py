@@ -72,22 +72,28 @@ class Heartbeats:
         self._groups = members.consumers.hard.consumers.groups
 
     def heartbeat(self, event: GroupRequested, now: Millis) -> None:
-        request: ConsumerGroupHeartbeatRequest = event.body
-        group = self._groups.get(request.group_id)
+        group = self._groups.get(event.body.group_id)
         if group is not None and self._changes_nothing(group, event):
             return self._keep_alive(group, event, now)
+        refused = self._take_full(event, now)
+        if refused is not None:
+            self._running.out.replies.append(Reply(event.request_id, heartbeat_error(*refused)))
+        return None
+
+    def _take_full(self, event: GroupRequested, now: Millis) -> Refusal | None:
+        request: ConsumerGroupHeartbeatRequest = event.body
         refused = check_heartbeat(request, event.version, self._assignors)
         if refused is not None:
-            return self._refuse(event, *refused)
+            return refused
         upgrade = self._conversions.plan_upgrade(request)
         refused = self._check_group(request, upgrade)
         if refused is not None:
-            return self._refuse(event, *refused)
+            return refused
         if request.member_epoch < 0:
-            refused = self._departures.leave(self._groups[request.group_id], event, now)
-            return self._refuse(event, *refused) if refused is not None else None
-        if request.subscribed_topic_regex and (problem := self._problem_of_pattern(request)):
-            return self._refuse(event, ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+            return self._departures.leave(self._groups[request.group_id], event, now)
+        refused = self._check_pattern(request)
+        if refused is not None:
+            return refused
         if isinstance(upgrade, UpgradePlan):
             self._conversions.upgrade(upgrade, now)
         elif request.member_epoch == 0:
@@ -100,7 +106,7 @@ class Heartbeats:
         refused = self._admit(group, request, member_id)
         if refused is not None:
             self._remove_if_unused(group)
-            return self._refuse(event, *refused)
+            return refused
         epoch = group.epoch
         self._members.update(group, member_id, _member_value(group.members.get(member_id), request, event), now)
         if isinstance(upgrade, UpgradePlan) and not upgrade.is_settled and group.epoch == epoch:
@@ -112,13 +118,13 @@ class Heartbeats:
         member.epoch_sent = request.member_epoch or before.member_epoch
         # A member that missed an answer gets its assignment again and goes on from there. A step further it might have
         # to give up partitions that it never knew of: it would have nothing to acknowledge.
-        missed = request.member_epoch != before.member_epoch
         state = before
-        if not missed:
+        if request.member_epoch == before.member_epoch:
             state = self._members.reconcile(group, member_id, now, _owned(request), changed=True)
         self._members.arm_session(group, member_id, now)
         self._answer(event, group, member, before, state, now)
-        return self._members.wake(group, now)
+        self._members.wake(group, now)
+        return None
 
     def _changes_nothing(self, group: ConsumerGroup, event: GroupRequested) -> bool:
         """True if a member that has reached its target only says that it is alive, as nearly all heartbeats do."""
@@ -225,12 +231,16 @@ class Heartbeats:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full: group.consumer.max.size."
         return None
 
-    def _problem_of_pattern(self, request: ConsumerGroupHeartbeatRequest) -> str:
+    def _check_pattern(self, request: ConsumerGroupHeartbeatRequest) -> Refusal | None:
+        if not request.subscribed_topic_regex:
+            return None
         group = self._groups.get(request.group_id)
-        problem = self._members.patterns.problem_of(group, request.member_id, request.subscribed_topic_regex or "")
-        if problem and group is not None:
+        problem = self._members.patterns.problem_of(group, request.member_id, request.subscribed_topic_regex)
+        if not problem:
+            return None
+        if group is not None:
             self._consumers.note(group, "subscription refused", problem, request.member_id)
-        return problem
+        return ErrorCode.INVALID_REGULAR_EXPRESSION, problem
 
     def _found(self, group_id: str) -> None:
         """Found a consumer group, or turn a classic group without members into one. Its offsets stay."""
@@ -269,9 +279,6 @@ class Heartbeats:
             text = f"Instance {request.instance_id} is still in use by member {holder}."
             return ErrorCode.UNRELEASED_INSTANCE_ID, text
         return None
-
-    def _refuse(self, event: GroupRequested, error: ErrorCode, message: str) -> None:
-        self._running.out.replies.append(Reply(event.request_id, heartbeat_error(error, message)))
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicPartition] | None:

@@ -76,23 +76,23 @@ class MixedGroups:
         former_id = _former(group, request)
         wrong = check_join(request, self._config)
         if wrong:
-            return self._refuse_join(event, wrong, request.member_id)
+            return self._reply(event, join_error(wrong, event.version, request.member_id))
         error = self._check_join(group, request, protocols, former_id)
         if not error and subscription is None:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error or subscription is None:
+            return self._reply(event, join_error(error, event.version, ""))
         prefix = request.group_instance_id or event.client.client_id[:LONGEST_NAME]
         member_id = request.member_id or f"{prefix}-{event.nonce}"
-        if error or subscription is None:
-            return self._refuse_join(event, error, "")
         if not request.member_id and request.group_instance_id is None and event.version >= 4:
             # The id is not remembered: a request with an unknown id is from a new member.
-            return self._refuse_join(event, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return self._reply(event, join_error(ErrorCode.MEMBER_ID_REQUIRED, event.version, member_id))
         error = _check_static(group, request, former_id)
         if former_id is None and request.member_id and subscription.owned_partitions:
             # The member was removed and does not know. Others own its partitions, so it may not commit as a new member.
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error:
-            return self._refuse_join(event, error, "")
+            return self._reply(event, join_error(error, event.version, ""))
         former = group.members.get(former_id or "")
         value = _value(event, subscription, protocols, former)
         was_consumer = former is not None and not is_classic(former)
@@ -129,7 +129,7 @@ class MixedGroups:
             member_id=member_id,
             members=(),
         )
-        self._running.out.replies.append(Reply(event.request_id, response))
+        self._reply(event, response)
         self._members.wake(group, now)
 
     def _check_join(
@@ -150,9 +150,6 @@ class MixedGroups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.UNKNOWN_MEMBER_ID if len(request.member_id) > LONGEST_NAME else ErrorCode.NONE
 
-    def _refuse_join(self, event: GroupRequested, error: int, member_id: str) -> None:
-        self._running.out.replies.append(Reply(event.request_id, join_error(error, event.version, member_id)))
-
     # -- SyncGroup
 
     def sync(self, group: ConsumerGroup, event: GroupRequested, now: Millis) -> None:
@@ -162,8 +159,7 @@ class MixedGroups:
             self._members.arm_session(group, request.member_id, now)
             self._members.expect_join(group, request.member_id, now)
         if error:
-            self._running.out.replies.append(Reply(event.request_id, sync_error(error)))
-            return
+            return self._reply(event, sync_error(error))
         self._running.deadlines.clear((SYNC, group.group_id, request.member_id))
         self._members.arm_session(group, request.member_id, now)
         _, metadata = protocols_of(group.members[request.member_id])[0]
@@ -174,7 +170,7 @@ class MixedGroups:
             protocol_name=request.protocol_name,
             assignment=assignment_for(assigned, self._consumers.topics, metadata),
         )
-        self._running.out.replies.append(Reply(event.request_id, response))
+        return self._reply(event, response)
 
     # -- Heartbeat
 
@@ -195,8 +191,7 @@ class MixedGroups:
                 hold_ms = self._holds.time_for_classic(group, member, now, event.hold_ms)
                 if hold_ms > 0:
                     return self._holds.hold(group, member, event.request_id, now + hold_ms)
-        self._running.out.replies.append(Reply(event.request_id, HeartbeatResponse(error_code=error)))
-        return None
+        return self._reply(event, HeartbeatResponse(error_code=error))
 
     # -- LeaveGroup
 
@@ -218,8 +213,11 @@ class MixedGroups:
             response = LeaveGroupResponse(error_code=0, members=members)
         else:
             response = LeaveGroupResponse(error_code=members[0].error_code)
-        self._running.out.replies.append(Reply(event.request_id, response))
+        self._reply(event, response)
         self._members.wake(group, now)
+
+    def _reply(self, event: GroupRequested, body: object) -> None:
+        self._running.out.replies.append(Reply(event.request_id, body))
 
 
 def _leaver(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str, MemberIdentity]) -> MemberResponse:
