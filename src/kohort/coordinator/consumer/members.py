@@ -57,7 +57,7 @@ class Members:
             self._note(group, "member joined", "", member_id)
             self.targets.joined(group, member_id, now)
             if nothing_new:
-                self.targets.open(group)
+                self.targets.give_epoch(group)
             else:
                 self.targets.bump(group, now, "a member joined", member_id)
         elif subscription_of(value) != subscription_of(former):

@@ -129,7 +129,7 @@ class Targets:
             waits[FREEZE] = settings.hold_until_timestamp_ms
         why = max(waits, key=lambda reason: waits[reason], default="")
         if why and waits[why] > now:
-            self._open(group)
+            self._give_empty_target(group)
             self._defer(group, now, why, waits[why])
         elif known.target.asked_epoch is None:
             self._make(group, now)
@@ -139,14 +139,14 @@ class Targets:
         self._running.deadlines.set((ASSIGN, group.group_id, ""), until)
         self._consumers.of(group).target.deferred = Deferred(why, until, partitions)
 
-    def open(self, group: ConsumerGroup) -> None:
+    def give_epoch(self, group: ConsumerGroup) -> None:
         """Give a group without any target an epoch: its first member needs one, though it gets no partitions yet."""
         if not group.assignment_epoch:
             epoch = self._consumers.highest_epoch(group.group_id) + 1
             self._consumers.emit(consumer_group_record(group.group_id, epoch_value(epoch, self.hash(group))))
             self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, 0)))
 
-    def _open(self, group: ConsumerGroup) -> None:
+    def _give_empty_target(self, group: ConsumerGroup) -> None:
         """Give a group without any target an empty one, so that its first member can be told an epoch. No assignment
         interval counts from it."""
         if group.assignment_epoch:
@@ -165,7 +165,7 @@ class Targets:
         if assignor is not None and name not in NEED_LAG and size <= AT_ONCE:
             self._take(group, group.epoch, name, assigned(assignor, spec), now)
             return
-        self._open(group)
+        self._give_empty_target(group)
         self._consumers.of(group).target.asked_epoch = group.epoch
         wants_lag = assignor is None or name in NEED_LAG
         task = AssignmentAsked(group.group_id, group.epoch, name, spec, wants_lag)
