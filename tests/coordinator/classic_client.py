@@ -1,8 +1,8 @@
-"""A client of the classic protocol, as real consumers are, for random histories: what it asks, uses and learns.
+"""A client of the classic protocol for random histories, which behaves like a real consumer.
 
-An eager one uses nothing from the moment it joins until it has synced. A cooperative one goes on using what it has; it
-gives up what its assignment has no more, and then joins again. Whoever leads moves no partition that somebody says to
-own, so members of both sorts can be in a group.
+An eager client uses no partition from its JoinGroup to its SyncGroup. A cooperative client keeps its partitions; it
+gives up those that a new assignment lacks, and then joins again. A leader moves no partition that a member says it
+owns, so a group can have clients of both kinds.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ClassicClient:
         self.lives = lives
         self.topics: tuple[str, ...] = ("t",)
         self.pattern = ""
-        """Of its subscription as a client of the other protocol; here it means nothing."""
+        """Only clients of the consumer protocol subscribe by it."""
         self.former_id = ""
         self.start()
 
     def start(self) -> None:
-        """A new process; nothing of the last one is known."""
+        """A new process, which knows nothing of the last one."""
         self.former_id = getattr(self, "member_id", "")
         self.lives += 1
         self.begin_again()
@@ -56,7 +56,7 @@ class ClassicClient:
         self.uses: frozenset[Any] = frozenset()
         self.phase = "join"
         self.is_mixed = False
-        """Whether its generation is of a consumer group: those have no leader."""
+        """True if the generation is that of a consumer group: those have no leader."""
         self._to_assign: JoinGroupResponse | None = None
 
     @property
@@ -65,15 +65,15 @@ class ClassicClient:
         return self.generation
 
     def work(self) -> None:
-        """It takes what it is given at once."""
+        """Nothing to do: the client takes its assignment at once."""
 
     def wants(self, topic: str) -> bool:
         return topic in self.topics
 
-    # -- what it asks
+    # -- requests
 
     def request(self) -> tuple[Any, int]:
-        """The next request of its own accord, and its version."""
+        """The next request and its version."""
         match self.phase:
             case "join":
                 return self._join(), 9
@@ -121,7 +121,7 @@ class ClassicClient:
         )
 
     def _assignments(self) -> tuple[SyncGroupRequestAssignment, ...]:
-        """In turn, but what somebody owns stays with it, or waits until it is given up."""
+        """In turn, but an owned partition stays with its owner, or waits until the owner gives it up."""
         assert self._to_assign is not None
         wants = {}
         owners: dict[Place, str] = {}
@@ -148,11 +148,11 @@ class ClassicClient:
         )
 
     def _named(self, partitions: Iterable[Any]) -> list[Place]:
-        """By name; those of topics that are gone are not said."""
+        """By name, without partitions of topics that are gone."""
         named = {spec.topic_id: name for name, spec in self.names.present.items()}
         return [(named[topic_id], index) for topic_id, index in partitions if topic_id in named]
 
-    # -- what it learns
+    # -- responses
 
     def misses_answer(self) -> None:
         self.asked = None

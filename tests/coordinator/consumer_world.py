@@ -1,7 +1,7 @@
-"""Consumer groups in scenarios: what a client of the consumer protocol sends and learns, and how it all is printed.
+"""Consumer groups in scenarios: a client of the consumer protocol, and how groups and records are printed.
 
-Partitions are written `t:0+1,u:2`. Topics have an id of their name and a number, so that one that is deleted and
-created again is another one, printed `t'`.
+Partitions are written `t:0+1,u:2`. A topic id has the name and a number: a topic that is deleted and created again is
+another topic, printed `t'`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REJOIN = (25, 110)
 
 
 class TopicNames:
-    """All topics that there are, and the names under which partitions are printed."""
+    """The present topics, and the names by which partitions are printed."""
 
     def __init__(self) -> None:
         self.present: dict[str, TopicSpec] = {}
@@ -45,7 +45,7 @@ class TopicNames:
         self._created: dict[str, int] = {}
 
     def put(self, partitions: Mapping[str, int]) -> Topics:
-        """The catalog is this from now on. A topic that was not there before is a new one, whatever its name."""
+        """Replace the topics. A topic that was not present gets a new id, whatever its name."""
         specs = {}
         for name, count in partitions.items():
             spec = self.present.get(name)
@@ -77,20 +77,20 @@ class TopicNames:
         return ",".join(parts) or "none"
 
     def with_epochs(self, partitions: Mapping[TopicPartition, int]) -> str:
-        """Partitions by the epoch since which they are had: `t:0+1@3`."""
+        """Partitions with the epoch at which the member got them: `t:0+1@3`."""
         epochs = sorted(set(partitions.values()))
         return " ".join(f"{self.text(p for p in partitions if partitions[p] == e)}@{e}" for e in epochs) or "none"
 
 
 class Consumer:
-    """What a client of the consumer protocol knows."""
+    """The knowledge of a client of the consumer protocol."""
 
     def __init__(self) -> None:
         self.member_id = ""
         self.epoch = 0
         self.owned: Partitions = frozenset()
         self.told: Partitions | None = None
-        """What it last said that it owns."""
+        """The partitions in its last report."""
         self.topics = "t"
         self.instance: str | None = None
         self.joins = True
@@ -201,7 +201,7 @@ def describe_consumer_record(key: Any, value: Any, topics: TopicNames) -> str | 
 
 
 def describe_consumer_group(group: ConsumerGroup, held: Iterable[str], topics: TopicNames) -> list[str]:
-    """The group epoch, the target's epoch, and each member; the target of one only where it is not what it has."""
+    """The group epoch, the target's epoch, and the members; a target only if it differs from the assignment."""
     lines = [f"{group.group_id} {state_name(group)}({group.epoch}) target={group.assignment_epoch}"]
     for member_id in sorted(group.members):
         state, target = group.state_of(member_id), group.targets.get(member_id, frozenset())
@@ -215,7 +215,7 @@ def describe_consumer_group(group: ConsumerGroup, held: Iterable[str], topics: T
 
 
 def describe_description(found: DescribedConsumerGroup, topics: TopicNames) -> list[str]:
-    """What ConsumerGroupDescribe tells of a group that is there."""
+    """The ConsumerGroupDescribe response for an existing group."""
 
     def text(assignment: DescribedAssignment) -> str:
         return topics.text(partitions_of(assignment.topic_partitions))

@@ -1,5 +1,5 @@
-"""Hostile members of both protocols in one group: whatever they say that they want, own or assign, the shard answers in
-bytes, keeps its promises, and its log tells the same as it does itself. See test_hostile_requests.py."""
+"""Hostile members of both protocols in one group: whatever they subscribe to, report or assign, the shard's responses
+can be encoded, its invariants hold, and the replay of its log is its state. See test_hostile_requests.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSTANCES = (*[None] * 6, "i", "i", "j", "")
 
 
 class Hostile:
-    """Makes requests by chance, most of which fit what the group is at that moment."""
+    """Makes random requests; most of them fit the present state of the group."""
 
     def __init__(self, shard: Shard, seed: int) -> None:
         self.shard = shard
@@ -50,7 +50,7 @@ class Hostile:
     def often(self, usual: Any, *others: Any) -> Any:
         return usual if self.random.random() < 0.8 else self.any(others)
 
-    # -- whom and what they mean
+    # -- groups and members
 
     def members(self) -> list[str]:
         groups = (self.shard.consumers.groups.get("g"), self.shard.running.groups.get("g"))
@@ -66,7 +66,7 @@ class Hostile:
             return consumers.state_of(member_id).member_epoch + off
         return classic.generation_id + off if classic is not None else off
 
-    # -- what they carry
+    # -- fields
 
     def subscription(self) -> bytes:
         version = self.random.randrange(4)
@@ -161,7 +161,7 @@ class Hostile:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_everything_is_answered_in_bytes_and_replayed(seed: int) -> None:
+def test_all_responses_can_be_encoded_and_the_log_replays(seed: int) -> None:
     shard = Shard(0, Config(group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=500))
     hostile = Hostile(shard, seed)
     now = NOW
@@ -192,8 +192,8 @@ def test_everything_is_answered_in_bytes_and_replayed(seed: int) -> None:
     for record in log:
         replayed.apply(record)
     assert replayed == shard.hard
-    for _ in range(4):  # who waits for others goes first
+    for _ in range(4):  # members that wait for others are removed first
         now += 2**32
         take(DeadlineReached())
     groups = [*shard.consumers.groups.values(), *shard.running.groups.values()]
-    assert not any(group.members for group in groups), "somebody stays for ever"
+    assert not any(group.members for group in groups), "a member stays for ever"

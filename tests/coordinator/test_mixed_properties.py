@@ -1,11 +1,11 @@
 """Random histories of groups that change their protocol: clients of both, restarted with the other one at any time.
 
-The world, its faults and its checks are those of test_consumer_properties.py: one owner a partition, live state is the
-replay of the log, no epoch goes back. What the classic clients add:
+The world, its faults and its checks are those of test_consumer_properties.py: a partition has one owner, live state is
+the replay of the log, no epoch goes back. The classic clients add:
 
-- what a member uses, whichever protocol it speaks, the group has assigned to it, from the moment of an upgrade on;
-- no number is ever taken twice, as generation or as epoch, and no two members are told that they lead the same one;
-- once the faults end, every partition of their topics is used by exactly one of the clients that are left.
+- from an upgrade on, a member uses only partitions that the group assigned to it, whichever protocol it speaks;
+- no number is used twice, as generation or as epoch, and no two members lead the same generation;
+- once the faults end, exactly one of the remaining clients uses each partition of their topics.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MixedWorld(World):
     # -- checks
 
     def check_log(self) -> None:
-        """With each turn what it wrote, now and then all of it."""
+        """Each turn replay its own records, now and then the whole log."""
         for record in self.log[self.replayed_to :]:
             self.replayed.apply(record)
         self.replayed_to = len(self.log)
@@ -104,7 +104,7 @@ class MixedWorld(World):
         if not answer.leader:
             return
         former = self.leaders.setdefault((group_id, answer.generation_id), answer.leader)
-        # A static member that returns leads on under its new id.
+        # A static member that returns keeps leading under its new id.
         same = former == answer.leader or (former[:1] == answer.leader[:1] and former[:2] in ("s-", "t-"))
         assert same, f"{former} and {answer.leader} lead {answer.generation_id}"
 
@@ -186,12 +186,12 @@ class MixedWorld(World):
         return None
 
     def classic_join(self, group: str) -> None:
-        """Somebody who has joined, and never does anything again."""
+        """A client that joins, and then sends nothing more."""
         client = ClassicClient(group, "z", self.names, cooperative=False)
         self.ask(None, client.request()[0], 3)
 
     def switch(self, group: str, name: str, kind: str, how: str) -> None:
-        """The process ends, in one way or another, and begins again with this protocol."""
+        """The process ends in one of several ways, and starts again with this protocol."""
         if how == "leave":
             self.leave(group, name, -1)
         elif how == "away" and self.clients[group, name].instance is not None:
@@ -201,7 +201,7 @@ class MixedWorld(World):
 
 
 def end_of(world: MixedWorld) -> None:
-    """Nobody asks any more: what is parked is answered, and every member's session ends."""
+    """No more requests: parked ones are answered, and every member's session ends."""
     world.advance(1_000_000)
     world.end_turn()
     assert not world.open, "requests without a reply"
@@ -216,7 +216,7 @@ def end_of(world: MixedWorld) -> None:
 
 
 def share(world: MixedWorld, names: tuple[str, ...]) -> None:
-    """Only these ask from now on, and nothing fails any more."""
+    """From now on only these clients send requests, and nothing fails."""
     for member in world.clients.values():
         if member.name not in names or member.group != "g":
             world.running.discard((member.group, member.name))
@@ -253,7 +253,7 @@ few = st.tuples(
     st.integers(2, 12),
 )
 mixed_action = st.one_of(action, *[few] * 12, *[switch] * 12, *[beat] * 6)
-"""A few run for a while, then one changes; now and then something happens in between."""
+"""A few clients run for a while, then one changes; now and then there is another event in between."""
 
 
 @histories(300)
@@ -268,8 +268,8 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
 @pytest.mark.conformance("N18")
 @histories(200)
 @given(st.lists(mixed_action, min_size=5, max_size=25), st.lists(name, min_size=1, max_size=4, unique=True).map(tuple))
-def test_whoever_is_left_shares_everything(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
-    """Whatever came before: once only these ask, and nothing fails any more, each comes to its part in bounded time."""
+def test_the_remaining_clients_share_all_partitions(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
+    """After any history: once only these clients run, and nothing fails, each reaches its part in bounded time."""
     world = MixedWorld()
     play(world, actions)
     world.end_turn()
@@ -280,7 +280,7 @@ def test_whoever_is_left_shares_everything(actions: list[tuple[Any, ...]], names
 
 
 def history(random: Random) -> list[tuple[Any, ...]]:
-    """A few run for a while, then one changes, and now and then something happens in between."""
+    """A few clients run for a while, then one changes; now and then there is another event in between."""
     actions: list[tuple[Any, ...]] = []
     for _ in range(random.randint(10, 60)):
         group, name = random.choice("ggggggh"), random.choice("abcst")

@@ -1,4 +1,4 @@
-"""Who is awaited in a consumer group with classic members, and conversions in the journal, as explain tells of them."""
+"""What `groups explain` shows of a consumer group with classic members: who is awaited, and conversions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_classic_member_is_awaited_to_join_to_sync_and_to_give_up() -> None:
 
 
 @pytest.mark.pure
-def test_conversions_are_told_in_the_story_of_the_rebalance_that_they_cause() -> None:
+def test_a_conversion_is_in_the_story_of_the_rebalance_that_it_causes() -> None:
     journal = Journal(Config())
     world = mixed_world()
     tell = world.shard.step

@@ -1,7 +1,7 @@
-"""Reconciliation, case by case: the cases of Kafka's CurrentAssignmentBuilderTest (4.3), and what it leaves open.
+"""Reconciliation, case by case: the cases of Kafka's CurrentAssignmentBuilderTest (4.3), and some that it lacks.
 
-A case is a member, a target, what else the heartbeat says, and the member after it. Topics are A and B; `A=1 2@7`
-are their partitions 1 and 2, the latter had since epoch 7 (10 where nothing is said, the target's where it is new).
+A case is a member, a target, the rest of the heartbeat, and the member after it. Topics are A and B; `A=1 2@7` are
+partitions 1 and 2, the latter owned since epoch 7 (default: 10; for new partitions the target's).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def partitions(text: str) -> dict[TopicPartition, int]:
 
 
 def member(state: Reconciliation, epochs: str, assigned: str, revoking: str = "") -> MemberState:
-    """`epochs` is the present and the previous one."""
+    """`epochs`: the present and the previous epoch."""
     epoch, previous = map(int, epochs.split())
     return MemberState(epoch, previous, state, partitions(assigned), partitions(revoking))
 
@@ -49,7 +49,7 @@ def step(
 
 ALL = "A=0 1 2 3 4 5 6 7 8 9; B=0 1 2 3 4 5 6 7 8 9"
 START = "A=1 2 3; B=4 5 6"
-# name: before, target epoch, target, owned, what current_epoch_of calls taken, subscribed, after
+# name: before, target epoch, target, owned, partitions that others own, subscribed, after
 CASES = {
     "stable, and the new target has the same": (
         member(STABLE, "10 10", START), 11, START, None, ALL, "AB",
@@ -151,7 +151,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("changed", [False, True])
 def test_cases(case: str, changed: bool) -> None:
-    """None of them depends on whether this heartbeat changed the subscription: a new target is met with it anyway."""
+    """No case depends on whether this heartbeat changed the subscription: a new target counts with it anyway."""
     before, epoch, target, owned, taken, topics, after = CASES[case]
     assert step(before, epoch, target, owned=owned, taken=taken, topics=topics, changed=changed) == after
 
@@ -181,7 +181,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_what_is_unsubscribed_goes_at_once(case: str) -> None:
+def test_unsubscribed_partitions_are_given_up_at_once(case: str) -> None:
     before, epoch, target, owned, topics, after = CHANGES[case]
     assert step(before, epoch, target, owned=owned, taken="", topics=topics, changed=True) == after
     if epoch == before.member_epoch:

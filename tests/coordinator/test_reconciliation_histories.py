@@ -1,10 +1,10 @@
 """Reconciliation over random histories: members come, go, are fenced; targets change; heartbeats and answers get lost.
 
-The world is a group as its clients see it. A client has one heartbeat on the way at a time; the server may meet it
-twice (the client repeats it when no answer came) or never, and the answer may be lost. A client takes its time to do
-as it was told. What cannot happen here is a report that is not true any more when the server meets it: a heartbeat
-behind a later one of the same client, or partitions taken while a report without them is on the way. Such a report
-acknowledges what it knows nothing of, in Kafka too.
+The world is a group as its clients see it. A client has one heartbeat in flight at a time. The server may receive it
+twice (a client repeats it without an answer) or never, and the answer may be lost. A client takes its time to follow an
+answer. A report is always true when the server receives it: no heartbeat overtakes another of the same client, and no
+client takes partitions while a report without them is in flight. A stale report would acknowledge revocations that its
+client does not know of, in Kafka too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TOPICS = (b"a" * 16, b"b" * 16)
 PARTITIONS: tuple[TopicPartition, ...] = tuple((topic, number) for topic in TOPICS for number in range(3))
 MOST_CLIENTS = 4
 MOST_ROUNDS = 5
-"""Of heartbeats, until everybody has its target: hear of being fenced, rejoin, acknowledge, be given; one to spare."""
+"""Heartbeats until every member has its target: be fenced, rejoin, acknowledge, get partitions; one to spare."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
     epoch: int
     owned: frozenset[TopicPartition] | None
-    """Null when the client had nothing new to say of it."""
+    """None without a change since the last report."""
     subscribed: frozenset[bytes]
 
 
@@ -52,14 +52,14 @@ class Client:
 
 @dataclass
 class Server:
-    """As much of a coordinator as reconciliation needs."""
+    """The part of a coordinator that reconciliation needs."""
 
     target_epoch: int = 0
     target: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     members: dict[str, MemberState] = field(default_factory=dict)
     subscribed: dict[str, frozenset[bytes]] = field(default_factory=dict)
     owned_at: dict[tuple[TopicPartition, int], str] = field(default_factory=dict)
-    """Who ever owned a partition at an epoch."""
+    """The owner of each partition at each epoch so far."""
 
     def current_epoch_of(self, partition: TopicPartition) -> int:
         for member in self.members.values():
@@ -68,7 +68,7 @@ class Server:
         return FREE
 
     def retarget(self, choices: list[int]) -> None:
-        """A new target, in which any subscriber may have a partition, or nobody."""
+        """A new target: each partition goes to any subscriber, or to none."""
         self.target_epoch += 1
         shares: dict[str, set[TopicPartition]] = {name: set() for name in self.members}
         for partition, choice in zip(PARTITIONS, choices, strict=True):
@@ -170,7 +170,7 @@ class History(RuleBasedStateMachine):
     @have_clients
     @rule(index=indexes)
     def serve(self, index: int) -> None:
-        """Again for the same heartbeat, if the client has no answer yet."""
+        """May serve the same heartbeat again, as long as the client has no answer."""
         name = self.pick(index)
         client = self.clients[name]
         if client.sent is not None:
@@ -184,7 +184,7 @@ class History(RuleBasedStateMachine):
     @have_clients
     @rule(index=indexes)
     def lose_the_heartbeat(self, index: int) -> None:
-        """The client makes a new one, of what it is now; the answer of the old one finds nobody."""
+        """The client will make a new heartbeat from its present state; the answer to the old one is dropped."""
         client = self.clients[self.pick(index)]
         client.sent = client.answer = None
 
@@ -208,7 +208,7 @@ class History(RuleBasedStateMachine):
     @have_clients
     @rule(index=indexes, full=st.booleans(), diligent=st.booleans())
     def heartbeat(self, index: int, full: bool = True, diligent: bool = True) -> None:
-        """All of it at once, so that histories get somewhere."""
+        """All steps of a heartbeat at once, so that histories make progress."""
         self.send(index, full)
         self.serve(index)
         self.receive(index)
@@ -231,7 +231,7 @@ class History(RuleBasedStateMachine):
     @have_clients
     @rule(index=indexes, happens=one_in_four)
     def fence(self, index: int, happens: bool) -> None:
-        """Its session or its time to revoke is over. It hears of it with its next heartbeat."""
+        """The session or the time to revoke is over. The client learns of it with its next heartbeat."""
         if happens:
             self.server.remove(self.pick(index))
 
@@ -242,15 +242,15 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def no_two_clients_use_a_partition(self) -> None:
-        """But for those that were fenced and have not heard of it: their commits are refused."""
+        """Except for fenced clients that do not know it yet: their commits are refused."""
         held = [p for name in self.server.members for p in self.clients[name].held]
         assert len(held) == len(set(held))
 
     def teardown(self) -> None:
-        """Nothing changes any more, and nothing is lost: everybody comes to its target.
+        """Without further changes and losses every member reaches the next target.
 
-        To the next one, that is: a topic that is subscribed again is missing until then. A change of subscription
-        raises the group's epoch, so a new target always comes.
+        A topic that is subscribed again is missing until the next target. A change of subscription raises the group's
+        epoch, so there always is a next target.
         """
         for index in range(len(self.clients)):
             self.heartbeat(index)
@@ -284,7 +284,7 @@ def test_histories() -> None:
 
 
 def test_a_history_of_two_members() -> None:
-    """The shortest hand-over: what a newcomer is to have is revoked, acknowledged, released and added."""
+    """The shortest hand-over: the newcomer's partitions are revoked, acknowledged, released and added."""
     world: Any = History()
     world.leave(2, happens=True)
     world.retarget([0] * 6)
