@@ -18,6 +18,9 @@ WIDTHS = (9.0, 4.2)
 MOST_PARTITIONS = 40
 LONGEST_NAME = 22
 
+Place = tuple[str, int]
+"""Topic and partition."""
+
 
 def _days(at: Numbers) -> Any:
     return np.asarray(at, np.int64).astype("datetime64[ms]")
@@ -146,53 +149,30 @@ def rebalances(done: pa.Table, storms: pa.Table, shown: list[str], since: int, u
 
 
 def gantt(spans: pa.Table, back: pa.Table, since: int, until: int, width: float) -> tuple[Any, str]:
-    """A row for each partition, a bar for each span of ownership; and the caption."""
-    import matplotlib.dates
-    from matplotlib.collections import PolyCollection
-
-    keys = list(zip(*(spans.column(name).to_pylist() for name in ("topic", "partition")), strict=True))
-    places = sorted(set(keys))
+    """A row for each partition, a bar for each span of ownership, a mark for each commit in `back`; and the caption."""
+    places = sorted(set(_places(spans)))
     shown = places[:MOST_PARTITIONS]
     rows = {place: len(shown) - 1 - number for number, place in enumerate(shown)}
+    several = len({topic for topic, _ in shown}) > 1
     begin, end = milliseconds(spans.column("since")), milliseconds(spans.column("until"))
     end = np.where(end >= 0, end, until)
     members = spans.column("member_id").to_pylist()
-    held: dict[str, int] = {}
+    owned: dict[str, int] = {}
     for member, length in zip(members, (end - begin).tolist(), strict=True):
-        held[member] = held.get(member, 0) + length
-    longest = sorted(held, key=lambda member: -held[member])
+        owned[member] = owned.get(member, 0) + length
+    longest = sorted(owned, key=lambda member: -owned[member])
     colours = {member: SERIES[number] if number < len(SERIES) else MUTED for number, member in enumerate(longest)}
     clients = dict(zip(members, spans.column("client_id").to_pylist(), strict=True))
-    numbers: Any = matplotlib.dates.date2num
     with drawing():
         figure = new_figure(width, 1.0 + min(0.26 * len(shown), 7.0))
         axes = figure.subplots()
-        axes.xaxis_date()
-        bars: dict[str, list[Any]] = {}
-        days = numbers(_days(begin)), numbers(_days(end))
-        for left, right, place, member in zip(*days, keys, members, strict=True):
-            if place in rows:
-                low, high = rows[place] - 0.36, rows[place] + 0.36
-                bars.setdefault(member, []).append([(left, low), (right, low), (right, high), (left, high)])
-        named = []
-        for member in sorted(bars, key=longest.index):
-            shapes = PolyCollection(bars[member], facecolor=colours[member], linewidth=0)
-            axes.add_collection(shapes, autolim=False)
-            if colours[member] != MUTED:
-                named.append((shapes, _cut(clients[member] or member)))
-        marks = [
-            (at, rows[place])
-            for at, place in zip(
-                milliseconds(back.column("at")).tolist(),
-                zip(back.column("topic").to_pylist(), back.column("partition").to_pylist(), strict=True),
-                strict=True,
-            )
-            if place in rows
+        bars = _bars(axes, begin, end, _places(spans), members, rows, colours)
+        labelled = [
+            (bars[member], _cut(clients[member] or member))
+            for member in longest
+            if member in bars and colours[member] != MUTED
         ]
-        if marks:
-            at = _days(np.array([at for at, _ in marks]))
-            axes.scatter(at, [row for _, row in marks], marker="v", s=16, color=INK, zorder=3, linewidth=0)
-        several = len({topic for topic, _ in shown}) > 1
+        _marks(axes, back, rows)
         names = [f"{topic}-{partition}" if several else str(partition) for topic, partition in rows]
         step = max(len(shown) // 20, 1)
         axes.set_yticks(
@@ -202,12 +182,52 @@ def gantt(spans: pa.Table, back: pa.Table, since: int, until: int, width: float)
         axes.set_ylim(-0.7, len(shown) - 0.3)
         axes.spines["left"].set_visible(False)
         _frame(axes, since, until)
-        _legend(axes, named, width, 4)
-    words = [count(len(held), "member")]
+        _legend(axes, labelled, width, 4)
+    words = [count(len(owned), "member")]
     if len(places) > len(shown):
         words.append(f"the first {len(shown)} of {len(places):,} partitions")
     elif not several and shown:
         words.append(f"partitions of {shown[0][0]}")
-    if len(held) > len(SERIES):
+    if len(owned) > len(SERIES):
         words.append(f"the {len(SERIES)} that owned most in colours, the others grey")
     return figure, ", ".join(words)
+
+
+def _places(table: pa.Table) -> list[Place]:
+    return list(zip(table.column("topic").to_pylist(), table.column("partition").to_pylist(), strict=True))
+
+
+def _bars(
+    axes: Any,
+    begin: Numbers,
+    end: Numbers,
+    places: list[Place],
+    members: list[str],
+    rows: dict[Place, int],
+    colours: dict[str, str],
+) -> dict[str, Any]:
+    """Draw the spans; returns what was drawn, by member."""
+    import matplotlib.dates
+    from matplotlib.collections import PolyCollection
+
+    numbers: Any = matplotlib.dates.date2num
+    axes.xaxis_date()
+    corners: dict[str, list[Any]] = {}
+    for left, right, place, member in zip(numbers(_days(begin)), numbers(_days(end)), places, members, strict=True):
+        if place in rows:
+            low, high = rows[place] - 0.36, rows[place] + 0.36
+            corners.setdefault(member, []).append([(left, low), (right, low), (right, high), (left, high)])
+    drawn = {
+        member: PolyCollection(shapes, facecolor=colours[member], linewidth=0) for member, shapes in corners.items()
+    }
+    for shapes in drawn.values():
+        axes.add_collection(shapes, autolim=False)
+    return drawn
+
+
+def _marks(axes: Any, back: pa.Table, rows: dict[Place, int]) -> None:
+    times = zip(milliseconds(back.column("at")).tolist(), _places(back), strict=True)
+    marks = [(at, rows[place]) for at, place in times if place in rows]
+    if marks:
+        at = _days(np.array([at for at, _ in marks]))
+        axes.scatter(at, [row for _, row in marks], marker="v", s=16, color=INK, zorder=3, linewidth=0)
