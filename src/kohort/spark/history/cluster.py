@@ -42,19 +42,19 @@ def ends_over_time(
     current end, which is requested first: the last instant is the start of the run, and the logs have grown since.
     Left out are deleted partitions, and instants before the oldest record that a log still has.
     """
-    asked = _existing(cluster, wanted)
-    rows = np.full((len(asked), len(times)), -1)
+    existing = _existing(cluster, wanted)
+    rows = np.full((len(existing), len(times)), -1)
     try:
-        earliest = cluster.offsets(asked, "earliest")
-        latest = cluster.offsets(asked, "latest")
+        earliest = cluster.offsets(existing, "earliest")
+        latest = cluster.offsets(existing, "latest")
         for column, at in enumerate(times.tolist()):
-            found = cluster.offsets(asked, int(at))
-            rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in asked]
+            found = cluster.offsets(existing, int(at))
+            rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in existing]
     except ServerError as error:
         warn(f"the ends of the topics' logs cannot be read: {error}")
         return Ends({})
     series = {}
-    for row, place in zip(rows, asked, strict=True):
+    for row, place in zip(rows, existing, strict=True):
         first = int(np.searchsorted(row, earliest[place], side="right")) - 1 if earliest[place] > 0 else 0
         known = slice(max(first, 0), None)
         series[place] = (times[known], np.maximum.accumulate(row[known]))

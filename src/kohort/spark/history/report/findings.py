@@ -126,7 +126,7 @@ def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
             who = "the same member" if worst.newcomers == 1 else f"the same {worst.newcomers} members"
             why = f"{who} came and went: sessions or polls time out"
         else:
-            why = "nobody came or went: members rejoin or change their subscriptions"
+            why = "no member came or went: members rejoin or change their subscriptions"
         moved = f"{count(worst.moved, 'partition')} moved"
         pause = (
             f"; longest pause in its commits {duration(worst.longest_pause_ms)}" if worst.longest_pause_ms > 0 else ""
