@@ -10,3 +10,7 @@ actors/   the simulated clients
 checks/   what must hold after every turn
 sizing/   groups of a given size, measured
 """
+
+from kohort.simulator.simulate import Result, run
+
+__all__ = ["Result", "run"]
