@@ -115,7 +115,7 @@ def test_a_bug_in_a_thread_is_raised_in_the_loop(monkeypatch: pytest.MonkeyPatch
     def bug(task: PatternsAsked) -> PatternsResolved:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("kohort.server.off_loop.resolved", bug)
+    monkeypatch.setattr("kohort.server.off_loop.search", bug)
 
     async def raised() -> object:
         loop = asyncio.get_running_loop()
