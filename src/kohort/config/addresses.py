@@ -9,7 +9,7 @@ from kohort.config.settings import ConfigError
 
 
 class Address(NamedTuple):
-    """HOST:PORT of a listener. The host "" stands for all of the machine's addresses; the port -1 for "not said"."""
+    """HOST:PORT of a listener. The host "" stands for all addresses of the machine; the port -1 for none given."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class Address(NamedTuple):
 def addresses(name: str, text: str) -> list[Address]:
     """The addresses of a comma separated list; `name` is the setting that an error blames.
 
-    Kafka's way of writing them is understood too: PLAINTEXT://HOST:PORT, of which CONTROLLER://… is left out.
+    Also takes Kafka's notation PLAINTEXT://HOST:PORT; CONTROLLER://… is skipped.
     """
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -43,7 +43,7 @@ def addresses(name: str, text: str) -> list[Address]:
 
 
 def one_each(brokers: int, name: str, text: str) -> list[Address]:
-    """An address for each broker: as many as there are, or consecutive ports from a single one on."""
+    """One address for each broker. A single address stands for consecutive ports."""
     found = addresses(name, text)
     if not found and name == "advertised.listeners":
         return []

@@ -1,4 +1,4 @@
-"""What settings must have in common, besides the bounds of each."""
+"""Checks that span several settings, and the bounds of each."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def consumer_bounds(config: Config, name: str) -> tuple[int, int]:
 
 
 OF_PACKAGES = "*"
-"""Among the assignors: those of packages that are not named."""
+"""In the list of assignors: all those of other packages."""
 JAVA_ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
-"""What Kafka's configurations call those that it brings, before 4.0."""
+"""The class names of Kafka's assignors in configurations before 4.0."""
 
 
 def assignor_names(config: Config) -> list[str]:
-    """The assignors that shall serve, in order. Raises ConfigError."""
+    """The configured assignors, in order. Raises ConfigError."""
     names = [name.strip() for name in config.group_consumer_assignors.split(",") if name.strip()]
     names = [JAVA_ASSIGNORS.get(name, name) for name in names]
     for name in names:

@@ -36,18 +36,19 @@ WITHOUT_EFFECT = r"""
     | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms
     | socket\.(listen\.backlog\.size|receive\.buffer\.bytes|send\.buffer\.bytes) | unstable\..*
     """
-"""Settings of Apache Kafka's brokers for which kohort has no use (or none yet); to be matched verbosely."""
+"""Settings of Apache Kafka's brokers that kohort does not use (yet). A verbose regular expression."""
 
 REFUSED = (
     r"(ssl|sasl|security|authorizer|principal|super\.users|password\.encoder|connections\.max\.reauth"
     r"|connection\.failed\.authentication)(\.\w+)*|listener\.name\..*|allow\.everyone\.if\.no\.acl\.found"
 )
-"""Settings of security."""
+"""Settings of security, which are refused."""
 
 NOT_SETTINGS = (
     r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
 )
-"""Environment variables that begin as ours do: the commands' own, and those that Kubernetes sets for a service."""
+"""Environment variables with our prefix that are no settings: those of the commands, and those that Kubernetes sets for
+a service."""
 
 
 def load(
@@ -64,7 +65,7 @@ def load(
         (" (in the environment)", _from_environment(os.environ if environ is None else environ)),
         ("", dict(overrides)),
     ):
-        # Of two names of one setting in one place, the precise one wins, as log.retention.ms does in Kafka.
+        # If one source gives a setting under two names, the precise one wins, as log.retention.ms does in Kafka.
         for name in sorted(texts, key=lambda name: name not in ALIASES):
             known, factor = ALIASES.get(name, (name, 1))
             if known in SETTINGS:
@@ -105,7 +106,7 @@ def parse_value(name: str, text: str, factor: int = 1) -> Any:
 
 def _accept_without_effect(name: str, text: str, origin: str) -> bool:
     if re.fullmatch(REFUSED, name):
-        # What says in a roundabout way that nothing is protected is what kohort does.
+        # These values say that nothing is protected, which is true.
         if name.startswith("security.") and text.strip() in ("PLAINTEXT", ""):
             return True
         raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet: no TLS, SASL or ACLs")
@@ -115,7 +116,7 @@ def _accept_without_effect(name: str, text: str, origin: str) -> bool:
 
 
 def _hint(name: str) -> str:
-    import difflib  # rarely needed, and not at the start
+    import difflib  # rarely needed, never at the start
 
     near = difflib.get_close_matches(name, [*SETTINGS, *ALIASES], n=1)
     return f"; did you mean {near[0]}?" if near else "; kohort serve --list-settings prints all"

@@ -1,4 +1,4 @@
-"""ApiVersions, FindCoordinator, DescribeCluster: who is there and what they speak."""
+"""ApiVersions, FindCoordinator, DescribeCluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
-    # Before version 4 clients take a lowest version of 0 for an error (KAFKA-17011).
+    # Clients of versions before 4 treat a lowest version of 0 as an error (KAFKA-17011).
     lowest = 0 if context.api_version >= 4 else 1
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,

@@ -51,7 +51,7 @@ def _alter(
     validate_only: bool,
     compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
 ) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Change each resource, or say why not: error, message, type and name of each."""
+    """Change each resource. Returns error, message, type and name of each."""
     resources = list(resources)
     times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     results: list[tuple[ErrorCode, str | None, int, str]] = []

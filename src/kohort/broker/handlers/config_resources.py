@@ -1,4 +1,4 @@
-"""What has configs that clients may set: topics, and groups, which need not exist for it.
+"""Resources with configs that clients may set: topics, and groups, which need not exist.
 
 A `Resource` is one of them as a request finds it: which configs there are, what is set, how to change it.
 """
@@ -38,14 +38,14 @@ class Refused(Exception):
 
 class Resource(msgspec.Struct, frozen=True):
     kind: str
-    """As people call it."""
+    """In error messages."""
     keys: Mapping[str, ConfigKey]
     configs: Mapping[str, str]
     """Set on the resource itself."""
     source: int
-    """What DescribeConfigs calls the source of those."""
+    """Their source in DescribeConfigs."""
     checked: Callable[[dict[str, str]], dict[str, str]]
-    """What they become if these are asked for. Raises InvalidConfig."""
+    """Returns the configs that result from the requested ones. Raises InvalidConfig."""
     put: Callable[[dict[str, str]], object]
 
 
@@ -60,7 +60,7 @@ def resource_of(state: BrokerState, type: int, name: str) -> Resource:
 def synonyms(
     state: BrokerState, known: ConfigKey, configs: Mapping[str, str], source: int
 ) -> tuple[DescribeConfigsSynonym, ...]:
-    """Where the value of a config could come from, the one in force first."""
+    """The values of a config by their sources, the one in force first."""
     found = []
     if known.name in configs:
         found.append(DescribeConfigsSynonym(name=known.name, value=configs[known.name], source=source))

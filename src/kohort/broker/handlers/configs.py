@@ -1,4 +1,4 @@
-"""DescribeConfigs: topics and groups have configs of their own, brokers the settings they were started with."""
+"""DescribeConfigs: the configs of topics and groups, and the settings with which brokers were started."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def describe_configs(
 
 
 _Plain = dict[tuple[int, tuple[str, ...] | None], tuple[DescribeConfigsResourceResult, ...]]
-"""What is told of a resource that has nothing set, by its type and the keys asked for: the same of them all."""
+"""The described configs of resources without any of their own, by type and requested keys: all of these are equal."""
 
 
 def _described_resource(
@@ -79,7 +79,7 @@ def _described_resource(
 def _shaped(
     entries: Iterable[DescribeConfigsResourceResult], resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Without what was not asked for."""
+    """The entries that the request asks for."""
     keys = frozenset(resource.configuration_keys or ())
     return tuple(
         DescribeConfigsResourceResult(
@@ -124,7 +124,7 @@ def described_for_creation(state: BrokerState, configs: Mapping[str, str]) -> tu
 
 
 def _broker_entries(state: BrokerState, name: str) -> Iterable[DescribeConfigsResourceResult]:
-    """The settings of a broker; for the empty name, the dynamic defaults of all brokers: there are none."""
+    """The settings of a broker. The empty name stands for the dynamic defaults of all brokers: there are none."""
     if name == "":
         return
     check_broker(state, name)

@@ -40,7 +40,7 @@ def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, contex
 
 
 def hold_ms(state: BrokerState, *, more_behind: bool) -> int:
-    """How long the answer to a heartbeat may be held; 0: not at all, for another request waits behind it already."""
+    """How long the answer to a heartbeat may be held; 0 when another request waits behind it already."""
     config = state.config
     may_hold = config.group_heartbeat_hold_enable and not more_behind
     return config.group_consumer_heartbeat_hold_max_ms if may_hold else 0

@@ -1,18 +1,19 @@
-"""Fetch: record batches out of partitions, at once or when there are enough of them (long poll).
+"""Fetch: reads record batches of partitions, at once or when there are enough (long poll).
 
-Limits follow KIP-74: partitions are served in the order of the request; the first batch of the first partition that has
-one is sent whole even when it is larger than every limit, so that a consumer always gets on; after that a partition
-gets what fits into its own limit and into what is left of the request's.
+Limits follow KIP-74. Partitions are served in the order of the request. The first batch of the first partition that has
+one is sent whole even if it is larger than every limit, so that a consumer always makes progress. After that a
+partition gets what fits into its own limit and into what is left of the request's.
 
-Fetches of one turn share a limit as well (fetch.turn.max.bytes), so that many clients that ask at once do not make as
-many answers of the largest size. Those beyond it get one batch: they ask again when they have read it.
+The fetches of one turn share a limit too (fetch.turn.max.bytes): otherwise many clients that fetch at once would get as
+many answers of the largest size. A fetch beyond the limit gets one batch, and its client fetches again.
 
-A fetch may say which member of a consumer group reads (docs/wire-extensions.md). Then the group's shard is asked, each
-time that the fetch is looked at, and what the member does not own is refused: it may have lost a partition while it
-waited for data. All brokers of the process have all shards at hand, so the leader need not be the coordinator.
+A fetch may name the member of a consumer group that reads (docs/wire-extensions.md). Then partitions that the member
+does not own are refused. The group's shard decides each time that the fetch is evaluated, because the member may lose a
+partition while it waits for data. All brokers of the process have all shards, so the leader need not be the
+coordinator.
 
-Sessions are declined: every answer says session 0, so clients send the full list each time. Nothing here writes, and
-an answer holds only what an earlier turn made durable.
+Fetch sessions are declined: every answer has session 0, so clients send the full list each time. An answer holds only
+records that an earlier turn made durable.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from kohort.wire.schemas.fetch import (
 )
 
 TOPIC_IDS = 13
-"""The version from which on topics are named by their ids."""
+"""The first version that names topics by their ids."""
 READ_COMMITTED = 1
 _NEW_SESSION, _NO_SESSION = 0, -1
 
@@ -58,12 +59,12 @@ class _Reading(msgspec.Struct):
     context: RequestContext
     leaders: CurrentLeaders
     fence: Fence | None
-    """Of the member that reads, if the request names one."""
+    """Refuses what the reading member does not own, if the request names a member."""
     left_bytes: int
-    """Of the request's limit and the turn's."""
+    """What is left of the limits of the request and the turn."""
     size: int = 0
     answer_now: bool = False
-    """An error or a diverging epoch: the client has something to do."""
+    """An error or a diverging epoch: the client must act."""
 
 
 def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | FetchWait:
@@ -74,7 +75,7 @@ def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) ->
 
 
 def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> FetchResponse | FetchWait:
-    """Answer a fetch, or park it (again) when there is too little for it and it may still wait."""
+    """Answer a fetch, or park it (again) if there is too little data and its deadline has not come."""
     request, context = wait.request, wait.context
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
     fence = _fence(state, request)
@@ -111,7 +112,7 @@ def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
     if member == NOBODY:
         return None
     if len(member.group_id) > LONGEST_NAME:
-        return every(ErrorCode.GROUP_ID_NOT_FOUND)  # there is none, and to find the shard would take long
+        return every(ErrorCode.GROUP_ID_NOT_FOUND)  # no group has such a name, and to find its shard would take long
     shard = state.shards[state.shard_of(member.group_id)]
     return shard.fetch_fence(member.group_id, member.member_id, member.member_epoch)
 
@@ -134,7 +135,7 @@ def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
     wait.missing_bytes = missing_bytes
     state.fetch_waits.park(wait)
     if pending:
-        # Appended earlier in this very turn: readable after its commit, and nothing else would wake this fetch.
+        # Appended earlier in this turn: readable after its commit. Nothing else would wake this fetch.
         state.fetch_waits.wake(wait.logs)
 
 
@@ -165,7 +166,7 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
     try:
         batches = _records(reading, partition, asked)
     except DamagedBatch as error:
-        # The others go on. A consumer gets past it by seeking, an operator by a backup or by deleting the records.
+        # Other partitions are not affected. A consumer can seek past it; an operator can delete the records.
         what = (
             f"{topic.name}-{asked.partition} cannot be read at offset {asked.fetch_offset}: {error}. Restore the data "
             "from a backup, or let consumers seek past it, or delete the records up to it"
@@ -176,7 +177,7 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
 
 
 def leader_error(asked_epoch: int, epoch: int, leader: int, broker_id: int) -> ErrorCode:
-    """What keeps this broker from answering as the leader that the client has in mind; NONE if nothing."""
+    """Why this broker cannot answer as the leader in the epoch that the client names; NONE if it can."""
     if asked_epoch != -1 and asked_epoch < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if asked_epoch > epoch:
@@ -185,7 +186,7 @@ def leader_error(asked_epoch: int, epoch: int, leader: int, broker_id: int) -> E
 
 
 def _diverging(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Where the client's log parts from this one (KIP-595), if it does."""
+    """Where the client's log diverges from this one (KIP-595), if it does."""
     if asked.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_of_epoch(asked.last_fetched_epoch)
@@ -221,7 +222,7 @@ def _data(
         log_start_offset=partition.start_offset,
         diverging_epoch=diverging,
         aborted_transactions=() if reading.request.isolation_level == READ_COMMITTED else None,
-        records=cast(bytes, batches),  # the codec writes them one after the other
+        records=cast(bytes, batches),  # the codec writes the batches one after the other
     )
 
 

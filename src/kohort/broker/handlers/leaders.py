@@ -1,4 +1,4 @@
-"""The leaders named in answers of NOT_LEADER_OR_FOLLOWER, so that a client need not ask for metadata (KIP-951)."""
+"""The leaders in answers with NOT_LEADER_OR_FOLLOWER, so that a client need not ask for metadata (KIP-951)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from kohort.wire.schemas.metadata import (
 MAX_DESCRIBED_PARTITIONS = 2000
 """Kafka's max.request.partition.size.limit."""
 MAX_CREATED_PARTITIONS = 5_000
-"""That one request for metadata creates; a topic counts for some more."""
+"""Partitions that one Metadata request creates; each topic counts as TOPIC_COUNTS more."""
 TOPIC_COUNTS = 9
 
 
@@ -91,7 +91,7 @@ def _reason_unknown(name: str) -> ErrorCode:
 
 
 class _Creation:
-    """Creates topics because somebody asked for them, with the broker's defaults; not too many for one request."""
+    """Creates the topics of a Metadata request, with the broker's defaults, up to a limit."""
 
     def __init__(self, is_allowed: bool) -> None:
         self.is_allowed = is_allowed
@@ -104,7 +104,7 @@ class _Creation:
         if state.catalog.partition_count + config.num_partitions > config.max_partitions:
             return ErrorCode.POLICY_VIOLATION
         if self._partitions >= MAX_CREATED_PARTITIONS:
-            return ErrorCode.LEADER_NOT_AVAILABLE  # whoever asks again gets more of them
+            return ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again and get more of them
         self._partitions += TOPIC_COUNTS + config.num_partitions
         state.topics.create(name, state.topics.place(config.num_partitions, config.default_replication_factor), {})
         return ErrorCode.NONE
@@ -134,7 +134,8 @@ def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
 def describe_topic_partitions(
     state: BrokerState, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, from the cursor on, at most so many partitions; the rest by a new cursor."""
+    """Topics in the order of their names, from the cursor on, up to a number of partitions; a new cursor for the
+    rest."""
     cursor = request.cursor
     first_name = cursor.topic_name if cursor is not None else ""
     names = {topic.name for topic in request.topics} if request.topics else set(state.catalog.topics)

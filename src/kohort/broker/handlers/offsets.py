@@ -43,7 +43,7 @@ from kohort.wire.schemas.offset_fetch import (
 )
 
 GROUPS = 8
-"""The version of OffsetFetch from which on several groups are asked for at once."""
+"""The first version of OffsetFetch that names several groups."""
 
 
 def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: RequestContext) -> Any:
@@ -64,7 +64,7 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
 def for_shard(
     state: BrokerState, request: OffsetCommitRequest, version: int
 ) -> tuple[OffsetCommitRequest | None, list[OffsetCommitResponseTopic]]:
-    """The request as a shard takes it, None when there is nothing for it; and answers for what does not exist."""
+    """The request with the topics and partitions that exist, None if there are none; and the answers for the others."""
     known, refused = _known_topics(state, request, version)
     if not known:
         return None, refused
@@ -77,7 +77,7 @@ def for_shard(
 def _known_topics(
     state: BrokerState, request: OffsetCommitRequest, version: int
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """The request's topics that exist, with their names and ids, and answers for what does not."""
+    """The request's topics that exist, with their names and ids, and the answers for the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     catalog = state.catalog

@@ -1,4 +1,4 @@
-"""Produce: record batches into partitions. The partition's log validates and numbers them; here it is found.
+"""Produce: finds the partitions, whose logs validate and number the batches.
 
 acks=0 gets no response at all, and when something is wrong the connection is closed, which is all that such a client
 can notice (W8). acks=1 and acks=all are answered when the turn is durable, like everything else.
@@ -26,7 +26,7 @@ from kohort.wire.schemas.produce import (
 )
 
 TOPIC_IDS = 13
-"""The version from which on topics are named by their ids."""
+"""The first version that names topics by their ids."""
 _ACKS = (-1, 0, 1)
 
 

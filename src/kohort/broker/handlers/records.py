@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where records lie, and letting go of the oldest."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kohort.wire.schemas.offset_for_leader_epoch import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 """ListOffsets' special timestamps."""
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The version each of them came with; the first two are as old as the API."""
+"""The version that introduced each of them; the first two are as old as the API."""
 
 
 def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -79,7 +79,7 @@ def _list_offset(
     try:
         timestamp, offset, epoch = _locate(partition, asked.timestamp, search)
     except SearchedEnough:
-        # Clients ask again for these, and the others are done by then.
+        # Clients ask again for these partitions; the others are done by then.
         error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
     except DamagedBatch as damage:
@@ -95,10 +95,10 @@ def _supported(timestamp: int, version: int) -> bool:
 
 
 def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch, each -1 for what there is not."""
+    """Timestamp, offset and leader epoch; each -1 if there is none."""
     match timestamp:
         case -1:
-            # What this turn appended counts: it is durable when the answer leaves.
+            # Appends of this turn count: they are durable when the answer leaves.
             return -1, partition.end_offset, partition.leader_epoch
         case -2 | -4:
             return -1, partition.start_offset, partition.epoch_at(partition.start_offset)

@@ -38,12 +38,12 @@ from kohort.wire.schemas.delete_topics import (
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 TOPIC_IDS = 6
-"""The version of DeleteTopics from which on a topic may be named by its id."""
+"""The first version of DeleteTopics that names topics by their ids."""
 
 
 MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
-"""In one request, which everybody waits for. Kafka allows 10,000 partitions (ReplicationControlManager)."""
+"""Limits of one request: all clients wait for it. Kafka allows 10,000 partitions (ReplicationControlManager)."""
 
 
 class _Refused(Exception):
@@ -72,12 +72,12 @@ def create_topics(state: BrokerState, request: CreateTopicsRequest, context: Req
 
 
 class _Created(msgspec.Struct):
-    """What a request has created so far."""
+    """Counts what a request has created so far."""
 
     topics: int = 0
     partitions: int = 0
     without_configs: tuple[CreatableTopicConfigs, ...] | None = None
-    """What the answer says of a topic that has none set."""
+    """The answer's configs for a topic without any of its own."""
 
     def add(self, partitions: int) -> None:
         if self.topics == MAX_CREATED_TOPICS or self.partitions + partitions > MAX_CREATED_PARTITIONS:
@@ -209,7 +209,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
     asked = request.topics
     if context.api_version < TOPIC_IDS:
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
-    # Found before anything is deleted: a topic that is named twice, by name and by id, is refused.
+    # All are looked up before any is deleted: a topic that is named twice, by name and by id, is refused.
     found = [(wanted, _named(state, wanted)) for wanted in asked]
     times = Counter(topic.name if topic is not None else wanted for wanted, topic in found)
     results = []

@@ -123,7 +123,7 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = dict(
         config_key("unclean.leader.election.enable", BOOLEAN, False, boolean, "No effect: replicas share one log"),
     )
 )
-"""Name: what is known of it, in the order of names."""
+"""The configurations by name, sorted."""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class TopicSettings(msgspec.Struct, frozen=True):
     delete: bool
     max_message_bytes: int
     max_uncompressed_bytes: int
-    """Of a batch, once it is decompressed. The server's, as is the next one."""
+    """Of a decompressed batch; a setting of the server, as is the next one."""
     max_records: int
     """Of a batch."""
     log_append_time: bool
@@ -155,7 +155,7 @@ def parse(name: str, text: str) -> Any:
 
 
 def resolve(configs: Mapping[str, str], config: Config) -> TopicSettings:
-    """The values in force of a topic that has `configs` set."""
+    """The effective values for a topic with these `configs`."""
 
     def value(name: str) -> Any:
         if name in configs:
