@@ -178,7 +178,7 @@ def test_the_decoder_is_chosen_once_it_is_worth_it(monkeypatch: pytest.MonkeyPat
         (ImportError("Numba needs NumPy 2.2"), "numba cannot be loaded (Numba needs NumPy 2.2)"),
     ],
 )
-def test_without_numba_it_goes_on_and_says_so_once(
+def test_without_numba_the_plain_loop_runs_with_one_warning(
     failure: Exception, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Missing:
@@ -202,7 +202,7 @@ def test_without_numba_it_goes_on_and_says_so_once(
 
 
 @pytest.mark.timeout(300)
-def test_many_may_compile_at_once(tmp_path: Path) -> None:
+def test_processes_compile_at_the_same_time(tmp_path: Path) -> None:
     """The first tasks of all executors, with one cache that has nothing in it; and one that is damaged."""
     command = [sys.executable, "-c", "from kohort.spark.arrow import kernel as k; print(k.decode.signatures != [])"]
     place = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
@@ -215,7 +215,7 @@ def test_many_may_compile_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_functions_compile_without_a_writable_cache(tmp_path: Path) -> None:
     """As in an executor whose every directory is read-only."""
     program = (
         "from kohort.spark.runtime.compiled import compiled\n"

@@ -45,7 +45,7 @@ def holder(entry: Committed) -> GroupReader:
     return found
 
 
-def test_commits_say_who_and_a_stop_between_two_triggers_is_committed_too(
+def test_commits_name_the_query_and_a_stop_between_triggers_commits(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("t", 2)

@@ -59,7 +59,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
         yield cluster
 
 
-def test_a_query_of_ones_own_reads_and_writes_with_kohort_from_the_zip(
+def test_a_users_query_reads_and_writes_with_kohort_from_the_zip(
     spark_cluster: StandaloneCluster, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("own", 2)

@@ -76,7 +76,7 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
     assert cluster.committed("g")["t", 0].offset == 1
 
 
-def test_a_stop_without_a_checkpoint_says_what_is_left(
+def test_a_stop_without_a_checkpoint_location_warns(
     server: KohortServer, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.create_topic("t", 1)
@@ -126,7 +126,7 @@ def test_a_checkpoint_wherever_it_is(tmp_path: Path, kind: str) -> None:
     assert not is_finished(place, {"t": {"0": 5}})
 
 
-def test_somebody_else_in_the_group_is_told(
+def test_a_warning_about_another_committer_in_the_group(
     commits: Commits, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commits.commit({("t", 0): 1})
@@ -141,7 +141,7 @@ def test_somebody_else_in_the_group_is_told(
     assert "was set to 0 by a program without a name" in capsys.readouterr().err
 
 
-def test_a_group_that_does_not_answer_is_asked_less_and_less_often(
+def test_failed_commits_back_off(
     commits: Commits, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now, asked = [0.0], []
@@ -202,6 +202,6 @@ def test_a_task_tells_which_query_it_belongs_to() -> None:
     send_identity(address, PROPERTIES.get)  # nobody listens any more
 
 
-def test_where_nothing_can_be_heard_nothing_is_said() -> None:
+def test_without_a_reachable_address_no_identity_is_received() -> None:
     receiver = IdentityReceiver("no.such.host.invalid:9")
     assert (receiver.reply_to, receiver.receive()) == (None, None)

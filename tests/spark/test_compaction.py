@@ -83,7 +83,7 @@ def run(root: Path, fate: Fate, scheme: str = "file") -> Compacted:
 
 
 @pytest.mark.parametrize("made", [False, True])
-def test_a_crash_at_any_change_shows_no_row_twice_and_the_next_run_ends_it(
+def test_a_crash_at_any_change_shows_no_row_twice_and_the_next_run_completes_it(
     tmp_path: Path, fated: list[Fate], made: bool
 ) -> None:
     fated.append(Fate())
@@ -123,7 +123,7 @@ def test_where_directories_cannot_be_exchanged_rows_may_be_missing_for_a_moment_
         assert seen(root) == rows, n
 
 
-def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
+def test_a_killed_compaction_is_reported_and_completed_once_its_lock_is_stale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = fill(tmp_path)
@@ -143,7 +143,7 @@ def test_what_a_killed_compaction_left_is_told_and_ended_when_its_lock_is_stale(
     assert not lock.exists()
 
 
-def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
+def test_a_compaction_that_lost_its_lock_replaces_nothing(tmp_path: Path) -> None:
     rows = fill(tmp_path)
     table = LocalDirectory(tmp_path, scheme="hdfs")
     with pytest.raises(LakeError, match="paused for too long, and another one has taken its lock over"):
@@ -154,7 +154,7 @@ def test_a_compaction_that_stood_still_replaces_nothing(tmp_path: Path) -> None:
     assert seen(tmp_path) == rows
 
 
-def test_a_system_without_the_exchange_takes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_renameat2_files_are_moved_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = fill(tmp_path)
     monkeypatch.setattr(swap, "exchange", lambda *_: False)
     done = run(tmp_path, Fate())
@@ -163,7 +163,7 @@ def test_a_system_without_the_exchange_takes_the_other_way(tmp_path: Path, monke
     assert len(list((tmp_path / DAY).glob("*.parquet"))) == 2
 
 
-def test_it_is_worth_the_work() -> None:
+def test_which_directories_are_compacted() -> None:
     def found(path: str, size: int, modified_ms: int = 0) -> FileInfo:
         return FileInfo(path, size * KB, modified_ms)
 

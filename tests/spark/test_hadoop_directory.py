@@ -40,7 +40,7 @@ def test_a_file_is_made_once(spark: Any, tmp_path: Path, monkeypatch: pytest.Mon
     assert [name for name in file.parent.names() if not name.endswith(".crc")] == ["file.json"]
 
 
-def test_locks_lie_in_real_places(spark: Any, tmp_path: Path) -> None:
+def test_locks_on_hadoops_file_systems(spark: Any, tmp_path: Path) -> None:
     one, other = (Ownership(HadoopDirectory(spark, tmp_path)) for _ in range(2))
     one.take()
     one.check()

@@ -117,7 +117,7 @@ def lake_field(name: str) -> Any:
     return pa.field(name, pa.string())
 
 
-def test_what_cannot_be_is_said_before_anything_is_written(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+def test_impossible_settings_are_refused_before_anything_is_written(run: Any, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("t", 1)
     with pytest.raises(IngestFailed, match="the topics have no JSON object to infer a schema from"):
         run(values=Json())

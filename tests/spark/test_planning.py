@@ -64,14 +64,14 @@ def test_an_empty_first_batch_is_repeated_as_it_was() -> None:
     assert ranges(again.partitions(end, following)) == [("t", 0, 1000, 1010)]
 
 
-def test_an_end_without_its_start_is_never_read_from_the_beginning() -> None:
+def test_an_end_without_a_stored_start_is_not_used_as_a_start() -> None:
     """As Spark's Kafka source has written it, and this one's former versions."""
     again = reader(Logs({("t", 0): 1010}))
     assert ranges(again.partitions(again.initialOffset(), json(t=1000))) == []
     assert again.latestOffset(json(t=1000), ALL) == json(t=1010)
 
 
-def test_a_shorter_log_is_gone_on_with_at_its_end_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_continues_at_the_end_of_a_truncated_log_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     """An unclean election has cut it. Read from the beginning, everything would be read twice."""
     logs = Logs({("t", 0): 95})
     with pytest.raises(DataLoss, match="t-0 ends at offset 95, below 100, which the query has reached"):
@@ -114,7 +114,7 @@ def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
 COMMITTED = {"kafka_isolation_level": "read_committed"}
 
 
-def test_behind_the_last_stable_offset_a_partition_stands_still() -> None:
+def test_a_position_after_the_last_stable_offset_stays() -> None:
     logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
     stands = reader(logs, **COMMITTED, fetchOffset_retryIntervalMs="3600000")  # nor is it waited for
     start = json(t=95)
@@ -146,7 +146,7 @@ def test_a_batch_read_from_there_is_empty(monkeypatch: pytest.MonkeyPatch, end: 
 # -- partitions that are gone, or not meant any more
 
 
-def test_a_narrowed_pattern_reads_no_more_than_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_narrowed_pattern_excludes_other_topics(capsys: pytest.CaptureFixture[str]) -> None:
     logs = Logs({("orders-eu", 0): 10, ("orders-us", 0): 10})
     start = {"orders-eu": {"0": 1}, "orders-us": {"0": 2}}
     narrowed = {"subscribePattern": "^orders-eu$"}
@@ -190,7 +190,7 @@ def test_a_batch_is_repeated_without_what_was_deleted(capsys: pytest.CaptureFixt
         reader(Logs({("t", 0): 12}), subscribe="t,gone").partitions(json(t=3), end)
 
 
-def test_what_was_deleted_before_a_batch_is_repeated_is_told() -> None:
+def test_a_deletion_before_a_repeated_batch_is_reported() -> None:
     """Of a partition that was new in it: nobody has written down where that began."""
     logs = Logs({("t", 0): 10, ("t", 1): 100})
     end = {"t": {"0": 10, "1": 100}}
@@ -220,7 +220,7 @@ def test_a_run_that_ends_looks_again_at_a_log_that_seems_too_short() -> None:
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
-def test_a_place_that_has_no_checkpoint_is_told_once(
+def test_a_location_without_a_checkpoint_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_the_end: bool
 ) -> None:
     monkeypatch.setattr(commits, "_open", lambda *_: Logs({}))

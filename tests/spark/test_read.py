@@ -70,7 +70,7 @@ def values(
     return [int(value) for one in batches for value in one.column("value").to_pylist()]
 
 
-def test_it_stops_on_position_whatever_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_ends_at_its_offset_whatever_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(
         [(4, batch(0, [0, 4])), (9, batch(7, [0, 2], compression=4)), (10, batch(10, [0], is_control=True))], end=11
     )
@@ -141,7 +141,7 @@ class Silent(Log):
 
 
 @pytest.mark.parametrize("end", [5, 9])
-def test_silence_in_a_log_that_goes_on_is_no_gap(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+def test_empty_answers_before_later_records_are_no_gap(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
     """Also where the range ends with the log: the last offset is there, so what stands before it is owed."""
     monkeypatch.setattr(read, "GAP_S", 0.0)
     batches = [(4, batch(0, [0, 1, 2, 3, 4])), (8, batch(5, [0, 3]))]
@@ -189,7 +189,7 @@ def test_a_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch, damage: int) 
         values(monkeypatch, Log([(22, bytes(data))], end=23), 21, 23)
 
 
-def test_what_stands_behind_the_range_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_after_the_range_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = bytearray(batch(10, [0, 1]))
     damaged[-1] ^= 0xFF
     log = Log([(9, batch(0, [0, 9])), (11, bytes(damaged))], end=12, at_once=2)

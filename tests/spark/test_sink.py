@@ -173,9 +173,7 @@ def test_more_than_the_queue_holds_waits_for_room(
     assert cluster.offsets([("t", 0)], "latest") == {("t", 0): 2000}
 
 
-def test_the_next_task_takes_the_producer_over_and_that_of_a_failed_one_is_gone(
-    options: SinkOptions, cluster: Cluster
-) -> None:
+def test_a_producer_is_reused_unless_its_task_failed(options: SinkOptions, cluster: Cluster) -> None:
     write(options, VALUES, batches(1, b"v"))
     first = _Sender.kept
     write(options, VALUES, batches(1, b"v"))

@@ -82,7 +82,7 @@ def test_a_first_batch_is_repeated_as_it_was(readers: Any, cluster: Cluster) -> 
     assert plan(again, end, following) == [(0, 10, 15)]
 
 
-def test_without_news_the_start_comes_back_word_for_word(readers: Any, cluster: Cluster) -> None:
+def test_without_new_records_the_same_start_is_returned(readers: Any, cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     reader = readers(startingOffsets="earliest")
     start = reader.initialOffset()
@@ -172,7 +172,7 @@ def test_a_commit_that_is_not_allowed_stops_the_query(
         reader.commit({"t": {"0": 0}})
 
 
-def test_a_log_that_ends_before_what_was_reached_is_loss_and_then_gone_on_with(
+def test_a_truncated_log_is_loss_and_then_continues(
     readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.create_topic("t", 1)
@@ -283,7 +283,7 @@ def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
         readers(startingOffsetsByTimestamp='{"t":{"0":2001}}').initialOffset()
 
 
-def test_a_batch_read_the_wrong_way_round_is_refused(cluster: Cluster, server: KohortServer) -> None:
+def test_a_batch_read_that_ends_before_its_start_is_refused(cluster: Cluster, server: KohortServer) -> None:
     cluster.create_topic("t", 1)
     for n in range(4):
         cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
@@ -295,7 +295,7 @@ def test_a_batch_read_the_wrong_way_round_is_refused(cluster: Cluster, server: K
         KohortReader(for_batch({**given, "subscribe": "", "assign": '{"t":[0,1]}'})).partitions()
 
 
-def test_where_the_group_says_nothing_the_option_does(readers: Any, cluster: Cluster) -> None:
+def test_without_a_committed_offset_the_option_counts(readers: Any, cluster: Cluster) -> None:
     cluster.create_topic("t", 2)
     fill(cluster, 4)
     fill(cluster, 3, partition=1)
@@ -307,7 +307,7 @@ def test_where_the_group_says_nothing_the_option_does(readers: Any, cluster: Clu
     assert readers(kafka_group_id="g").initialOffset() == {"t": {"0": 4, "1": 3}}
 
 
-def test_a_pattern_is_looked_for_anywhere_in_the_name(readers: Any, cluster: Cluster) -> None:
+def test_a_pattern_matches_anywhere_in_the_name(readers: Any, cluster: Cluster) -> None:
     for topic in ("orders", "my-orders-2", "other"):
         cluster.create_topic(topic, 1)
     cluster.commit("g", {("orders", 0): 0})  # makes __consumer_offsets, which no pattern matches
@@ -371,7 +371,7 @@ def test_asynchronous_progress_tracking_is_refused(readers: Any, cluster: Cluste
         reader.partitions(end, following)
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_and_not_waited_for_long(readers: Any) -> None:
+def test_an_unreachable_cluster_is_reported_soon(readers: Any) -> None:
     import socket
 
     with socket.socket() as unused:
