@@ -22,7 +22,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from planted_code import Planter
 sys.meta_path.insert(0, Planter(json.load(sys.stdin)))
-from kohort.simulator import run
+from kohort.simulator.simulate import run
 from kohort.simulator.plan import plan_of
 from kohort.simulator.shrink import shrink
 from kohort.simulator.simulate import run_plan

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.simulator import run
+from kohort.simulator.simulate import run
 from kohort.simulator.plan import MIXED, plan_of
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_the_digest_depends_on_the_seed_alone() -> None:
     here = [run(seed).digest for seed in seeds]
     assert here == [run(seed).digest for seed in seeds]
     assert len(set(here)) == len(here)
-    program = f"from kohort.simulator import run\nprint([run(seed).digest for seed in range({len(seeds)})])"
+    program = f"from kohort.simulator.simulate import run\nprint([run(seed).digest for seed in range({len(seeds)})])"
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SRC)}
         found = subprocess.run(
