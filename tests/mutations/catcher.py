@@ -158,7 +158,7 @@ def seen_by_reloaded_test(name: str) -> str | None:
 def failure_in(said: str) -> str:
     """The first line of what an assertion said. Other failures are a bad plant."""
     failed = [line for line in said.splitlines() if line.startswith("E  ")]
-    if not any("assert" in line or "Failed" in line for line in failed):
+    if not any("assert" in line.lower() or "Failed" in line for line in failed):
         raise SystemExit(said)
     return failed[0].removeprefix("E").strip()
 
