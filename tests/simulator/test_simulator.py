@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.simulator.simulate import run
 from kohort.simulator.plan import MIXED, plan_of
+from kohort.simulator.simulate import run
 
 ROOT = Path(__file__).parents[2]
 SRC, ARTIFACTS = ROOT / "src", ROOT / "artifacts"
