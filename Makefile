@@ -37,7 +37,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e '.[docs]'
+	$(PIP_INSTALL) -e '.[demo,docs]'
 	@touch $@
 
 demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults
