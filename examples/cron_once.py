@@ -1,11 +1,11 @@
-"""A cron job for a fleet: every slot of time one process runs it, once, whoever dies.
+"""A cron job for a fleet: one process runs it once per time slot, whichever process dies.
 
     kohort serve                                      # or any Kafka cluster
     python cron_once.py --every 60                    # on every machine; stop and kill them as you like
 
-One process leads and runs the job. What it does and the note that it was done are one transaction, and that transaction
-first shows the leader's token to the database: a leader that stood still and does not know that it was followed by
-another one is refused there. SQLite stands for the database that your fleet shares.
+One process leads and runs the job. The effect and the record that the job was done are one transaction. The transaction
+first compares the leader's token with the largest one in the database: so a leader that was suspended, and does not
+know that another one leads, is refused. SQLite stands for the database that your fleet shares.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     kohort serve                                      # or any Kafka cluster
     python rolling_deployment.py                      # starts three workers and restarts one after the other
-    python rolling_deployment.py --dynamic            # the same, each restart as a stranger
+    python rolling_deployment.py --dynamic            # the same, each restart as a new member
 
-A worker with a `group_instance_id` that stays the same over restarts is known by it: when it is closed it says nothing
-to the group, and when it comes back within its session it gets its old work. The others do not hear of it. Without one,
-every stop and every start is a rebalance, in which all workers take part.
+A worker's `group_instance_id` stays the same over restarts. A closed worker does not leave the group; when
+it comes back within its session, it gets its old work, and the other workers are not involved. Without the id, every
+stop and every start is a rebalance of all workers.
 """
 
 from __future__ import annotations

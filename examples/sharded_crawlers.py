@@ -1,11 +1,11 @@
-"""Crawlers that share out their sites: each site has one crawler at a time, and crawlers come and go.
+"""Crawlers that share their sites: each site has one crawler at a time, and crawlers come and go.
 
     kohort serve                                      # or any Kafka cluster
     python sharded_crawlers.py                        # as often as you like; stop and kill them as you like
 
-The sites stand in a database, so that they can change while the crawlers run; a large site weighs more than a small
-one. What a crawler has found is written with its token for the site: the database refuses a crawler that stood still
-and does not know that the site has another one by now. SQLite stands for the database that your fleet shares.
+The sites are in a database, so that they can change while the crawlers run; a large site weighs more than a small one.
+A crawler writes its results with its token for the site: the database refuses a crawler that was suspended and does not
+know that the site has another crawler. SQLite stands for the database that your fleet shares.
 """
 
 from __future__ import annotations
