@@ -1,4 +1,4 @@
-"""Commits that repeat: what is kept, for how long, and how little. test_heartbeats.py: they are as all others are."""
+"""Repeated commits: what is kept, for how long, and its limits. Compared with handlers in test_heartbeats.py."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kept(wire: Wire, client: Connection) -> Any:
 
 
 def tell(wire: Wire, client: Connection, *requests: OffsetCommitRequest) -> list[Any]:
-    """All of them in one turn. Returns what was appended."""
+    """Send all of them in one turn. Returns the appends."""
     client.responses.clear()
     turn = wire.broker.step(
         [Frame(client.id, encode_request(one, VERSION, n, "client")[4:]) for n, one in enumerate(requests)], wire.now
@@ -58,7 +58,7 @@ def tell(wire: Wire, client: Connection, *requests: OffsetCommitRequest) -> list
     return [operation for operation in turn.operations if isinstance(operation, Append)]
 
 
-def test_the_third_is_known_and_writes_the_same_bytes() -> None:
+def test_the_third_commit_is_repeated_and_writes_the_same_bytes() -> None:
     wire, client, member = started()
     appended = []
     for offset in (10, 20, 30):
@@ -78,7 +78,7 @@ def test_the_third_is_known_and_writes_the_same_bytes() -> None:
     assert [r.key for r in decode_records(known)] == [r.key for r in decode_records(plain)]
 
 
-def test_several_in_a_turn() -> None:
+def test_several_repeated_commits_in_a_turn() -> None:
     wire, client, member = started()
     tell(wire, client, request(1, member))
     tell(wire, client, request(2, member))
@@ -91,7 +91,7 @@ def test_several_in_a_turn() -> None:
     assert committed(client) == 9
 
 
-def test_what_the_turn_has_decided_before_is_written_before() -> None:
+def test_records_decided_earlier_in_the_turn_are_written_first() -> None:
     wire, client, member = started()
     tell(wire, client, request(1, member))
     tell(wire, client, request(2, member))
@@ -106,7 +106,7 @@ def test_what_the_turn_has_decided_before_is_written_before() -> None:
     assert committed(client) == 20
 
 
-def test_a_refused_one_changes_nothing() -> None:
+def test_a_refused_commit_changes_nothing() -> None:
     wire, client, member = started()
     for offset in (1, 2, 3):
         tell(wire, client, request(offset, member))
@@ -128,7 +128,7 @@ def test_a_new_generation_refuses_the_kept_commit() -> None:
     assert committed(client) == 3
 
 
-def test_they_keep_the_member_alive() -> None:
+def test_repeated_commits_keep_the_member_alive() -> None:
     wire, client, member = started()
     for offset in range(8):
         wire.advance(9_000)
@@ -136,7 +136,7 @@ def test_they_keep_the_member_alive() -> None:
     assert committed(client) == 7
 
 
-def test_topics_that_have_changed_are_looked_at_again() -> None:
+def test_a_kept_commit_is_dropped_when_topics_change() -> None:
     wire, client, member = started()
     for offset in (1, 2, 3):
         tell(wire, client, request(offset, member))
@@ -151,7 +151,7 @@ def test_topics_that_have_changed_are_looked_at_again() -> None:
     assert committed(client) == 7
 
 
-def test_one_that_never_repeats_is_not_kept_for_ever() -> None:
+def test_commits_that_never_repeat_are_no_longer_kept() -> None:
     wire, client, member = started()
     for n in range(3 * commits.IN_VAIN):
         one = request(n, member)
@@ -166,7 +166,7 @@ def test_one_that_never_repeats_is_not_kept_for_ever() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_only_so_many_are_kept(size: int) -> None:
+def test_the_number_of_kept_commits_is_limited(size: int) -> None:
     wire, _, member = started()
     others = [wire.connect() for _ in range(5)]
     wire.broker.repeats.commits.most_places = 3
@@ -178,7 +178,7 @@ def test_only_so_many_are_kept(size: int) -> None:
     assert wire.broker.repeats.commits.places == (3 // size - 1) * size
 
 
-def test_a_long_one_is_not_kept() -> None:
+def test_a_long_commit_is_not_kept() -> None:
     wire, client, _ = started()
     create_topic(client, "u", 600)
     asked = tuple(OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(600))
@@ -190,7 +190,7 @@ def test_a_long_one_is_not_kept() -> None:
     assert kept(wire, client) is None
 
 
-def test_one_of_nothing_writes_nothing() -> None:
+def test_an_empty_commit_writes_nothing() -> None:
     wire, client, member = started()
     for topics in ((), (OffsetCommitRequestTopic(name="t", partitions=()),)):
         for _ in range(4):
@@ -198,7 +198,7 @@ def test_one_of_nothing_writes_nothing() -> None:
     assert kept(wire, client) is None
 
 
-def test_another_client_id_is_another_client() -> None:
+def test_a_commit_with_another_client_id_is_not_repeated() -> None:
     wire, client, member = started()
     for offset in (1, 2, 3):
         tell(wire, client, request(offset, member))

@@ -1,9 +1,8 @@
-"""Heartbeats that are answered without a turn, or in one without a handler, and commits that repeat: as if all of them
-had gone the common way.
+"""Heartbeats that are answered without a turn or a handler, and repeated commits: the same answers as by the handlers.
 
-Two brokers are told the same random history. One gets what arrives as the server hands it over, may answer at once, and
-knows commits again; the other has no such ways, and takes a turn and a handler for everything. What leaves on each
-connection is the same, byte by byte, and so is what is left behind: records, deadlines, parked requests.
+Two brokers get the same random history. One gets what arrives as the server hands it over, may answer at once, and
+repeats commits; the other has no shortcuts: everything takes a turn and a handler. The bytes on each connection are the
+same, and so is the state: records, deadlines, parked requests.
 """
 
 from __future__ import annotations
@@ -473,7 +472,7 @@ def play(actions: list[Any], holds: bool) -> Teller:
     return history.tellers[0]
 
 
-def test_the_way_is_taken() -> None:
+def test_heartbeats_are_answered_at_once() -> None:
     history = History()
     for name, *arguments in WORKS:
         getattr(history, name)(*arguments)
@@ -486,7 +485,7 @@ def test_the_way_is_taken() -> None:
     assert 0 < swift.swift - before < 5 * 40, "what is behind a commit waits for its turn"
 
 
-def test_who_goes_on_hears_that_another_is_gone() -> None:
+def test_a_heartbeat_learns_that_another_session_has_ended() -> None:
     """Nothing arrives in between, and what came of the last heartbeat counts no more."""
     history = History()
     for name, *arguments in WORKS:
@@ -500,7 +499,7 @@ def test_who_goes_on_hears_that_another_is_gone() -> None:
     assert int.from_bytes(last[-3:-1], "big") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_way_is_taken_by_consumers_too() -> None:
+def test_heartbeats_of_consumers_are_answered_at_once() -> None:
     history = History()
     history.move("h", 1)
     history.topic(0, "t")
@@ -529,7 +528,7 @@ def beating(**config: Any) -> tuple[Wire, Any, bytes]:
     return wire, connection, encode_request(beat, 4, 77, "client")
 
 
-def test_the_shard_looks_again_only_when_something_has_happened() -> None:
+def test_the_shard_is_asked_again_only_after_its_version_has_changed() -> None:
     wire, connection, frame = beating(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=0)
     beat = None
 
@@ -588,7 +587,7 @@ def test_members_that_share_a_connection() -> None:
     assert wire.broker.repeats.heartbeats.sharing == len(kept(connection.id)) <= SHARING
 
 
-def test_only_so_many_that_share_connections_are_kept() -> None:
+def test_the_number_of_kept_heartbeats_on_shared_connections_is_limited() -> None:
     wire = Wire(group_initial_rebalance_delay_ms=0)
     heartbeats = wire.broker.repeats.heartbeats
     heartbeats.most_sharing = 5

@@ -1,4 +1,4 @@
-"""What a plug-in answers is checked; which plug-ins serve."""
+"""The check of a plug-in's answer, and which plug-ins are added."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Groups with different subscriptions that change step by step, each assignment made from the one before.
 
-The histories come from seeds. Most were found by a search for those in which a step of the algorithms that is rarely
-needed is needed: a partition taken back, a second look for a near owner, a second pass over the sums of lag.
+The histories come from seeds. Most were found by a search for rare steps of the algorithms: an undone move, a second
+search for a near owner, a second pass over the sums of lag.
 """
 
 from __future__ import annotations

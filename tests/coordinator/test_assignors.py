@@ -1,4 +1,4 @@
-"""What every assignor promises, over groups that Hypothesis draws; and what each one promises by itself."""
+"""Properties of all assignors and of each one, over groups that Hypothesis draws."""
 
 from __future__ import annotations
 

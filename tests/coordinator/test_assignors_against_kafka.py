@@ -1,11 +1,11 @@
-"""The cases of Kafka's own tests for its assignors, as tables: who owned what, and who shall own what.
+"""The cases of Kafka's own tests for its assignors, as tables: what each member owned and gets.
 
-Facts taken from RangeAssignorTest, OptimizedUniformAssignmentBuilderTest (now UniformHomogeneous…) and
-UniformHeterogeneousAssignmentBuilderTest of Apache Kafka. Each line is a member, what it is subscribed to, what it
-owned, and what Kafka gives it. Where that is one choice out of several equally good ones, `ours` has what we give
-instead, and the test holds us to Kafka's sizes and to at least as many partitions that stay.
+The facts are from RangeAssignorTest, OptimizedUniformAssignmentBuilderTest (now UniformHomogeneous…) and
+UniformHeterogeneousAssignmentBuilderTest of Apache Kafka. Each line is a member, its subscription, what it owned, and
+what Kafka gives it. If that is one of several equally good choices, `ours` is what kohort gives instead; the test then
+checks Kafka's sizes and that at least as many partitions stay.
 
-A topic that does not exist makes Kafka's assignors fail; ours leave it out.
+A topic that does not exist makes Kafka's assignors fail; kohort's leave it out.
 """
 
 from __future__ import annotations

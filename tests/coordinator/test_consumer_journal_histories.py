@@ -1,5 +1,6 @@
-"""The journal beside consumer groups, through the random histories of test_consumer_properties.py: a rebalance runs as
-long as its story does, and what is told of it was the case."""
+"""The journal beside the random histories of test_consumer_properties.py: a story lasts as long as its rebalance and
+tells what happened.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers as data, beside the plainest form of them: a dictionary that is searched."""
+"""Timers as data, compared with a dictionary that is searched."""
 
 from __future__ import annotations
 

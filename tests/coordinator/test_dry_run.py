@@ -1,4 +1,4 @@
-"""What an assignor would move: counted by hand, over drawn groups, and for answers that are none."""
+"""What an assignor would move: counted by hand, over drawn groups, and for refused answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_newcomer_gets_its_share() -> None:
     assert (result.partitions, result.moved, result.taken, result.released, result.unassigned) == (4, 2, 0, 0, 0)
 
 
-def test_what_nobody_had_and_what_nobody_would_have() -> None:
+def test_partitions_without_an_owner_before_or_after() -> None:
     group = group_of("t=4", "a t | t:0,1\nb t | t:1,7")
     result = tried(group, Answers({"b": {next(iter(group.topics)): [1, 2]}}))
     assert (result.moved, result.taken, result.released, result.unassigned) == (1, 1, 1, 2)

@@ -1,4 +1,4 @@
-"""A `__consumer_offsets` log that another coordinator wrote, Apache Kafka's for one."""
+"""A `__consumer_offsets` log that another coordinator wrote, such as Apache Kafka's."""
 
 from __future__ import annotations
 

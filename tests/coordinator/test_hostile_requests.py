@@ -1,7 +1,7 @@
-"""Requests that no client sends, but that the wire can carry: whatever is in them, the shard answers in bytes.
+"""Requests that no client sends but the wire can carry: the shard answers each of them in bytes.
 
-An exception in a step stops the process, so each of these would be a way to take a server down. Names are as long as
-the version allows; older versions must be able to answer, describe and list what newer ones brought in.
+An exception in a step stops the process, so each of these could take a server down. Names are as long as the version
+allows; older versions must be able to answer, describe and list what newer ones created.
 """
 
 from __future__ import annotations

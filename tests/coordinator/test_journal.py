@@ -1,4 +1,4 @@
-"""The journal: entries folded into stories, bounded, whatever comes."""
+"""The journal: entries folded into stories, within limits, for any sequence of entries."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_who_held_it_up() -> None:
     assert stories(journal)[-1].cause.what == "session expired"
 
 
-def test_what_starts_no_rebalance_is_noted_and_repeats_are_added() -> None:
+def test_entries_that_start_no_rebalance_are_stories_and_repeats_are_added() -> None:
     journal = Journal(Config())
     for now in range(60):
         told(journal, now, {"what": "offsets deleted", "cause": "1 of them"})
@@ -159,7 +159,7 @@ def test_a_stop_interrupts() -> None:
     assert (stories(again)[-1].number, stories(again)[-1].moved) == (2, 1)
 
 
-def test_what_stood_before_a_start_is_read_when_something_changes() -> None:
+def test_assignments_from_before_a_start_are_decoded_when_they_change() -> None:
     journal = Journal(Config())
     loaded = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2])), member("c", assigned(t=[3])))
     told(journal, 0, {"what": "group loaded", "members": loaded, "generation_id": 4})
@@ -170,7 +170,7 @@ def test_what_stood_before_a_start_is_read_when_something_changes() -> None:
     assert {m.client_id: (m.partitions, m.gained) for m in story.members} == {"b": (2, {"t": [3]}), "a": (2, {})}
 
 
-def test_a_group_that_was_forgotten_knows_no_before() -> None:
+def test_a_dropped_group_has_unknown_former_owners() -> None:
     journal = Journal(Config(journal_max_groups=1))
     rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0])))
     told(journal, 1, {"what": "group deleted", "group": "other"})
@@ -180,7 +180,7 @@ def test_a_group_that_was_forgotten_knows_no_before() -> None:
     assert (story.number, story.moved, story.partitions_count) == (1, None, 2)
 
 
-def test_records_have_a_slot_for_each_story_that_is_kept() -> None:
+def test_records_have_one_slot_for_each_kept_story() -> None:
     journal = Journal(SMALL)
     keys = []
     for generation in range(7):
@@ -190,7 +190,7 @@ def test_records_have_a_slot_for_each_story_that_is_kept() -> None:
     assert [story.number for story in stories(journal)] == [5, 6, 7]
 
 
-def test_other_protocols_tell_sizes() -> None:
+def test_stories_of_other_protocols_have_the_sizes_of_assignments() -> None:
     journal = Journal(Config())
     told(journal, 0, JOINED, {"what": "rebalance started"})
     stable = {"what": "group is stable", "protocol_type": "connect", "members": (member("a", b"xyz"),)}

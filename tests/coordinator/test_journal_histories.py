@@ -1,4 +1,4 @@
-"""The journal beside real shards, through the random histories of test_properties.py: it tells what was the case."""
+"""The journal beside the random histories of test_properties.py: its stories are what happened."""
 
 from __future__ import annotations
 

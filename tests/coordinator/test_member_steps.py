@@ -45,7 +45,7 @@ def stories(journal: Journal) -> list[Story]:
     return [msgspec.json.decode(data, type=Story) for data in journal.stories("g", 1000)]
 
 
-def test_who_gave_up_what_when_and_for_whom() -> None:
+def test_the_steps_of_a_member_that_gives_up_partitions() -> None:
     journal = Journal(Config())
     started(journal, 0, "a", epoch=1)
     stable(journal, 0, has("a", 0, 1), has("c", 2, 3), epoch=1)
@@ -79,7 +79,7 @@ def test_who_gave_up_what_when_and_for_whom() -> None:
     assert (blamed.how, blamed.member_id, blamed.waited_ms) == ("gave up late", "c", 100)
 
 
-def test_who_is_told_again_and_again_is_not_blamed_for_the_time_between() -> None:
+def test_the_time_between_two_requests_to_give_up_does_not_count() -> None:
     journal = Journal(Config())
     started(journal, 0, "a", epoch=1)
     stable(journal, 0, has("a", 0, 1), epoch=1)
@@ -99,7 +99,7 @@ def test_who_is_told_again_and_again_is_not_blamed_for_the_time_between() -> Non
     assert [(who.how, who.waited_ms) for who in story.held_up_by] == [("gave up late", 20)]
 
 
-def test_an_epoch_raised_on_the_way_is_the_same_story() -> None:
+def test_an_epoch_raised_during_a_rebalance_is_the_same_story() -> None:
     journal = Journal(Config())
     started(journal, 0)
     told(journal, 0, "target made", assignment_epoch=2)
@@ -112,7 +112,7 @@ def test_an_epoch_raised_on_the_way_is_the_same_story() -> None:
     assert [p.phase for p in story.phases] == ["Assigning", "Reconciling"]
 
 
-def test_whoever_is_silent_holds_up_only_those_who_wait_for_its_partitions() -> None:
+def test_a_silent_member_holds_up_only_members_that_wait_for_its_partitions() -> None:
     journal = Journal(Config())
     started(journal, 0)
     told(journal, 10, "told to revoke", "a", partitions=1)
@@ -133,7 +133,7 @@ def test_a_stop_keeps_the_steps_that_were_taken() -> None:
     assert len(stories(journal)) == 1, "a step without a story is none"
 
 
-def test_what_was_held_back_and_the_bounds() -> None:
+def test_delays_and_limits_of_a_story() -> None:
     journal = Journal(Config())
     started(journal, 0)
     told(journal, 0, "held back", cause="assignment interval", waited_ms=1000)

@@ -1,7 +1,7 @@
 """Random histories of a few groups and clients, with crashes that lose the turn under way.
 
-After each step the invariants hold; after each turn and each crash live
-hard state is the replay of the log, and of what compaction leaves of it.
+After each step the invariants hold. After each turn and each crash, live hard state equals the replay of the log and
+the replay of the compacted log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The view of topics: another one is right, leaves the former as it was, and copies only what it must."""
+"""The view of topics: a changed view is right, leaves the former one as it was, and copies only what it must."""
 
 from __future__ import annotations
 

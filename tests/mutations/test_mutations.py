@@ -162,7 +162,7 @@ BUGS = (
                 "",
             ),
         ),
-        ("tests/broker/test_commits.py::test_a_refused_one_changes_nothing",),
+        ("tests/broker/test_commits.py::test_a_refused_commit_changes_nothing",),
     ),
     Bug(
         "a commit that repeats is accepted as before, although its group has changed",
@@ -172,7 +172,7 @@ BUGS = (
     Bug(
         "a commit that repeats overtakes what its turn has decided before",
         ((MACHINES, "        return number in self._decided\n", "        return False\n"),),
-        ("tests/broker/test_commits.py::test_what_the_turn_has_decided_before_is_written_before",),
+        ("tests/broker/test_commits.py::test_records_decided_earlier_in_the_turn_are_written_first",),
     ),
     # -- timers
     Bug(
@@ -188,7 +188,7 @@ BUGS = (
     Bug(
         "what came of a heartbeat counts after a deadline was served",
         ((SHARD, "                    self.version += 1\n", ""),),
-        ("tests/broker/test_heartbeats.py::test_who_goes_on_hears_that_another_is_gone",),
+        ("tests/broker/test_heartbeats.py::test_a_heartbeat_learns_that_another_session_has_ended",),
     ),
     Bug(
         "a session ends while the member's join is parked",
