@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.client.admin.commit_metadata import MARK
-from kohort.spark.history.decoding.columns import Numbers
+from kohort.spark.history.decoding.columns import TIME, Numbers
 from kohort.spark.history.decoding.decode import KINDS, STATUS
 from kohort.spark.history.decoding.kernels import NOTHING
 from kohort.spark.history.ends import Ends
 from kohort.spark.history.report import findings, incidents
 from kohort.spark.history.report.findings import Finding
 from kohort.spark.history.report.incidents import Limits, Owners
-from kohort.spark.history.tables.columns import dense, encoded, instants, milliseconds
+from kohort.spark.history.tables.columns import dense, encoded, instants, microseconds, milliseconds
 from kohort.spark.history.tables.commits import (
     Commits,
     commits_of,
@@ -216,22 +216,18 @@ def _groups_table(
                 "group": name,
                 "protocol": "none" if state is None else PROTOCOLS[state.protocol],
                 "members": 0 if state is None else len(state.members),
-                "deserted_since": NOTHING if state is None else state.deserted_since,
+                "deserted_since": None if state is None else microseconds(state.deserted_since),
                 "partitions": len(places),
                 "commits": int(written[number]) if number >= 0 else 0,
-                "first_commit": int(first.min()) if len(places) else NOTHING,
-                "last_commit": int(last.max(initial=NOTHING)),
+                "first_commit": int(first.min()) * 1000 if len(places) else None,
+                "last_commit": int(last.max()) * 1000 if len(places) else None,
                 "lag": int(known.sum()) if len(known) else None,
                 "rebalances": rebalances[name],
                 "findings": len(by_group[name]),
                 "in_trouble": any(finding.severity == findings.BAD for finding in by_group[name]),
             }
         )
-    table = pa.Table.from_pylist(rows, schema=_GROUPS)
-    for name in ("deserted_since", "first_commit", "last_commit"):
-        at = instants(dense(table.column(name)))
-        table = table.set_column(table.column_names.index(name), name, at)
-    return table
+    return pa.Table.from_pylist(rows, schema=_GROUPS)
 
 
 _GROUPS = pa.schema(
@@ -239,11 +235,11 @@ _GROUPS = pa.schema(
         ("group", pa.string()),
         ("protocol", pa.string()),
         ("members", pa.int32()),
-        ("deserted_since", pa.int64()),
+        ("deserted_since", TIME),
         ("partitions", pa.int32()),
         ("commits", pa.int64()),
-        ("first_commit", pa.int64()),
-        ("last_commit", pa.int64()),
+        ("first_commit", TIME),
+        ("last_commit", TIME),
         ("lag", pa.int64()),
         ("rebalances", pa.int32()),
         ("findings", pa.int32()),

@@ -28,6 +28,7 @@ from kohort.spark.history.report.incidents import (
     Zombie,
     due_soon,
 )
+from kohort.spark.history.tables.columns import microseconds
 from kohort.spark.history.tables.commits import FORWARD, Commits, Sawteeth
 from kohort.spark.history.tables.group_state import GroupState
 from kohort.spark.history.tables.rebalances import Storm
@@ -74,14 +75,8 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
 
 def findings_table(found: Sequence[Finding]) -> pa.Table:
     """The table `findings`."""
-    rows = []
-    for one in found:
-        row = asdict(one)
-        for name in ("since", "until"):
-            row[name] = row[name] * 1000 if row[name] >= 0 else None
-        rows.append(row)
-    plain = pa.schema([pa.field(f.name, pa.int64() if f.type == TIME else f.type) for f in SCHEMA])
-    return pa.Table.from_pylist(rows, schema=plain).cast(SCHEMA)
+    rows = [asdict(one) | {"since": microseconds(one.since), "until": microseconds(one.until)} for one in found]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def duration(milliseconds: float) -> str:

@@ -68,6 +68,11 @@ def instants(at: Numbers) -> pa.Array:
     return pa.array(np.where(at >= 0, at, 0) * 1000, pa.int64(), mask=at < 0).cast(TIME)
 
 
+def microseconds(at: int) -> int | None:
+    """Milliseconds as a cell of a column of instants; None if negative."""
+    return at * 1000 if at >= 0 else None
+
+
 def nullable(values: Numbers) -> pa.Array:
     """Numbers as a column of int64; null where negative."""
     return pa.array(values, pa.int64(), mask=values < 0)

@@ -8,6 +8,7 @@ the same member: its partitions have not moved.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,33 +50,12 @@ class Ownership:
         return len(self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    """Spans of ownership in the groups of one protocol."""
-
-    groups: Numbers
-    topics: Numbers
-    partitions: Numbers
-    since: Numbers
-    until: Numbers
-    epoch: Numbers
-    protocol: Numbers
-    names: list[str]
-    instances: list[str | None]
-    clients: list[str | None]
-
-
 def ownership_of(records: GroupRecords) -> Ownership:
     """The ownership in all groups."""
-    parts = [_owned(records, CLASSIC), _owned(records, CONSUMER)]
-
-    def joined(name: str) -> Numbers:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    names = [name for part in parts for name in part.names]
-    instances = [name for part in parts for name in part.instances]
-    clients = [name for part in parts for name in part.clients]
-    groups, topics, partitions, since = map(joined, ("groups", "topics", "partitions", "since"))
+    classic, consumer = _owned(records, CLASSIC), _owned(records, CONSUMER)
+    joined = [np.concatenate(both) for both in zip(classic[0], consumer[0], strict=True)]
+    groups, topics, partitions, since, until, epoch, protocol = joined
+    names, instances, clients = (one + other for one, other in zip(classic[1], consumer[1], strict=True))
     order = np.lexsort((since, partitions, topics, groups))
     members, ids = encoded(pa.array(names, pa.string()))
     identities = [name if instance is None else instance for instance, name in zip(instances, names, strict=True)]
@@ -93,9 +73,9 @@ def ownership_of(records: GroupRecords) -> Ownership:
         topics,
         partitions,
         since[order],
-        joined("until")[order],
-        joined("epoch")[order],
-        joined("protocol")[order],
+        until[order],
+        epoch[order],
+        protocol[order],
         members[order],
         moved,
         np.where(same, np.arange(len(order)) - 1, NOTHING),
@@ -105,8 +85,9 @@ def ownership_of(records: GroupRecords) -> Ownership:
     )
 
 
-def _owned(records: GroupRecords, protocol: int) -> _Spans:
-    """The spans of all partitions: each record of a classic group is a step, or each assignment of a member."""
+def _owned(records: GroupRecords, protocol: int) -> tuple[tuple[Numbers, ...], tuple[list[Any], ...]]:
+    """The spans in the groups of one protocol: columns `groups` to `protocol` of Ownership; and the member, instance
+    and client ids. Each record of a classic group is a step, or each assignment of a member."""
     lists = records.lists
     rows = np.flatnonzero(records.kind == (2 if protocol == CLASSIC else 8))
     sequence = records.group[rows]
@@ -127,18 +108,9 @@ def _owned(records: GroupRecords, protocol: int) -> _Spans:
     else:
         names = taken(records.member[record], records.member_names).to_pylist()
         _, instances, clients = lists.texts(_descriptions(records, record))
-    return _Spans(
-        records.group[record],
-        topics[first],
-        partitions[first],
-        found.since,
-        found.until,
-        records.epoch[record],
-        np.full(len(first), protocol),
-        names,
-        instances,
-        clients,
-    )
+    where = records.group[record], topics[first], partitions[first]
+    numbers = *where, found.since, found.until, records.epoch[record], np.full(len(first), protocol)
+    return numbers, (names, instances, clients)
 
 
 def _descriptions(records: GroupRecords, rows: Numbers) -> Numbers:
