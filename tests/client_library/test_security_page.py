@@ -50,7 +50,7 @@ def test_every_property_of_the_page_is_understood() -> None:
     for name in sorted(named):
         properties = {"security.protocol": "PLAINTEXT", name: VALUES.get(name, "x")}
         if name in security_properties.CREDENTIALS:
-            with pytest.raises(ValueError, match=f"{name} is set, but with security.protocol=PLAINTEXT nobody logs in"):
+            with pytest.raises(ValueError, match=f"{name} is set, but security.protocol=PLAINTEXT has no login"):
                 Security.of(properties)
         else:
             assert Security.of(properties) == Security()

@@ -155,7 +155,7 @@ def test_what_does_not_fit_the_listener(kafka: SecuredKafka) -> None:
         (kafka.brief, {}, "closed the connection while Metadata was in flight, as a listener with SASL does"),
         (kafka.plain, tls, "as a listener without TLS does; see security.protocol"),
         (kafka.brief, plain, "as a listener without TLS does; see security.protocol"),
-        (kafka.mutual, {"security.protocol": "SSL"}, "nobody whom this client trusts has signed it"),
+        (kafka.mutual, {"security.protocol": "SSL"}, "no authority that this client trusts has signed it"),
         (kafka.mutual, tls, "see ssl.keystore.location"),
         (
             kafka.mutual,

@@ -179,7 +179,7 @@ class BlockingCoordinator(Callbacks):
         return True
 
     async def _changed(self, deadline: float | None) -> bool:
-        """Whether something was heard before the deadline."""
+        """Whether an event came before the deadline."""
         try:
             async with asyncio.timeout(None if deadline is None else max(deadline - time.monotonic(), 0)):
                 await self._session.changed()

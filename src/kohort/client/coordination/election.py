@@ -1,4 +1,4 @@
-"""One leader at a time, among all who ask for it.
+"""One leader at a time, among all candidates.
 
     async with lead("localhost:9092", "nightly-report") as election:
         async for term in election:              # each time that this process is elected

@@ -91,8 +91,7 @@ class Reading:
             raise ValueError(f"{self._names[0]} is set but security.protocol is not; it takes {', '.join(PROTOCOLS)}")
         if sasl is None and given:
             raise ValueError(
-                f"{given[0]} is set, but with security.protocol={protocol} nobody logs in; that takes SASL_SSL or "
-                "SASL_PLAINTEXT"
+                f"{given[0]} is set, but security.protocol={protocol} has no login; SASL_SSL and SASL_PLAINTEXT have one"
             )
         if self._token_provider is not None and not isinstance(sasl, OAuthBearer):
             raise ValueError("token_provider is set, but not a SASL protocol with sasl.mechanism=OAUTHBEARER")

@@ -101,8 +101,8 @@ def _about_certificate(error: ssl.SSLCertVerificationError) -> str:
         return f"it is another host's ({error.verify_message.rstrip('.')})"
     if error.verify_code in UNKNOWN_ISSUER:
         return (
-            f"nobody whom this client trusts has signed it ({error.verify_message}); "
-            "its authority belongs into ssl.truststore.location or ssl.ca.location"
+            f"no authority that this client trusts has signed it ({error.verify_message}); "
+            "add its authority to ssl.truststore.location or ssl.ca.location"
         )
     return error.verify_message
 
