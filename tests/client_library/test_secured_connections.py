@@ -114,9 +114,9 @@ def test_tls_with_a_certificate_of_the_client(ask: Ask, tmp_path: Path) -> None:
         (
             BROKER,
             {"ssl.ca.pem": authority("stranger").certificate_pem},
-            "no authority that this client trusts has signed it",
+            "no authority that this client trusts",
         ),
-        (BROKER, {}, "no authority that this client trusts has signed it"),
+        (BROKER, {}, "no authority that this client trusts"),
         (issue(CA, "127.0.0.1", expired=True), TRUSTING, "certificate is refused: it has expired"),
         (issue(CA, "kafka.example"), TRUSTING, "another host's .*127.0.0.1"),
     ],

@@ -51,7 +51,7 @@ def test_what_the_protocol_does_not_use_has_no_effect() -> None:
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_credentials_that_nobody_would_use_are_refused(protocol: str) -> None:
     given = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a", "sasl.password": SECRET}
-    with pytest.raises(ValueError, match=f"sasl.username is set, but with security.protocol={protocol} nobody") as bad:
+    with pytest.raises(ValueError, match=f"sasl.username is set, but security.protocol={protocol} has no login") as bad:
         Security.of({"security.protocol": protocol, **given})
     assert SECRET not in str(bad.value)
     for properties in (

@@ -91,7 +91,7 @@ class Reading:
             raise ValueError(f"{self._names[0]} is set but security.protocol is not; it takes {', '.join(PROTOCOLS)}")
         if sasl is None and given:
             raise ValueError(
-                f"{given[0]} is set, but security.protocol={protocol} has no login; SASL_SSL and SASL_PLAINTEXT have one"
+                f"{given[0]} is set, but security.protocol={protocol} has no login, as SASL_SSL and SASL_PLAINTEXT have"
             )
         if self._token_provider is not None and not isinstance(sasl, OAuthBearer):
             raise ValueError("token_provider is set, but not a SASL protocol with sasl.mechanism=OAUTHBEARER")
