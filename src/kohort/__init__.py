@@ -12,6 +12,7 @@ simulator/    the server in a world of virtual time and faults
 cli/          the commands
 testing/      a server in a test
 demo/         `kohort demo`
+properties    a reader of .properties files
 compiled      which modules run compiled, and the finder that loads them
 __main__      `python -m kohort`
 """

@@ -18,7 +18,8 @@ SRC = Path(__file__).parents[2] / "src"
 MAY_IMPORT: dict[str, set[str]] = {
     "kohort": {"compiled"},
     "compiled": set(),
-    "config": set(),
+    "config": {"properties"},
+    "properties": set(),
     "wire": {"compiled"},
     "coordinator": {"wire", "config"},
     "storage": {"wire"},
@@ -34,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "coordinator.patterns",
     },
     "testing": {"config", "server", "broker", "storage"},
-    "client": {"wire"},
+    "client": {"wire", "properties"},
     "simulator": {"wire", "config", "coordinator", "storage", "broker", "client"},
     "spark": {"wire", "client"},
     "spark.reports.simulation": {"simulator.sizing"},
@@ -44,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         "compiled",
         "config",
+        "properties",
         "server",
         "client",
         "wire",

@@ -18,9 +18,9 @@ import typer
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable
-from kohort.client.security.jaas import read_properties
 from kohort.client.security.security import Security, security_properties
 from kohort.client.wire.routing import parse_addresses
+from kohort.properties import read_properties
 
 FAILED = 1
 UNREACHABLE = 3

@@ -18,6 +18,7 @@ from typing import Any
 
 from kohort.config.checks import check, check_bounds
 from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
+from kohort.properties import read_properties
 
 WITHOUT_EFFECT = r"""
     (alter\.log\.dirs|broker\.heartbeat|broker\.session|client\.quota|compression\.(gzip|lz4|zstd)|controlled\.shutdown
@@ -132,26 +133,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
-    if path.suffix == ".toml":
+        if path.suffix != ".toml":
+            return {name: value.strip() for name, value in read_properties(path).items()}
         import tomllib
 
-        try:
-            return dict(_flatten(tomllib.loads(text), ""))
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: {error}") from None
-    texts: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith(("#", "!")):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise ConfigError(f"{path}, line {number}: expected name=value, found {line!r}")
-        texts[name.strip()] = value.strip()
-    return texts
+        return dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8")), ""))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:

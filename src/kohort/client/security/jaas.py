@@ -1,6 +1,6 @@
-"""`sasl.jaas.config` and files of Java properties: the two notations of Java's clients.
+"""`sasl.jaas.config`: the notation in which Java's clients configure their login modules.
 
-A JAAS entry is `CLASS required NAME="VALUE" … ;`. Errors name what is expected and never repeat a value: it may be a
+An entry is `CLASS required NAME="VALUE" … ;`. Errors name what is expected and never repeat a value: it may be a
 password.
 """
 
@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s=;"']+)|([=;]))""", re.DOTALL)
-_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\$")
-_PAIR = re.compile(r"((?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class LoginModule(NamedTuple):
@@ -58,44 +53,3 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
             yield re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL), True
         else:
             yield found[3] or found[4], False
-
-
-def read_properties(path: str | Path) -> dict[str, str]:
-    """A file of Java properties, as Kafka's tools take it. Raises ValueError, naming the file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    found: dict[str, str] = {}
-    for line in _logical_lines(text):
-        pair = _PAIR.fullmatch(line)
-        if pair is None:
-            raise ValueError(f"{path}: a line is not NAME=VALUE")
-        found[_unescaped(pair[1])] = _unescaped(pair[2])
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; one that ends in a backslash goes on in the next."""
-    whole = ""
-    for line in text.splitlines():
-        line = line.lstrip()
-        if not whole and (not line or line[0] in "#!"):
-            continue
-        if _CONTINUED.search(line):
-            whole += line[:-1]
-            continue
-        yield whole + line
-        whole = ""
-    if whole:
-        yield whole
-
-
-def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        code = found[1]
-        return chr(int(code[1:], 16)) if len(code) == 5 else _CONTROLS.get(code, code)
-
-    return _ESCAPE.sub(plain, text)

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kohort.client.security.jaas import read_properties
 from kohort.client.security.librdkafka_names import librdkafka_sasl, librdkafka_tls
 from kohort.client.security.properties import PREFIXES, Reading
 from kohort.client.security.sasl import Sasl
 from kohort.client.security.tls import Tls
+from kohort.properties import read_properties
 
 
 @dataclass(frozen=True, slots=True)
