@@ -189,11 +189,8 @@ CONSUMER_BUGS = (
         (
             (
                 LIFECYCLE,
-                (
-                    'self._departures.expire(group, member_id, now, "member removed", why, waited)\n'
-                    '            case "consumer join"'
-                ),
-                'pass\n            case "consumer join"',
+                "        return group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS\n",
+                "        return False\n",
             ),
         ),
         (

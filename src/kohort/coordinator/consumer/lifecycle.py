@@ -16,7 +16,7 @@ from kohort.coordinator.consumer.journal_notes import topics_change
 from kohort.coordinator.consumer.leave import Departures
 from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import Reconciliation
-from kohort.coordinator.consumer.soft_state import REVOKE, RunningConsumers
+from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SYNC, RunningConsumers
 from kohort.coordinator.consumer.status import consumer_status_of
 from kohort.coordinator.events import AssignmentMade, Millis, PatternsResolved
 from kohort.coordinator.hard_state import HardState
@@ -27,6 +27,9 @@ from kohort.coordinator.records import consumer_group_record, generation_record,
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics
+
+EXPECTED = {REVOKE: "give its partitions up", JOIN: "rejoin", SYNC: "sync"}
+"""What a member has to do until a deadline, for the journal."""
 
 
 class ConsumerGroups:
@@ -73,7 +76,7 @@ class ConsumerGroups:
         self.patterns.topics_are(topics, names)
 
     def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
-        """Groups whose topics are not what they were get a new target (N19). `names`: what changed, if known."""
+        """Groups whose topics changed get a new target (N19). `names`: the topics that changed, if known."""
         fold = self._consumers.hard.consumers
         for group in list(fold.groups.values()) if names is None else fold.subscribed_to(names):
             if group.members and self.targets.hash(group) != group.metadata_hash:
@@ -119,23 +122,12 @@ class ConsumerGroups:
                 self.members.wake(group, now)
             case "consumer session" if member_id in group.members:
                 silent = self.members.session_ms(group, member_id)
-                self._departures.expire(
-                    group, member_id, now, "session expired", f"no heartbeat in {silent} ms", silent
-                )
-            case "consumer revoke" if member_id in group.members:
+                why = f"no heartbeat in {silent} ms"
+                self._departures.expire(group, member_id, now, "session expired", why, silent)
+            case "consumer revoke" | "consumer join" | "consumer sync" if _is_late(group, member_id, kind):
                 waited = group.members[member_id].rebalance_timeout_ms
-                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:
-                    why = f"it did not give its partitions up in {waited} ms"
-                    self._departures.expire(group, member_id, now, "member removed", why, waited)
-            case "consumer join" if member_id in group.members and must_rejoin(group, member_id):
-                waited = group.members[member_id].rebalance_timeout_ms
-                why = f"it did not rejoin in {waited} ms"
+                why = f"it did not {EXPECTED[kind]} in {waited} ms"
                 self._departures.expire(group, member_id, now, "member removed", why, waited)
-            case "consumer sync" if member_id in group.members:
-                waited = group.members[member_id].rebalance_timeout_ms
-                self._departures.expire(
-                    group, member_id, now, "member removed", f"it did not sync in {waited} ms", waited
-                )
             case "consumer hold":
                 member = self._consumers.find_member(group_id, member_id)
                 if member is not None:
@@ -168,7 +160,7 @@ class ConsumerGroups:
         self._consumers.unload()
 
     def expire(self) -> None:
-        """Groups without members and offsets go; the offsets that this sweep lets go of are gone with the next one."""
+        """Delete groups without members and offsets. Offsets that expire in this sweep count until the next one."""
         for group in list(self.groups.values()):
             if not group.members and group.group_id not in self._consumers.hard.offsets:
                 self.delete(group, "it has no members and no offsets")
@@ -183,3 +175,12 @@ class ConsumerGroups:
         self._emit(consumer_group_record(group.group_id, None))
         self.targets.deleted(group)
         self._consumers.drop(group.group_id)
+
+
+def _is_late(group: ConsumerGroup, member_id: str, kind: str) -> bool:
+    """True if the member still owes what this deadline was set for."""
+    if member_id not in group.members:
+        return False
+    if kind == REVOKE:
+        return group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS
+    return kind == SYNC or must_rejoin(group, member_id)
