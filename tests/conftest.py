@@ -16,14 +16,20 @@ from pathlib import Path
 import hypothesis
 import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from kohort import compiled
 
 # Folders whose tests compute, and no clock decides what comes of them.
 COMPUTING = {"broker", "coordinator", "fuzz", "simulator", "storage", "structure", "wire"}
-# Tests that use one of these fixtures share what takes long to start.
-SHARED = ("spark", "catchers")
-
+# Folders whose tests share what takes long to start: a session of Spark, the process in which bugs are planted.
+SHARING = ["spark", "mutations"]
+# Tests of these start all they need, or need nothing.
+ALONE = {
+    f"spark/test_{name}.py"
+    for name in ("arrow", "cluster", "history", "history_decode", "member_reader", "stream_reader")
+}
 
 TESTS = Path(__file__).parent
 
@@ -45,35 +51,46 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class Groups(LoadScopeScheduling):
+    """With `--dist loadgroup`: the tests of a group run one after the other in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
+    # The groups of pytest-xdist's own go by `item._nodeid`, which pytest 9 does not look at any more.
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts tests in groups of pytest-xdist and in order: those that wait come before those that compute.
+    """Tests that wait come before those that compute.
 
     Where hot modules run compiled (make test-compiled), tests that need them as Python are left out.
     """
-    for item in items:
-        if group := _group_of(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_rank_of)
+    items.sort(key=rank_of)
     pure = [item for item in items if item.get_closest_marker("pure")] if compiled.in_use else []
     if pure:
         config.hook.pytest_deselected(items=pure)
         items[:] = [item for item in items if item not in set(pure)]
 
 
-def _group_of(item: pytest.Item) -> str:
-    """The tests of a group run one after the other in one process. "" is no group: each test runs anywhere."""
-    for fixture in SHARED:
-        if fixture in getattr(item, "fixturenames", ()):
-            return fixture
-    path = item.path.relative_to(TESTS)
-    return "" if path.parts[0] in COMPUTING else str(path)
+def group_of(nodeid: str) -> str:
+    """A folder, a file, or the test itself."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    folder = path.partition("/")[0]
+    if path in ALONE:
+        return path
+    if folder in SHARING:
+        return folder
+    return nodeid if folder in COMPUTING else path
 
 
-def _rank_of(item: pytest.Item) -> int:
+def rank_of(item: pytest.Item) -> int:
     """What takes longest comes first, and what is in small pieces last: the processes end at about the same time."""
-    group = _group_of(item)
-    return SHARED.index(group) if group in SHARED else len(SHARED) + (not group)
+    group = group_of(item.nodeid)
+    return SHARING.index(group) if group in SHARING else len(SHARING) + (group == item.nodeid)
 
 
 _counter = count()
