@@ -23,11 +23,6 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
     create_topic(connection, "t")

@@ -38,16 +38,6 @@ def raw(client: Connection, data: bytes) -> list[Send | Disconnect]:
     return list(turn.releases)
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 @pytest.mark.conformance("W1")
 @pytest.mark.parametrize("version", [5, 6, 120, -1])
 def test_w1_unsupported_version_of_api_versions_is_answered_in_version_0(client: Connection, version: int) -> None:

@@ -49,16 +49,6 @@ def parts(response: Any) -> list[tuple[bytes, tuple[int, ...]]]:
     return [(topic.topic_id, topic.partitions) for topic in response.assignment.topic_partitions]
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 @pytest.mark.conformance("N1")
 def test_n1_the_protocol_can_be_turned_off() -> None:
     client = Wire(group_coordinator_rebalance_protocols="classic").connect()

@@ -27,16 +27,6 @@ SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.
 HOUR = 3_600_000
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 def described(
     client: Connection, group: str = "g", keys: tuple[str, ...] | None = None, version: int = 4
 ) -> dict[str, DescribeConfigsResourceResult]:

@@ -39,11 +39,6 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
     create_topic(connection, "t", 3)

@@ -24,16 +24,6 @@ from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 MINUTE = 60_000
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 def describe(client: Connection, group: str = "g", last: int = 100, version: int = 6) -> DescribedGroup:
     request = DescribeGroupsRequest(groups=(group,), explain_last=last)
     described: DescribedGroup = client.ask(request, version).groups[0]

@@ -47,16 +47,6 @@ def resolve(wire: Wire) -> list[PatternsAsked]:
     return done
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 @pytest.mark.conformance("N15")
 def test_topics_are_looked_for_beside_the_turns(wire: Wire, client: Connection) -> None:
     ids = {name: create_topic(client, name) for name in ("orders-eu", "orders-us", "payments")}

@@ -47,11 +47,6 @@ from kohort.wire.schemas.produce import (
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
     create_topic(connection, "t", 2)

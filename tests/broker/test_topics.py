@@ -25,16 +25,6 @@ from kohort.wire.schemas.describe_topic_partitions import Cursor, DescribeTopicP
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 def metadata(client: Connection, *names: str, version: int = 9, **options: bool) -> MetadataResponse:
     topics = tuple(MetadataRequestTopic(name=name) for name in names)
     response: MetadataResponse = client.ask(MetadataRequest(topics=topics, **options), version)

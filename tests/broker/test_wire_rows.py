@@ -33,16 +33,6 @@ THROTTLED_FROM = {
 """Kafka's message definitions: the first version whose response has throttle_time_ms."""
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
-
-
 def header(key: int, version: int) -> bytes:
     return struct.pack(">hhih", key, version, 7, -1)
 
