@@ -1,4 +1,4 @@
-"""Local files with the calls of `kohort.spark.files.hadoop.Place`, without Spark; they can crash at the n-th
+"""Local files with the calls of `kohort.spark.files.directory.Directory`, without Spark; they can crash at the n-th
 change."""
 
 from __future__ import annotations

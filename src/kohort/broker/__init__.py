@@ -1,11 +1,6 @@
 """The broker: takes requests, decides with the coordinator's shards, and returns what a turn must make durable.
 
-To add an API:
-
-1. Write its schema in `kohort/wire/schemas`, one file an API (`tests/wire` compares it with kio).
-2. Write its handler in `handlers/`: a function of the state, the request and its context that returns the response.
-3. Add a row to `apis.py`: messages, handler, versions, and the operations that a request needs to be allowed.
-4. Add a test in `tests/broker`, and its row of `docs/conformance.md` if Kafka's behaviour is at stake.
+ARCHITECTURE.md says how to add an API.
 
 apis             the table of APIs
 authorization    who asks; operations, resources, and the authorizer

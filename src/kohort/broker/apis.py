@@ -1,6 +1,6 @@
 """The table of APIs: key, messages, versions, handler, and what a request needs to be allowed.
 
-How to add one is in the package's docstring. A version is advertised when its behaviour is complete. Only Produce is
+ARCHITECTURE.md says how to add one. A version is advertised when its behaviour is complete. Only Produce is
 advertised from a lower version than it is served from: librdkafka needs version 0 there (KAFKA-18659).
 """
 

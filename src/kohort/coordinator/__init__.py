@@ -22,7 +22,5 @@ It is pure: time, randomness and records are arguments; the broker writes the re
     settings/      settings of a group
     journal/       why a group rebalanced
 
-To add a field to a group's record: `wire/schemas/group_records.py`, then `classic/group_record.py` for a classic group,
-`consumer/group.py` for a consumer group.
-To find why a commit was refused: `Offsets._check_commit` (all of it) and `offsets/ownership_fence.py` (a partition).
+ARCHITECTURE.md says how to add a field to a group's record, and where a commit is refused.
 """

@@ -130,6 +130,7 @@ class Offsets:
         return (None, 0) if member is None else (("session", group_id, member_id), member.session_timeout_ms)
 
     def _check_commit(self, request: OffsetCommitRequest, version: int) -> int:
+        """The error for all partitions, or 0. `_fence` then decides for each partition of a consumer group."""
         generation = request.generation_id_or_member_epoch
         consumers = self._hard.consumers.groups.get(request.group_id)
         if consumers is not None:
