@@ -50,11 +50,11 @@ SEEN_AS = {
         ("member", "admin"),
     ),
     "a commit of an older generation is accepted": (
-        ("old generations are refused", "members commit, nobody else"),
+        ("old generations are refused", "only members commit"),
         ("member", "liar"),
     ),
     "a heartbeat that comes twice is fenced": (("a client that behaves is understood",), ("consumer",)),
-    "the former self of a static member is not fenced": (("who is fenced is told so",), ("member",)),
+    "the former self of a static member is not fenced": (("a fenced member gets the fencing error",), ("member",)),
     "what a turn decided is written with the next one; until then only memory has it, and shows it": (
         ("no reply before durability",),
         (),

@@ -80,8 +80,8 @@ class Api(msgspec.Struct, frozen=True):
     limits: int
     """How many times that setting a request may have."""
     needs: tuple[Need, ...]
-    """The operations that a request may need to be allowed, by what it names; empty for an API that everybody may
-    use."""
+    """The operations that a request needs permission for, by kind of resource; empty for an API that needs no
+    permission."""
 
 
 _O, _R = Operation, Resource

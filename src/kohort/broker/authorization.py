@@ -1,4 +1,4 @@
-"""Who asks, and what a request needs to be allowed.
+"""Principals, and the permissions that a request needs.
 
 A connection has a principal, and so has every request's context. A row of broker/apis.py names the operations that its
 API needs, as Kafka's authorizer knows them. An `Authorizer` decides; `AllowAll` is the only one yet. `version` counts

@@ -248,8 +248,9 @@ class Broker:
             self._settle()
 
     def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
-        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins has sent one
-        behind the join; without it the member would delay the others until its session ends. The answers are dropped.
+        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins sends a
+        LeaveGroup behind its JoinGroup. If that LeaveGroup were dropped, the member would delay the others until its
+        session ends. The answers are dropped.
         """
         for frame in waiting:
             if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:

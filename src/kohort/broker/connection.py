@@ -1,4 +1,4 @@
-"""What the broker knows of a connection."""
+"""The broker's state of one connection."""
 
 from __future__ import annotations
 

@@ -116,14 +116,14 @@ class GroupShards:
     # -- topics
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
-        """Told once for all: each shard looks at all offsets that it has."""
+        """One call for all topics, because each shard searches all its offsets."""
         if names:
             for index in range(len(self.shards)):
                 self.machines.ask(index, TopicsDeleted(names))
 
     @property
     def know_topics(self) -> bool:
-        """No topic has changed since the shards were told."""
+        """No topic has changed since the shards last got the topics."""
         return not self._topics.changed
 
     def tell_topics(self, *, at_start: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The state machines of the broker, each with the log that it owns (coordinator/state_machine.py).
 
-A machine steps, its records are applied at once and appended to its log when the turn ends, as one batch. A machine has
-a number, by which parked requests and deadlines refer to it.
+The records of a step are applied at once. When the turn ends, they are appended to the machine's log as one batch. A
+machine has a number, by which parked requests and deadlines refer to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request, besides its body: where it came from, who asks, and what a handler may return instead of an answer."""
+"""The context of a request (its connection, its principal), and the results of a handler other than an answer."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def load(state: BrokerState, machine: StateMachine) -> None:
 
 
 def write_first_records(state: BrokerState) -> None:
-    """What the first turn writes; on an ordinary restart, nothing."""
+    """The operations of the first turn; none on an ordinary restart."""
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
     _replace_absent_leaders(state)

@@ -1,4 +1,4 @@
-"""The turn that is being built: what the broker decided and has to make durable, and what leaves afterwards.
+"""The turn under construction: the operations to commit, and the releases after the commit.
 
 Operations are collected in order: appends, trims, created and deleted logs. Replies to requests that were parked
 earlier are collected too. The broker releases them when the handler has returned.
@@ -24,7 +24,7 @@ class TurnBuilder:
         self.tasks: list[HandedOut] = []
         """Work of the shards for other threads."""
         self.fetch_left_bytes = fetch_max_bytes
-        """What the answers to this turn's fetches may still hold."""
+        """The bytes that the answers to this turn's fetches may still use."""
         self._fetch_max_bytes = fetch_max_bytes
         self._fetch_waits = fetch_waits
         self._appended: list[Partition] = []

@@ -1,7 +1,7 @@
 """The schedule of turns, without IO: when a turn begins, when its operations are committed, when its answers leave.
 
-There is never more than one turn under way. What arrives during a commit waits for the next turn: that is all there is
-to group commit. The slower the disk, the more requests share a sync.
+There is never more than one turn under way. Requests that arrive during a commit wait for the next turn. This is the
+whole group commit. The slower the disk, the more requests share a sync.
 
 An edge (`server.turns`, `simulator.world.process`) owns the clock, the storage and the connections, and drives the
 schedule:
@@ -43,7 +43,7 @@ class Edge(Protocol):
         """The turn is durable: deliver its releases, hand out its tasks, log its complaints."""
 
     def wake_at(self, deadline: Millis) -> None:
-        """Set the only timer. It replaces the one that was set before."""
+        """Set the only timer. It replaces the earlier time."""
 
 
 class TurnObserver(Protocol):

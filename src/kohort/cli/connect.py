@@ -1,4 +1,4 @@
-"""What commands that talk to a cluster share: its address, security, failures, completion.
+"""Options and errors of all commands that use a cluster: address, security, failures, completion.
 
 A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code:
 0 done, 1 the operation failed or its object does not exist, 2 the command line is wrong, 3 the cluster cannot be
@@ -51,7 +51,7 @@ BootstrapServer = Annotated[
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT,...",
-        help="Brokers to connect to first; one that answers is enough.",
+        help="Brokers to connect to first; one reachable broker is enough.",
         callback=_checked_address,
     ),
 ]

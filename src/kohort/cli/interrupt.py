@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: a flag that commands look at in safe places, never an exception in the middle of anything.
 
-`run` gives the command a thread of its own. The main thread only waits, for the command's end or for a signal, so a
-signal interrupts nobody. What the first signal does depends on the command:
+`run` gives the command a thread of its own. The main thread only waits for the command's end or for a signal, so a
+signal never interrupts the command's work. What the first signal does depends on the command:
 
 - In a block of `careful` the command has something to bring to an end. The signal sets the flag; the command calls
   `check` or `asked` between its steps, waits with `wait`, and ends by itself.
@@ -28,7 +28,7 @@ ENDED = 0
 
 
 class Interrupts:
-    """What signals have asked of this process. There is one, `interrupts`."""
+    """The signals that this process has received. There is one, `interrupts`."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -54,7 +54,7 @@ class Interrupts:
 
     @contextmanager
     def careful(self) -> Iterator[None]:
-        """In this block the command looks at the flag and ends in good order."""
+        """In this block the command checks the flag and ends in good order."""
         self._careful += 1
         try:
             yield
@@ -66,7 +66,7 @@ class Interrupts:
         self._finishing = True
 
     def run(self, command: Callable[[], None]) -> None:
-        """Run a command in a thread of its own, and raise what it raises. Needs the main thread."""
+        """Run a command in a thread of its own, and raise its exception, if there is one. Needs the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         raised: list[BaseException] = []

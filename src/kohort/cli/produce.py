@@ -65,7 +65,7 @@ class Compression(StrEnum):
 
 @dataclass(slots=True)
 class Sending:
-    """Records on their way to one topic, to one of `partitions` each."""
+    """Records to be sent to one topic, each to one of `partitions`."""
 
     cluster: Cluster
     topic: str

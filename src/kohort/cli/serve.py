@@ -35,7 +35,7 @@ def serve(
         int | None, typer.Option(help="Brokers to present; a single listener then stands for consecutive ports.")
     ] = None,
     advertised_listeners: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT],...", help="What clients are told instead of the listeners.")
+        str | None, typer.Option(metavar="HOST[:PORT],...", help="Addresses for clients, instead of the listeners.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A .properties or .toml file of settings.")] = None,
     setting: Annotated[

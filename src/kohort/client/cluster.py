@@ -222,8 +222,9 @@ class Cluster:
         """The next fencing token of a key: 1, 2, 3, …; larger than all earlier tokens of this key.
 
         The tokens are in a compacted topic of one partition, which is created if it is missing, and are written in
-        transactions (Kafka 0.11 and later; kohort has no transactions yet, and its generations serve as tokens). Raises
-        `token_topic.Overtaken` if another process has begun to take a token of this key meanwhile; ServerError.
+        transactions (Kafka 0.11 and later; kohort has no transactions yet, and its generations serve as tokens).
+        Raises `token_topic.Overtaken` if another process has begun to take a token of this key meanwhile, and
+        ServerError.
         """
         return token_topic.next_token(self._router, topic, key)
 
@@ -284,7 +285,8 @@ class Cluster:
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
-        """A group's committed offsets: all, or those of `partitions`. Leaves out partitions without one."""
+        """A group's committed offsets: all, or those of `partitions`. Leaves out partitions without a committed
+        offset."""
         return groups.committed(self._router, group_id, partitions)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:

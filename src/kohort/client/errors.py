@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a cluster.
+"""The errors of the client library.
 
 Every failure of a cluster is a `KafkaError`. Its `message` is one line that names what failed and where; `retriable`
 says whether the same call may succeed later. `Cluster` retries retriable failures until its deadline, so a retriable
@@ -103,7 +103,7 @@ class NotOwned(KafkaError):
 
 
 class Misuse(RuntimeError):
-    """The program calls the library in a way that can never work."""
+    """The program uses the library in a way that can never work."""
 
 
 class Closed(Misuse):

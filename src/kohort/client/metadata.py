@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: the brokers and topics of the Metadata answers.
+"""A client's view of a cluster: the brokers and topics of the Metadata answers.
 
 `ClusterView` is the cache. An answer with all topics replaces it; an answer with some topics updates those.
 """

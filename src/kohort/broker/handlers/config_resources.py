@@ -1,6 +1,6 @@
 """Resources with configs that clients may set: topics, and groups, which need not exist.
 
-A `Resource` is one of them as a request finds it: which configs there are, what is set, how to change it.
+A `Resource` lists the configs of one of them with their values, and changes them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class _Reading(msgspec.Struct):
     fence: Fence | None
     """Refuses what the reading member does not own, if the request names a member."""
     left_bytes: int
-    """What is left of the limits of the request and the turn."""
+    """The unused part of the limits of the request and the turn."""
     size: int = 0
     answer_now: bool = False
     """An error or a diverging epoch: the client must act."""
@@ -135,7 +135,7 @@ def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
     wait.missing_bytes = missing_bytes
     state.fetch_waits.park(wait)
     if pending:
-        # Appended earlier in this turn: readable after its commit. Nothing else would wake this fetch.
+        # Appended earlier in this turn: readable after its commit. Without this, nothing wakes the fetch.
         state.fetch_waits.wake(wait.logs)
 
 

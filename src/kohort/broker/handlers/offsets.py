@@ -117,7 +117,7 @@ def _commit_errors(wanted: OffsetCommitRequestTopic, error: ErrorCode) -> Offset
 def _merged_commit(
     response: OffsetCommitResponse, known: Sequence[OffsetCommitRequestTopic], refused: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
-    """One entry a topic: the shard's answers and the refusals, with the ids that version 10 answers by."""
+    """One entry for each topic: the shard's answers and the refusals, with the topic ids that version 10 needs."""
     ids = {topic.name: topic.topic_id for topic in known}
     merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
     for answered in response.topics:
@@ -146,7 +146,7 @@ def offset_fetch(state: BrokerState, request: OffsetFetchRequest, context: Reque
         )
     group = _fetch_group(state, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), context)
     if group.error_code and version < 2:
-        # Version 1 has no error of its own: every partition carries it (O17).
+        # Version 1 has no error for the whole response, so every partition carries the error (O17).
         return OffsetFetchResponse(
             topics=tuple(
                 OffsetFetchResponseTopic(

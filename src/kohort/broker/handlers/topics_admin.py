@@ -77,7 +77,7 @@ class _Created(msgspec.Struct):
     topics: int = 0
     partitions: int = 0
     without_configs: tuple[CreatableTopicConfigs, ...] | None = None
-    """The answer's configs for a topic without any of its own."""
+    """The configs in the answer for a topic that sets none."""
 
     def add(self, partitions: int) -> None:
         if self.topics == MAX_CREATED_TOPICS or self.partitions + partitions > MAX_CREATED_PARTITIONS:

@@ -4,8 +4,8 @@ At the end of a turn the stories that have changed are appended to the topic's o
 story is a record: its key is the group and a slot, its value is JSON that any Kafka tool can read. The topic is
 compacted by these keys, which limits the stories of a group, and it has a retention.
 
-Nothing depends on the journal. A record or batch that cannot be read is skipped and reported in the log. A start reads
-from the end of the topic, and no more than the journal may hold in memory.
+No decision of the broker depends on the journal. A record or batch that cannot be read is skipped and reported in the
+log. A start reads from the end of the topic, and no more than the journal may hold in memory.
 """
 
 from __future__ import annotations

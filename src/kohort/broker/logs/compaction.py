@@ -54,12 +54,12 @@ BATCHES_A_LOOK = 5_000
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What decides besides the keys."""
+    """The inputs of the decision besides the keys."""
 
     now: int
     delete_retention_ms: int
     is_last_of_producer: Callable[[StoredBatch], bool]
-    """True if a batch must stay even without records: it is the last one of a producer that may return."""
+    """True if a batch must stay even without records, because it is the last batch of a producer that may return."""
 
 
 class Compaction:
@@ -148,7 +148,7 @@ class DirtyPart:
         self._next = self._end = first
         self._bytes = 0
         self._last: BatchInfo | None = None
-        """The last counted batch. It is dirty when another one follows it."""
+        """The last counted batch. A batch is dirty when another batch follows it."""
         self.all_counted = False
 
     def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
@@ -233,14 +233,15 @@ def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules)
         if not rules.is_last_of_producer(batch):
             return None
         return batch if not records else _rebuilt(batch, header, kept, horizon)
-    # The records' times become distances to the horizon: one of a time before the epoch may lie too far away.
+    # The records' times become distances to the horizon. A time before the epoch may be too far away.
     if horizon is None and any(r.value is None for r in kept) and all(r.timestamp >= NO_TIMESTAMP for r in kept):
         return _rebuilt(batch, header, kept, min(rules.now + rules.delete_retention_ms, LONG_MAX))
     return batch if len(kept) == len(records) else _rebuilt(batch, header, kept, horizon)
 
 
 def _rebuilt(batch: StoredBatch, header: BatchHeader, records: Sequence[Record], horizon: int | None) -> StoredBatch:
-    """The batch with only these records. An empty one keeps its max timestamp, which tells when its producer wrote."""
+    """The batch with only these records. An empty batch keeps its max timestamp: the time at which its producer
+    wrote."""
     base_timestamp = header.base_timestamp if horizon is None else horizon
     max_timestamp = header.max_timestamp
     if records and not header.timestamp_type:

@@ -1,9 +1,9 @@
-"""Idempotent producers of a partition: tells new batches from repeats and from wrong ones.
+"""Idempotent producers of a partition: distinguishes new batches, repeats and wrong batches.
 
-A producer numbers its records per partition. A batch is accepted when its numbers follow the last batch. One of the
-last five batches is a repeat and is answered with its first offsets. Nothing is stored for this: each stored batch
-names its producer and its numbers, so after a restart a producer's last batches are read when that producer sends
-again.
+A producer numbers its records per partition. A batch is accepted when its numbers follow the last batch. A copy of
+one of the last five batches is a repeat. Its answer has the offsets of the original. Nothing is stored for this: each
+stored batch names its producer and its numbers, so after a restart a producer's last batches are read when that
+producer sends again.
 
 Rules: Kafka's ProducerAppendInfo and ProducerStateEntry. A producer that is unknown, or silent for longer than
 producer.id.expiration.ms, may begin with any sequence number; a new epoch begins with 0.

@@ -44,7 +44,8 @@ SEARCHED = 50_000
 BYTES_LIKE_A_RECORD = 200
 """Decompressing so many bytes takes as long as reading a record."""
 MAX_STORED_BYTES = 128 * 1024 * 1024
-"""Largest size of a stored batch when it is decompressed. Larger than any setting: what was accepted once is read."""
+"""Largest size of a stored batch when it is decompressed. Larger than any setting, so that every batch that was ever
+accepted can be read."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -253,8 +254,8 @@ class Partition:
     # -- trimming
 
     def trim(self, offset: int) -> Trim | None:
-        """Drop the records below `offset`, which must not lie above the high watermark. None if they are gone
-        already."""
+        """Drop the records below `offset`, which must not lie above the high watermark. None if those records are
+        already deleted."""
         assert offset <= self.high_watermark, "a trim beyond what is durable"
         if offset <= self.start_offset:
             return None
@@ -338,7 +339,7 @@ class Search:
     def found(self, batch: StoredBatch, timestamp: int | None, first_offset: int) -> Located | None:
         """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest.
 
-        The batch's last offset and newest time stand for records that cannot be read. Raises SearchedEnough.
+        If the records cannot be read, the batch's last offset and newest time replace them. Raises SearchedEnough.
         """
         if self._left <= 0:
             raise SearchedEnough

@@ -1,10 +1,10 @@
 """Validates produced batches: Kafka's checks (UnifiedLog.analyzeAndValidateRecords, LogValidator), in their order.
 
-One check differs, for speed. Kafka reads every record of a batch. Reading one costs 1.4 µs here, which for small
-records is more than the rest of a produce request; walking from length to length costs a quarter of it. So the records
-of an ordinary topic are walked: their lengths must fill the (decompressed) batch exactly, their number must be the
-declared one, and their timestamps are checked in the header, which the CRC covers. Records are read only where their
-content decides: keys of a compacted topic, a lower bound of timestamps.
+One check differs from Kafka's, to be faster. Kafka reads every record of a batch. Reading one costs 1.4 µs here,
+which for small records is more than the rest of a produce request; walking from length to length costs a quarter of
+it. So the records of an ordinary topic are walked: their lengths must fill the (decompressed) batch exactly, their
+number must be the declared one, and their timestamps are checked in the header, which the CRC covers. Records are
+read only where their content decides: keys of a compacted topic, a lower bound of timestamps.
 
 One limit is not Kafka's. A few hundred bytes can expand into hundreds of megabytes, or into millions of records, and
 all clients wait while they are read. So a batch has a maximum decompressed size and number of records, and the same
@@ -45,7 +45,7 @@ class InvalidAppend(Exception):
 
 
 class Room(msgspec.Struct):
-    """What is left of one request's limits."""
+    """The unused part of one request's limits."""
 
     records: int
     uncompressed_bytes: int

@@ -72,7 +72,7 @@ class Kept:
         self.metadata_version = metadata_version
         """The version at which its topics existed."""
         self.accepted: SteadyAnswer | None = None
-        """The shard's decision on the last one of these commits."""
+        """The shard's decision on the last of these commits."""
         self.answer_head = answer[:4]
         self.answer_tail = answer[8:]
 
@@ -113,7 +113,7 @@ class Commits:
         return 0 if committer is None else committer.in_vain
 
     def answer(self, connection: Connection, frame: bytes, now: Millis) -> bytes:
-        """The answer to a commit like the last one of this connection; empty otherwise."""
+        """The answer, if the commit is like the connection's last commit; otherwise empty."""
         committer = self._committers.get(connection.id)
         if committer is None:
             return b""

@@ -84,7 +84,7 @@ class Beat:
         """The next heartbeat of the connection last time, if members share it and take turns; None: this one."""
         self.shard = shard
         self.steady: SteadyAnswer | None = None
-        """The shard's answer to the last one of these heartbeats."""
+        """The shard's answer to the last of these heartbeats."""
         self.is_classic = isinstance(request, HeartbeatRequest)
         self.group_id: str = request.group_id
         self.member_id: str = request.member_id

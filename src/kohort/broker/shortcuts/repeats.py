@@ -45,7 +45,7 @@ class Repeats:
         return self.heartbeats.answers(connection, data, now)
 
     def _forget_allowed(self, connection: Connection) -> None:
-        """The rules have changed: what is answered from now on is allowed at their new version."""
+        """The rules have changed: from now on the new version decides what is allowed."""
         self.forget(connection.id)
         connection.rules_version = self._state.rules_version
 
@@ -64,6 +64,6 @@ class Repeats:
         self.commits.forget(connection)
 
     def validate(self, connection: ConnectionId, now: Millis) -> None:
-        """Raises AssertionError if a kept answer is not the one that its shard would give."""
+        """Raises AssertionError if a cached answer differs from the answer that the shard would give."""
         self.heartbeats.validate(connection, now)
         self.commits.validate(connection, now)

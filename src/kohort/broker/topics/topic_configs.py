@@ -1,8 +1,8 @@
 """The topic configurations: one table of names, types, bounds and defaults, and the typed values a log works with.
 
 Names, types and bounds are those of Apache Kafka's LogConfig; settings about segments, flushing and index files are
-accepted and described for clients' sake, since kohort's logs have none. What is set on a topic, and what that makes the
-value in force: coordinator/settings/config_keys.py.
+accepted and described for clients' sake, since kohort's logs have none. The configs that are set on a topic, and the
+values that result from them (coordinator/settings/config_keys.py).
 """
 
 from __future__ import annotations

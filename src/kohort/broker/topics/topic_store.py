@@ -169,7 +169,7 @@ class TopicStore:
             partitions.append(self.open_partition(topic, index, None))
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
-        """`info` is what storage has of the log; None for one that this turn creates."""
+        """`info` describes the stored log; None if this turn creates the log."""
         epoch = topic.partitions[index].leader_epoch
         return Partition(topic.log_key(index), topic.settings, epoch, self._storage, self._config, info)
 
@@ -181,7 +181,7 @@ class TopicStore:
         """After the replay of the metadata log."""
         self.metadata = self._open_metadata(metadata)
         self.changed = dict.fromkeys(self.catalog.topics)
-        # What is left of the last block may have been given out before the stop.
+        # The rest of the last block may have been used before the stop.
         self._next_producer_id = self.catalog.next_producer_id
 
     def append_decided(self) -> None:

@@ -1,4 +1,4 @@
-"""What waits in the broker.
+"""Fetches and deadlines that wait in the broker.
 
 fetch_waits      fetches that wait for data
 shard_deadlines  the earliest deadline of all state machines

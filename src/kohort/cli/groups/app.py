@@ -160,7 +160,7 @@ def describe(
 def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
     """For whom a running rebalance waits and how long, where the coordinator keeps a journal.
 
-    None for a group at rest. A consumer group can be Stable while a gradual hand-over is under way.
+    None if the group does not rebalance. A consumer group can be Stable while a gradual hand-over is under way.
     """
     if group.state not in REBALANCING and group.type != "consumer":
         return None

@@ -134,7 +134,7 @@ def _summary(explanation: GroupExplanation, asked: int) -> Line:
 
 
 def _rebalance(explanation: GroupExplanation) -> list[Line]:
-    """The running rebalance: the head of its story, and for whom it waits."""
+    """The running rebalance: the head of its story, and the members that it waits for."""
     if explanation.status is None:
         return []
     people = [*people_of(explanation.stories), *explanation.status.get("members", ())]
@@ -144,7 +144,8 @@ def _rebalance(explanation: GroupExplanation) -> list[Line]:
 
 
 def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
-    """For `groups describe`: for whom the group waits, as wide as the terminal; empty for a group at rest."""
+    """For `groups describe`: the members that the group waits for, as wide as the terminal; empty if there is no
+    rebalance."""
     if status is None:
         return []
     lines = status_lines(status, Names(status.get("members", ())))
@@ -152,7 +153,7 @@ def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
 
 
 def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
-    """Who owns what, since when, and by which story; only for a group at rest."""
+    """Each member's partitions, since when, and by which story; only if the group does not rebalance."""
     members = [member for member in explanation.group.members if member.assigned]
     if explanation.group.state != "Stable" or not members:
         return []

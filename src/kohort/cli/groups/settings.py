@@ -173,7 +173,7 @@ def settings_lines(own: dict[str, str]) -> list[str]:
 
 
 def hold_document(own: dict[str, str]) -> dict[str, Any] | None:
-    """The freeze for programs; None without one."""
+    """The freeze as JSON; None if there is no freeze."""
     if not _is_held(own):
         return None
     return {

@@ -58,7 +58,7 @@ class Owned:
     partitions: list[int]
     story: Document | None
     since_ms: int | None = None
-    """Before the story's end, for a member of a consumer group that got its partitions during the rebalance."""
+    """A member of a consumer group may get its partitions before the story's end."""
 
 
 def owned_since(member: Document, assigned: Mapping[str, Sequence[int]], stories: Sequence[Document]) -> list[Owned]:

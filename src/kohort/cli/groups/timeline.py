@@ -1,4 +1,4 @@
-"""A group's stories as lines for people: who started a rebalance, how long it took, who held it up, what moved.
+"""A group's stories as lines of text: the cause of a rebalance, its duration, the members that delayed it, the moves.
 
 Every function takes documents of `kohort.client.admin.explanations` and returns text; nothing prints. A document may
 come from a newer server or lack fields: only a story's number and start are certain.
@@ -153,7 +153,7 @@ def _told(story: Document) -> str:
 
 
 def _further(story: Document, names: Names) -> list[str]:
-    """What else happened, one line for each kind, without those that `_held_up` names."""
+    """Other events, one line for each kind, except those that `_held_up` names."""
     kinds: dict[str, list[Document]] = {}
     blamed = {who.get("member_id") for who in story.get("held_up_by", ())}
     for happening in story.get("happenings", ()):
@@ -237,7 +237,8 @@ VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to
 
 
 def status_lines(status: Document, names: Names) -> list[Line]:
-    """For whom a running rebalance waits and for how long, and what is held back; empty for a group at rest."""
+    """The members that a running rebalance waits for, for how long, and the partitions held back; empty if there is
+    none."""
     now, phase = status["now_ms"], status["phase"]
     counts = status.get("counts", {})
     awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]
@@ -283,7 +284,7 @@ def _epochs(status: Document) -> str:
 
 
 def _waiting(status: Document, names: Names) -> list[Line]:
-    """Members of a consumer group that lack partitions of their target, and who owns those now."""
+    """Members of a consumer group that lack partitions of their target, and the present owners of those."""
     members = {m["member_id"]: m for m in status.get("members", ())}
     waiting = [m for m in members.values() if m["state"] == "waits for partitions"]
     lines = []

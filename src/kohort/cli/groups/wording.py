@@ -40,7 +40,8 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
 
 
 def plain(text: str) -> str:
-    """Without what a terminal would obey: clients choose their names and reasons."""
+    """The text without control characters. Clients choose their names and reasons, so these may contain escape
+    sequences."""
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
@@ -115,7 +116,7 @@ def client_of(document: Document) -> str:
 
 
 def people_of(stories: Iterable[Document]) -> list[Document]:
-    """Everybody whom the stories name."""
+    """All members that the stories name."""
     found: list[Document] = []
     for story in stories:
         found.append(story.get("cause", {}))

@@ -2,8 +2,8 @@
 
     spark-submit … "$(kohort pipeline job)" ingest --topics orders --to s3a://lake/orders …
 
-spark-submit takes a file and puts the file's directory in front of the import path, so this one has a directory of its
-own, in which nothing hides another module. It imports kohort and nothing beside it: in cluster mode it is copied to the
+spark-submit puts the directory of its file in front of the import path. So this file has a directory of its own, in
+which no file hides another module. It imports kohort and nothing beside it: in cluster mode it is copied to the
 driver's machine alone, and kohort comes by the environment archive.
 """
 

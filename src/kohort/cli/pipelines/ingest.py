@@ -53,7 +53,7 @@ class NewFields(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is read, and how long."""
+    """The topics to read, and for how long."""
 
     topics: Annotated[str, typer.Option("--topics", "-t", metavar="NAME,...", help="Topics to read.")]
     group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group to start from and commit to.")] = (
@@ -98,7 +98,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """What becomes of the records' values."""
+    """How the records' values are stored."""
 
     schema: Annotated[
         Values, typer.Option("--schema", help="Values as they are, or JSON objects whose fields become columns.")

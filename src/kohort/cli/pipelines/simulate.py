@@ -1,4 +1,4 @@
-"""`kohort pipeline simulate`: what deployments and failures cost a group, simulated on Spark."""
+"""`kohort pipeline simulate`: the cost of deployments and failures for a group, simulated on Spark."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ YES_NO = {"yes": True, "no": False}
 
 @dataclass(frozen=True, slots=True)
 class GridOptions:
-    """What varies over the runs."""
+    """The parameters that vary over the runs."""
 
     members: Annotated[str | None, typer.Option(metavar="N,...", help="Members of the group [default: 10,50].")] = None
     partitions: Annotated[
         str | None, typer.Option(metavar="N,...", help="Partitions; 6x for six times the members [default: 6x].")
     ] = None
     protocols: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Of eager, cooperative, consumer [default: all].")
+        str | None, typer.Option(metavar="NAME,...", help="From eager, cooperative, consumer [default: all].")
     ] = None
     assignors: Annotated[
         str | None,
@@ -113,7 +113,7 @@ class RunOptions:
 
 
 def question(grid: GridOptions, day: DayOptions) -> tuple[Ask | Fleet | None, list[Point]]:
-    """What is asked, None for a grid, and the points to simulate. Raises BadParameter."""
+    """The question (None for a grid), and the points to simulate. Raises BadParameter."""
     given, settings = grid.given(), _settings(grid.settings or ())
     try:
         if (day.size is not None or day.fleet is not None) and (

@@ -10,9 +10,10 @@
 | `sticky` | even, and what can stay stays | eager: all is given up before a rebalance |
 | `cooperative-sticky` | the same | cooperative: a partition moves in two rebalances, the others stand still for none |
 
-Names, subscriptions, user data and assignments are Kafka's to the byte, so members of kohort's client, Java's clients,
-librdkafka and kafka-python can share a group, whoever leads. Where members name no racks, `range` and `roundrobin`
-assign as Java's do. The sticky ones keep the promises of Java's, but may give a partition to another member.
+Names, subscriptions, user data and assignments are Kafka's to the byte, so members of kohort's client, Java's
+clients, librdkafka and kafka-python can share a group, whichever member leads. Where members name no racks, `range`
+and `roundrobin` assign as Java's do. The sticky ones keep the promises of Java's, but may give a partition to another
+member.
 
 eager    range and roundrobin
 spec     what an assignor gets and returns, and the bytes of both

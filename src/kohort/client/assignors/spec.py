@@ -1,4 +1,4 @@
-"""What an assignor gets and returns, and the bytes of both.
+"""The input and the result of an assignor, and the bytes of both.
 
 The bytes are those of ConsumerProtocol.java: two bytes of version, then the message; topics and owned partitions are
 sorted. A member whose bytes cannot be read takes part without topics, so that it does not stop the others.

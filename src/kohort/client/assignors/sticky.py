@@ -1,7 +1,7 @@
 """`sticky` and `cooperative-sticky`: as even as the subscriptions allow, and as few moves as possible.
 
-Members claim the partitions that they had. If two members claim a partition, the one of the later generation had it; if
-both have the same generation, neither claim counts. From there:
+Members claim the partitions that they had. If two members claim a partition, the claim of the later generation
+counts; if both have the same generation, neither claim counts. From there:
 
 1. A partition without an owner goes to the subscribed member that has the fewest.
 2. As long as a member can be relieved, one partition after the other moves: to a member with at least two fewer,
@@ -180,7 +180,7 @@ def _newest_of_each_topic(mine: Iterable[TopicPartition]) -> dict[str, TopicPart
 
 
 def _sticky_user_data(claim: Claim) -> bytes | None:
-    """None for a member that was never assigned anything."""
+    """None for a member that never had an assignment."""
     if claim.generation is None:
         return None
     rows = tuple(StickyTopicPartitions(topic=t, partitions=p) for t, p in by_topic(sorted(claim.partitions)))

@@ -45,12 +45,12 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the calling thread."""
+        """True in this thread itself."""
         return threading.current_thread() is self._thread
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child of the process that has the thread."""
+        """True in a forked child of the process that has the thread."""
         return self._pid != os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T], closed: str) -> T:

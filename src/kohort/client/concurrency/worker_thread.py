@@ -19,8 +19,8 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 
 
 class WorkerThread:
-    """`run` belongs to one event loop. `close` may be called twice and does not wait. The thread finishes the jobs that
-    it has, and calls `at_end`."""
+    """`run` belongs to one event loop. `close` may be called twice and does not wait. The thread finishes its queued
+    jobs and calls `at_end`."""
 
     def __init__(self, name: str, at_end: Callable[[], None] | None = None) -> None:
         self._name = name
@@ -31,7 +31,7 @@ class WorkerThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the calling thread. Compares objects, because thread ids are used again."""
+        """True in this thread itself. Compares objects, because thread ids are used again."""
         return threading.current_thread() is self._thread
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:

@@ -102,7 +102,7 @@ class BlockingGroupConsumer:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended this consumer, which every call raises from then on."""
+        """The error that ended this consumer; every later call raises it."""
         return self._inner.failure
 
     # -- what is done; from any thread

@@ -120,20 +120,20 @@ class GroupConsumer:
 
     @property
     def epoch(self) -> int:
-        """The member's epoch (KIP-848), or the group's generation: what a commit says now."""
+        """The member's epoch (KIP-848), or the group's generation, as commits send it now."""
         return self._session.epoch
 
     @property
     def owned(self) -> Mapping[TopicPartition, int]:
-        """What is this member's own now, each partition with the epoch (or generation) in which it came."""
+        """The partitions that this member owns now, each with the epoch (or generation) in which it was assigned."""
         return MappingProxyType(dict(self._session.owned))
 
     @property
     def lease_left_ms(self) -> int:
         """For how long no other member can own what this member owns, by the clock; 0 where another may.
 
-        A coordinator that cannot be reached may have removed this member, which goes on until it knows (its commits are
-        refused then). An application that must not go on so long checks this.
+        If the coordinator cannot be reached, it may have removed this member. The member goes on until it learns so;
+        its commits are refused then. An application that must not go on so long checks this.
         """
         ownership = self._session.ownership
         return 0 if ownership is None else ownership.lease_left(clock_ms())
@@ -146,13 +146,14 @@ class GroupConsumer:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended this consumer, which every call raises from then on."""
+        """The error that ended this consumer; every later call raises it."""
         return self._session.failure
 
     # -- what is done; in the loop
 
     def subscribe(self, topics: str | Iterable[str] = (), *, pattern: str | None = None) -> None:
-        """What to consume: topics, or those whose whole name matches. It may change; topics need not exist yet.
+        """Consume these topics, or all topics whose whole name matches a pattern. It may change; topics need not
+        exist yet.
 
         A pattern is RE2 on the server (KIP-848), and Python's `re` with the classic protocol. Raises ValueError.
         """
@@ -182,7 +183,8 @@ class GroupConsumer:
                 await asyncio.sleep(self._session.backoff.pause(attempts, random.random()) / 1000)
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
-        """The group's committed offsets, of what this member owns where nothing is said. Those without are left out."""
+        """The group's committed offsets, of what this member owns where nothing is said. Partitions without one are
+        left out."""
         self._enter("committed", in_callback=True)
         places = list(self.owned if partitions is None else partitions)
         return await self._lookups.run(lambda cluster: cluster.committed(self._group_id, places))
@@ -206,7 +208,7 @@ class GroupConsumer:
     ) -> list[FetchedPartition]:
         """Fetch from a position of each partition, which must be owned (else NotOwned); as `Cluster.fetch`.
 
-        What is not this member's any more when the answer comes is left out. One call at a time.
+        Records of partitions that this member has lost meanwhile are left out. One call at a time.
         """
         self._enter("fetch", in_callback=True)
         positions = dict(positions)
@@ -297,7 +299,7 @@ class GroupConsumer:
             raise NotOwned(None, f"{call}: not this member's in group {self._group_id}: {names}")
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, ErrorCode]:
-        """What was refused, and why."""
+        """The refused partitions, with the reasons."""
         ownership = self._session.ownership
         assert ownership is not None
         committer = ownership.committer()

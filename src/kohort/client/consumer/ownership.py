@@ -9,9 +9,9 @@
         case Wait():    nothing to do until the next event
         case Over():    the membership has ended, with this error or with 0
 
-`ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ in what the group does and not in what an application sees.
-It is assigned partitions and gives them up when it is asked to. It is done with a partition before another member is
-assigned it, unless the partition is lost.
+`ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ in what the group does and not in what an application
+sees. The group assigns partitions to it, and it gives them up on request. It is done with a partition before another
+member is assigned it, unless the partition is lost.
 
 After every call the membership may have actions to carry out.
 """
@@ -74,7 +74,7 @@ Step = GiveUp | Take | NameTopics | CountPartitions | Wait | Over
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the application subscribes to: topics by name, or by a regular expression."""
+    """The application's subscription: topics by name, or by a regular expression."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -91,7 +91,7 @@ class Ownership(Protocol):
         """The partitions that the application may use, each with the epoch (or generation) in which it got them."""
 
     def lease_left(self, now: Millis) -> Millis:
-        """For how long no other member can own what this member owns."""
+        """The time for which no other member can own this member's partitions."""
 
     def on_event(self, event: Any, now: Millis) -> Partitions: ...
 
@@ -113,7 +113,7 @@ class Ownership(Protocol):
         """The topics whose partition counts this member assigned by; empty where the server assigns."""
 
     def topics_missing(self) -> bool:
-        """Whether a watched topic did not exist when it was last looked up."""
+        """True if a watched topic did not exist at the last lookup."""
 
     def committer(self) -> Committer: ...
 

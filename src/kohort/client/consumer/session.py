@@ -72,7 +72,7 @@ class ConsumerSession:
         """None before the protocol is known."""
         self.closed = False
         self.failure: BaseException | None = None
-        """What has ended the consumer."""
+        """The error that ended the consumer."""
         self.callback_task: asyncio.Task[Any] | None = None
         """The task that runs a callback now."""
         self.backoff = Backoff(options["retry_backoff_ms"], options["retry_backoff_max_ms"])
@@ -250,8 +250,8 @@ class ConsumerSession:
             self.callback_task = None
 
     def _lost_since(self, error: NotOwned, partitions: Partitions, before: Mapping[TopicPartition, int]) -> bool:
-        """Whether the partitions were lost while the callback ran: the coordinator or this member knows. A callback
-        that commits what the member never owned has a bug."""
+        """True if the partitions were lost while the callback ran, according to the coordinator or to this member. A
+        callback that commits what the member never owned has a bug."""
         owned = self.owned
         return error.code is not None or not any(owned.get(place) == before.get(place) for place in partitions)
 
@@ -384,7 +384,7 @@ class ConsumerSession:
         self._woken.set()
 
     def _on_failure(self, error: Exception) -> None:
-        """Not always a KafkaError: a token provider of the application may have raised."""
+        """Not always a KafkaError: the application's token provider may have raised another exception."""
         if self._fatal is None:
             self._fatal = error
             self._woken.set()

@@ -58,8 +58,9 @@ class BlockingCoordinator(Callbacks):
     _last_poll = 0.0
 
     def ensure_active_group(self, timeout_ms: int | None = None) -> bool:
-        """Join the group, or rejoin it, if need be. False where that has taken longer than `timeout_ms`; the next call
-        goes on where this one was. Callbacks are not cut short. Raises as `Coordinator.ensure_active_group` does.
+        """Join the group, or rejoin it, if need be. False if that took longer than `timeout_ms`; the next call
+        continues where this one stopped. Callbacks are not cut short. Raises as `Coordinator.ensure_active_group`
+        does.
         """
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._enter("ensure_active_group")
@@ -179,7 +180,7 @@ class BlockingCoordinator(Callbacks):
         return True
 
     async def _changed(self, deadline: float | None) -> bool:
-        """Whether an event came before the deadline."""
+        """True if an event came before the deadline."""
         try:
             async with asyncio.timeout(None if deadline is None else max(deadline - time.monotonic(), 0)):
                 await self._session.changed()

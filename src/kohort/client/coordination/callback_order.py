@@ -27,7 +27,7 @@ from kohort.client.membership.coordinator_requests import Ended, Millis
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What proves that a member belongs to the group; an offset commit carries the first two."""
+    """The proof that a member belongs to the group; an offset commit carries the first two fields."""
 
     generation_id: int
     member_id: str
@@ -88,7 +88,7 @@ class CallbackOrder:
         """An assignment for which on_join_complete was not called yet."""
         self._error: int | None = None
         self._rejoin_reason: str | None = None
-        """Why another round is due. That round needs a call of `metadata` after this was set."""
+        """Why another round is due. That round needs a call of `metadata` after this instant."""
 
     def anew(self, membership: Membership) -> CallbackOrder:
         """The order for a new membership of the same application, which first lets go of its assignment."""
@@ -174,7 +174,7 @@ class CallbackOrder:
     # -- what the application wants
 
     def rejoin(self, reason: str, now: Millis) -> None:
-        """Begin another round, with a new call of `metadata`, after the one that is under way."""
+        """Begin another round after the present one, with a new call of `metadata`."""
         self._rejoin_reason = reason
         if self.active:
             self.membership.subscribe(self.membership.settings.protocols, now, reason)

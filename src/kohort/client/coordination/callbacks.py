@@ -1,4 +1,4 @@
-"""What both coordinators share: the settings, the callbacks that a subclass overrides, and the properties.
+"""The common part of both coordinators: the settings, the callbacks that a subclass overrides, and the properties.
 
 `Coordinator` (asyncio) and `BlockingCoordinator` (threads) add the calls. The order of the callbacks is described in
 `client/coordination/coordinator.py`.
@@ -93,8 +93,8 @@ class Callbacks(ABC):
     def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
     ) -> Mapping[str, bytes] | Awaitable[Mapping[str, bytes]]:
-        """On the leader, which is `leader_id`: the assignment of each member, by member id. A member without one gets
-        b""."""
+        """On the leader, which is `leader_id`: the assignment of each member, by member id. A member that is missing
+        from the result gets b""."""
 
     @abstractmethod
     def on_join_complete(
@@ -150,8 +150,8 @@ class Callbacks(ABC):
     def lease_left_ms(self) -> int:
         """For how long at least the coordinator keeps this member, by the clock; 0 if it may have removed it.
 
-        The session, counted from when the last accepted request was sent. Unlike `generation_if_stable`, it counts also
-        while the group rebalances, for applications that keep work over a rebalance. That is safe if
+        The session, counted from when the last accepted request was sent. Unlike `generation_if_stable`, it counts
+        also while the group rebalances, for applications that keep work over a rebalance. The order is safe if
         `rebalance_timeout_ms` is at least twice `session_timeout_ms`.
         """
         return self._session.lease_left_ms
@@ -166,7 +166,7 @@ class Callbacks(ABC):
 
     @property
     def rejoin_needed(self) -> bool:
-        """Whether `ensure_active_group` has something to do."""
+        """True if `ensure_active_group` has work to do."""
         return not self._session.settled
 
     # -- inside

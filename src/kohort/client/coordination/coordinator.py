@@ -1,4 +1,4 @@
-"""Group membership for anything that many workers share: what Kafka keeps to itself as AbstractCoordinator.
+"""Group membership for any work that several processes share, as in Kafka's internal class AbstractCoordinator.
 
     class Workers(Coordinator):
         protocol_type = "workers"
@@ -75,12 +75,12 @@ class Coordinator(Callbacks):
     async def ensure_active_group(self) -> None:
         """Join or rejoin the group if needed; return when this member is part of it and its callbacks have run.
 
-        Waits for as long as it takes. It may be cancelled, as by `asyncio.timeout`; the next call goes on from there.
-        Raises what a callback raised; Closed; Misuse; ServerError where the coordinator refused: FENCED_INSTANCE_ID
-        (82: another member has this one's instance id; for good), INCONSISTENT_GROUP_PROTOCOL (23: a group of another
-        protocol type, or with none of the protocols in common), GROUP_MAX_SIZE_REACHED (81), INVALID_SESSION_TIMEOUT
-        (26), GROUP_AUTHORIZATION_FAILED (30); KafkaError where no broker can be reached. After these the next call
-        tries again.
+        Waits for as long as it takes. The call may be cancelled, for example by `asyncio.timeout`; the next call
+        continues from there. Raises what a callback raised; Closed; Misuse; ServerError where the coordinator
+        refused: FENCED_INSTANCE_ID (82: another member has this one's instance id; for good),
+        INCONSISTENT_GROUP_PROTOCOL (23: a group of another protocol type, or with none of the protocols in common),
+        GROUP_MAX_SIZE_REACHED (81), INVALID_SESSION_TIMEOUT (26), GROUP_AUTHORIZATION_FAILED (30); KafkaError where
+        no broker can be reached. After these the next call tries again.
         """
         self._enter("ensure_active_group")
         async with self._turn:

@@ -14,9 +14,9 @@ a rebalance that takes longer than the session ends the term. A member that does
 the rebalance timeout, which is twice the session, and its lease ends then.
 
 A clock does not stop a process: it may be suspended between a check of the clock and the write that follows. For this
-there is `term.token`. Every later term of the group has a larger token, so that a system that is written to can refuse
-a token smaller than one that it has seen. How far that order goes depends on the token's type
-(`client/coordination/tokens.py`):
+there is `term.token`. Every later term of the group has a larger token. A system that receives the leader's writes
+can therefore refuse a token that is smaller than the largest token so far. How far that order goes depends on the
+token's type (`client/coordination/tokens.py`):
 
     lead(servers, group)                            on kohort a LastingToken, elsewhere a GroupToken
     lead(servers, group, token_topic="tokens")      a LastingToken everywhere
@@ -75,8 +75,8 @@ class Term(Generic[AnyToken]):
     async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Run `work` while the term lasts. True if it finished, False if it was cancelled because the term ended.
 
-        It is not started in a term that is over. Raises what `work` raises. Returns only after `work` has stopped; what
-        `work` does after its cancellation may happen outside the term.
+        If the term is over, the coroutine is not started. Raises what `work` raises. Returns only after `work` has
+        stopped; what `work` does after its cancellation may happen outside the term.
         """
         if not self.valid:
             work.close()

@@ -32,7 +32,7 @@ class HeldItems:
         self.held: dict[str, int] = {}
         """The items that this worker may work on, with their tokens."""
         self.ending: dict[str, int] = {}
-        """The items that it has to give up and has not yet."""
+        """The items that the worker must give up and has not yet released."""
         self._claimed: frozenset[str] = frozenset()
         """The claims of the last round."""
 

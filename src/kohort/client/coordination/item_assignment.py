@@ -41,7 +41,8 @@ def divide(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dict[
 
 
 def _holders(weights: Mapping[str, float], workers: Mapping[str, Worker]) -> dict[str, str]:
-    """The holder of each item. Of several claims the newest token counts; the others are out of date."""
+    """The holder of each item. If several workers claim an item, the newest token counts; the other claims are out of
+    date."""
     latest: dict[str, tuple[int, str]] = {}
     for name, worker in workers.items():
         for item, token in worker.claims.items():

@@ -95,7 +95,7 @@ class Session:
 
     @property
     def settled(self) -> bool:
-        """Whether no callback is due."""
+        """True if no callback is due."""
         return self._failure is None and self._order.active
 
     # -- a round

@@ -9,15 +9,15 @@
 
 All workers are members of one group. Its leader assigns the items: evenly by weight and capacity, and so that few of
 them move (`client/coordination/item_assignment.py`). An item that moves is given up first: its task is cancelled, and
-another worker begins only when the task has ended. Work on items that do not move goes on, also while the group
-rebalances.
+another worker begins only when the task has ended. Work on items that do not move continues during a rebalance.
 
 A worker owns its items under a *lease*, as a leader does (`client/coordination/election.py`): when no heartbeat has
-been accepted for a session, its tasks are cancelled before another worker can get their items. A task that does not end
-when it is cancelled blocks the hand-over of its item, but only while its worker's lease lasts. For the time after that
-there is `shard.token`, the group's generation in which this worker got the item. It is larger than the tokens of the
-earlier owners, so that a system that is written to can refuse a token smaller than one that it has seen. On kohort it
-is a LastingToken, on clusters whose generations may begin anew a GroupToken (`client/coordination/tokens.py`).
+been accepted for a session, its tasks are cancelled before another worker can get their items. A task that does not
+end when it is cancelled blocks the hand-over of its item, but only while its worker's lease lasts. For the time after
+that there is `shard.token`, the group's generation in which this worker got the item. It is larger than the tokens of
+the earlier owners. A system that receives the worker's writes can therefore refuse a token that is smaller than the
+largest token so far. On kohort it is a LastingToken, on clusters whose generations may begin anew a GroupToken
+(`client/coordination/tokens.py`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Sharding(Coordinator):
         except Exception:
             if self._listed is None:
                 raise
-            log.warning("group %s: the items cannot be listed; the last list stands", self.group_id, exc_info=True)
+            log.warning("group %s: the items cannot be listed; the last list stays", self.group_id, exc_info=True)
         return self._listed
 
     # -- the group

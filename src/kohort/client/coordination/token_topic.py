@@ -5,8 +5,8 @@ id belongs to the key. It begins with InitProducerId, which raises the producer'
 is fenced then, also if its write is still on the way, and its open transaction ends before the answer comes. So only
 the newest call for a key can write, after the writes of all others, and no token is given twice.
 
-The topic has one partition and `cleanup.policy=compact`: the newest token of each key stays for ever. Nothing else may
-write to it. Source: KIP-98, and KIP-360 for the right to raise an epoch.
+The topic has one partition and `cleanup.policy=compact`: the newest token of each key stays for ever. No other
+program may write to the topic. Source: KIP-98, and KIP-360 for the right to raise an epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, Pr
 
 TRANSACTION_TIMEOUT_MS = 10_000
 COMMIT_ATTEMPTS = 5
-"""Of a commit that the server neither accepts nor refuses."""
+"""The result of a commit that the server neither accepts nor refuses."""
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 

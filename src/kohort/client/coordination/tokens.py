@@ -1,4 +1,4 @@
-"""Fencing tokens, by what they promise. They are integers; the type says how far their order goes."""
+"""Fencing tokens, by what they promise. They are integers. Their type states how long their order is valid."""
 
 from __future__ import annotations
 

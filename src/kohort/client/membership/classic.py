@@ -31,11 +31,11 @@ assignment is Lost. It is Lost when the session ends while no JoinGroup is under
 
 Without `rejoins`, a member that has lost its assignment goes OUTSIDE and waits for another `join`, so that the
 application can act first. It also gets Lost after `let_go` if the group goes on without it. Leaders and workers keep
-their work over a rebalance as long as the lease lasts; Lost tells them that others own it now.
+their work over a rebalance as long as the lease lasts. After Lost, others own it.
 
-The reactions to error codes (`classic_reactions`) follow Java's consumer, with two exceptions. The session counts from
-when a request was sent, not from its answer. And a member whose session has ended by its own clock stops before the
-coordinator tells it: it never believes longer than the coordinator does that it owns the assignment.
+The reactions to error codes (`classic_reactions`) follow Java's consumer, with two exceptions. The session counts
+from when a request was sent, not from its answer. When the session ends by the member's own clock, the member stops
+without waiting for the coordinator. So it never uses an assignment for longer than the coordinator grants it.
 
 Instants and durations are milliseconds. `chance`, from 0 to 1, spreads retries so that clients which failed together
 do not come back together.
@@ -80,7 +80,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a member asks for; names and defaults of Kafka's consumer."""
+    """The settings of a member; names and defaults are those of Kafka's consumer."""
 
     group_id: str
     protocols: tuple[Protocol, ...]
@@ -94,7 +94,7 @@ class Settings:
     retry_backoff_ms: Millis = 100
     retry_backoff_max_ms: Millis = 1_000
     rejoins: bool = True
-    """Whether the member joins again by itself when it has lost its assignment."""
+    """True if the member joins again by itself after it has lost its assignment."""
     keeps: bool = False
     """Whether the member keeps its assignment while the group rebalances (KIP-429): until the next one, or Lost."""
 
@@ -176,7 +176,7 @@ class Membership:
         self._leads = False
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         self._reason = ""
-        """Why it joins or leaves, for the coordinator's log (KIP-800)."""
+        """The reason of a join or leave, for the coordinator's log (KIP-800)."""
         self._heartbeat_at: Millis | None = None
         self._session_ends_at: Millis | None = None
         self._lease_ends_at: Millis = 0
@@ -388,7 +388,7 @@ class Membership:
 
     @property
     def _is_kept(self) -> bool:
-        """Whether the application keeps an assignment while the group rebalances."""
+        """True if the application keeps its assignment while the group rebalances."""
         return self._kept is not None or (self.settings.keeps and self._owned is not None)
 
     def _rebalance(self, now: Millis) -> None:

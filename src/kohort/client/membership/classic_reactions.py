@@ -1,4 +1,4 @@
-"""What the error codes of a classic group's coordinator make a member do, an API a table.
+"""How a member reacts to the error codes of a classic group's coordinator: one table for each API.
 
 They follow Java's consumer (AbstractCoordinator.java, ConsumerCoordinator.java).
 """
@@ -60,4 +60,4 @@ COMMIT_REACTIONS: dict[int, Reaction] = {
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,
     ErrorCode.FENCED_INSTANCE_ID: Reaction.END,
 }
-"""Of an OffsetCommit in this member's name. The committer handles every other error."""
+"""Reactions to the answer of an OffsetCommit in this member's name. The committer handles every other error."""

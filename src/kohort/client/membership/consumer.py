@@ -34,12 +34,13 @@ partitions in a heartbeat include those that the member takes a moment later; a 
 away. One request is under way at a time, and the answer to any other is ignored. Only a leave or a new subscription
 does not wait for the answer before, which the coordinator may hold.
 
-A member that cannot reach its coordinator goes on with its partitions, like Java's: most often nothing has happened,
-and everything would stand still if all members stopped. The coordinator removes a member when its session ends, or when
-it does not give up partitions within its rebalance timeout, counted from a decision that the member may not know of.
-Before `trusted_until` neither can happen, so no other member owns its partitions. The session is a setting of the
-server that clients do not learn, so `session_timeout_ms` must not be longer. After `trusted_until` the member's work
-may be done twice, and its commits are refused if it was removed. Doubtful says so; the application may stop or not.
+A member that cannot reach its coordinator continues with its partitions, as Java's does. Most often its ownership has
+not changed, and if all members stopped, all work would stop. The coordinator removes a member when its session ends,
+or when it does not give up partitions within its rebalance timeout, counted from a decision that may not have reached
+the member. Before `trusted_until` neither can happen, so no other member owns its partitions. The session is a
+setting of the server that clients do not learn, so `session_timeout_ms` must not be longer. After `trusted_until` the
+member's work may be done twice, and its commits are refused if it was removed. Doubtful says so; the application may
+stop or not.
 
 Errors: 14 asks again; 15 and 16 look for the coordinator; 25 and 110, and 69 for a member, lose everything and join
 again at once. 111 asks again, because the session of the instance id's former member may not have ended yet (Java gives
@@ -89,7 +90,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What a member asks for; names and defaults of Kafka's consumer."""
+    """The settings of a member; names and defaults are those of Kafka's consumer."""
 
     group_id: str
     member_id: str
@@ -325,7 +326,7 @@ class ConsumerMembership:
         return self.interval_ms if self.interval_ms is not None else self.settings.session_timeout_ms // 3
 
     def trusted_until(self) -> Millis | None:
-        """Until then no other member can own what this member owns. None while it owns nothing."""
+        """Until then no other member can own this member's partitions. None if the member owns no partition."""
         if not self.owned or self._assured_at is None:
             return None
         until = self._assured_at + self.settings.session_timeout_ms
@@ -366,7 +367,8 @@ class ConsumerMembership:
             self._ask(now)
 
     def _advance(self) -> bool:
-        """One step from what it owns to its assignment: give up, then take. Whether there is something to give up."""
+        """One step from the owned partitions to the assignment: give up, then take. True if there are partitions to
+        give up."""
         if self._revoking:
             return False
         gone, new = self.owned - self._target, self._target - self.owned

@@ -1,7 +1,7 @@
 """The requests of one member to its group's coordinator, without sockets, clock or chance.
 
 One request is under way at a time. It has a number and a time-out; the answer to any other number is ignored. After a
-failure the next request waits for a pause that grows, and a coordinator that is not known is looked for first. Both
+failure the next request waits for a growing pause. If the coordinator is unknown, it is looked up first. Both
 memberships (`classic`, `consumer`) have one `CoordinatorRequests`, which also keeps the actions that they hand out.
 
 Instants and durations are milliseconds. `chance`, from 0 to 1, spreads retries.
@@ -65,7 +65,7 @@ class CoordinatorRequests:
         return self.retry_at is None
 
     def ready(self) -> bool:
-        """Whether a request can be sent now. Looks for the coordinator if that is what is missing."""
+        """True if a request can be sent now. Looks for the coordinator if that is what is missing."""
         if self.awaits_answer:
             return False
         if not self.coordinator_known and not self._searching:
@@ -81,7 +81,7 @@ class CoordinatorRequests:
         self.actions.append(Ask(self.sent, request))
 
     def answered(self, number: int) -> bool:
-        """Whether the answer to this number is awaited. It is not awaited any more after this."""
+        """True if the answer to this request number is awaited. After this call the answer is not awaited any more."""
         if not self.awaits_answer or number != self.sent:
             return False
         self.forget()
@@ -112,7 +112,7 @@ class CoordinatorRequests:
         return self.timeout_at is not None and now >= self.timeout_at
 
     def retry_due(self, now: Millis) -> bool:
-        """Whether the pause after a failure has just ended."""
+        """True if the pause after a failure has just ended."""
         if self.retry_at is None or now < self.retry_at:
             return False
         self.retry_at = None

@@ -7,7 +7,8 @@ and in order. An error that makes it impossible to go on goes to `on_failure`. E
 Heartbeats are timers of the loop: they go on while the application awaits something and stop while it blocks the loop.
 A late wake-up is logged, because a member that sends its heartbeat late may have lost its session.
 
-The clock goes on while the machine sleeps, where the system has such a clock, as the coordinator's session does.
+If the system has a clock that continues while the machine sleeps, this clock is used, because the coordinator's
+session continues too.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class AsyncMember:
         self._acting = False
         self._closed = False
         self.lasting_generations = False
-        """Whether the last coordinator never uses a generation twice."""
+        """True if the last coordinator never uses a generation twice."""
 
     def close(self) -> None:
         """Close the connection. The group is not left."""
@@ -91,7 +92,7 @@ class AsyncMember:
     def act(self) -> None:
         """Carry out the membership's actions."""
         if self._acting or self._closed:
-            return  # the outer call goes on until no action is left
+            return  # the outer call continues until no action is left
         self._acting = True
         try:
             while actions := self.membership.take():

@@ -59,7 +59,7 @@ Failures = dict[TopicPartition, KafkaError]
 
 class _Throttled(KafkaError):
     """A quota of the client is used up: the broker answered a Fetch without its partitions (KafkaApis, since 2.0) and
-    does not read from the connection for `wait_s`. This is not a failure, so it is not retried as one."""
+    does not read from the connection for `wait_s`. This is not a failure, so it is not retried like a failure."""
 
     def __init__(self, throttle_time_ms: int) -> None:
         super().__init__(None, f"a quota is used up: the broker answers no fetches for {throttle_time_ms} ms")
@@ -77,7 +77,7 @@ class _LeftOut(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """What one Fetch answered for a partition.
+    """The answer of one Fetch for a partition.
 
     `records` are record batches, the last one possibly cut; `kohort.client.records` reads them. `error` is
     OFFSET_OUT_OF_RANGE if the position is outside of the log, or another error that a retry does not cure; then there

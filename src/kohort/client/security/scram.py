@@ -73,7 +73,7 @@ def _challenge(text: str, nonce: str) -> tuple[str, bytes, int]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """`a=…,b=…` by letter; the first of each."""
+    """The attributes of `a=…,b=…` by letter; if a letter repeats, its first value."""
     found: dict[str, str] = {}
     for part in text.split(","):
         if part[1:2] != "=":

@@ -82,13 +82,13 @@ def refusal(address: str, error: OSError) -> KafkaError:
         return AuthenticationFailed(address, f"the broker refused the TLS handshake: {said or reason}{hint}")
     if any(word in reason for word in ("WRONG_VERSION_NUMBER", "RECORD_LAYER", "PACKET_LENGTH", "HTTP_REQUEST")):
         return AuthenticationFailed(
-            address, "what answers does not speak TLS: security.protocol would be PLAINTEXT or SASL_PLAINTEXT"
+            address, "the server does not speak TLS; set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
         )
     return AuthenticationFailed(address, f"the TLS handshake failed: {reason.lower().replace('_', ' ')}")
 
 
 def looks_like_tls(start: bytes | bytearray) -> bool:
-    """Whether a broker's first bytes are a TLS record: an alert or a handshake message."""
+    """True if a broker's first bytes are a TLS record: an alert or a handshake message."""
     return len(start) >= 2 and start[0] in (0x15, 0x16) and start[1] == 0x03
 
 

@@ -138,7 +138,7 @@ class Connection:
     def receive(self, response_class: type[Response], *, timeout_ms: int | None = None) -> Response:
         """The second half of `request`: the answer to the oldest request.
 
-        Waits at least `timeout_ms`, if it is given, however long ago the request was sent.
+        Waits at least `timeout_ms`, if it is given, even if the request was sent long ago.
         """
         pending = self._pending.popleft()
         if timeout_ms is not None:
@@ -244,7 +244,7 @@ class Connection:
 
 
 def reason(error: Exception) -> str:
-    """The operating system's message, for the middle of a sentence."""
+    """The operating system's message, worded as a part of a sentence."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):

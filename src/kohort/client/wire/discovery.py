@@ -1,6 +1,6 @@
 """Where a group's coordinator is, for asyncio.
 
-It asks the brokers that it knows of, in random order, and then the bootstrap servers. The broker that answers names the
+It asks the known brokers in random order, and then the bootstrap servers. The broker that answers names the
 other brokers, so that a member goes on when the bootstrap servers are gone.
 """
 
@@ -44,7 +44,7 @@ class Discovery:
         security: Security = PLAINTEXT,
     ) -> None:
         self.reached = False
-        """Whether a broker has ever answered. A cluster that never did is most often a wrong address."""
+        """True if any broker has ever answered. A cluster that never did is most often a wrong address."""
         self._bootstrap = parse_addresses(bootstrap_servers)
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms

@@ -89,7 +89,7 @@ class Exchange:
         self.version_caps = version_caps
         self.security = security
         self._heard = False
-        """Whether the broker has answered a request that it answers only to authenticated clients."""
+        """True if the broker has answered a request that only authenticated clients may send."""
         self.api_versions: dict[int, VersionRange] = {}
         self.features: frozenset[str] = frozenset()
         """The names of the features that the broker supports."""
@@ -115,7 +115,7 @@ class Exchange:
         return last
 
     def serves(self, request_class: type) -> bool:
-        """Whether there is a version in common."""
+        """True if there is a common version."""
         try:
             self.version_of(request_class)
         except UnsupportedVersion:
@@ -214,7 +214,7 @@ class Exchange:
         return f" while {', '.join(asked)} was in flight{'' if self._heard else self._suspicion(asked[0])}"
 
     def _suspicion(self, asked: str) -> str:
-        """Why a broker may have closed the connection of a client that it has not let in."""
+        """The likely reason why a broker closed a connection before the client was authenticated."""
         tls = self.security.tls
         if asked == "ApiVersions" and tls is None:
             return ", as a listener with TLS does; see security.protocol"

@@ -248,7 +248,8 @@ class Router:
     # -- coordinators
 
     def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group, or the transactions of an id. One attempt if it is not known."""
+        """The broker that coordinates a group, or the transactions of an id. One attempt if the coordinator is not
+        known."""
         known = self._coordinators.get((kind, key))
         if known is not None and known in self.view.nodes:
             return known

@@ -87,7 +87,7 @@ class Beliefs:
         if member_id not in group.members:
             if until is not None and self._world.now < until and not self.requests_come_twice:
                 text = f"{group.name}: {member_id} is no member, and trusts until {until}"
-                raise Violation("who may trust to be the owner is it", text, group.name)
+                raise Violation("a member that may believe in its ownership is the owner", text, group.name)
             return
         has = group.has.get(member_id)
         if has is None or has.epoch != AWAY:
@@ -148,7 +148,7 @@ def _check_uses(group: Durable, member_id: str, uses: frozenset[Partition], has:
     lost = uses - (has.all.keys() if has is not None else set())
     if lost:
         raise Violation(
-            "what a member uses is its own until it gives it up",
+            "a member owns what it uses until it gives it up",
             f"{group.name}: {member_id} uses {sorted(lost)}, and has {has}",
             group.name,
         )

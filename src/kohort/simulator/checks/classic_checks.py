@@ -190,7 +190,7 @@ class ClassicChecks:
                 and request.group_id == facts.name
                 and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
             ):
-                raise Violation("who is parked does not expire", f"{facts.name}: {member_id}", facts.name)
+                raise Violation("a parked member does not expire", f"{facts.name}: {member_id}", facts.name)
 
     def _returned(self, facts: GroupFacts, entry: JournalEntry) -> None:
         """Of several members that took over an instance in one turn, the last one holds it."""
@@ -237,7 +237,7 @@ class ClassicChecks:
             since = max(since, facts.generation_began) if facts.rebalance_started < now else facts.generation_began
         if now - since < facts.least_rebalance_ms:
             raise Violation(
-                "who is late has had the rebalance timeout",
+                "a late member has had the rebalance timeout",
                 f"{facts.name}: {member_id} is removed after {now - since} ms of {facts.least_rebalance_ms}",
                 facts.name,
             )

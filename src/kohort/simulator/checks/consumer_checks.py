@@ -193,7 +193,7 @@ class ConsumerChecks:
             self._check_late(facts, group, now)
             holds = now < facts.held_until == held_until(broker, facts.name)
             if holds and (taken := taken_from(broker, facts.before, group)):
-                self._broken("nothing is taken from who is there during a hold", facts, taken)
+                self._broken("a freeze takes nothing from present members", facts, taken)
         self.beliefs.turn_ends(broker)
 
     # -- times
@@ -217,7 +217,9 @@ class ConsumerChecks:
             since = facts.told_to_give_up.get(member_id)
             if since is None or now - since < member.rebalance_timeout_ms:
                 self._broken(
-                    "who is late has had the rebalance timeout", facts, f"{member_id} was told at {since}, it is {now}"
+                    "a late member has had the rebalance timeout",
+                    facts,
+                    f"{member_id} was told at {since}, it is {now}",
                 )
 
     def _session_of(self, member: ConsumerGroupMemberMetadataValue) -> Millis:
@@ -233,10 +235,12 @@ class ConsumerChecks:
             seen = facts.seen_last.setdefault(member_id, now)
             facts.seen_first.setdefault(member_id, now)
             if now > seen + self._session_of(member):
-                self._broken("who is silent expires", facts, f"{member_id} was seen {now - seen} ms ago")
+                self._broken("a silent member expires", facts, f"{member_id} was seen {now - seen} ms ago")
             since = facts.told_to_give_up.get(member_id)
             if since is not None and now > since + member.rebalance_timeout_ms and not is_classic(member):
-                self._broken("who does not give up is removed", facts, f"{member_id} was told {now - since} ms ago")
+                self._broken(
+                    "a member that revokes too late is removed", facts, f"{member_id} was told {now - since} ms ago"
+                )
 
     def _seen(self, facts: ConsumerFacts, member_id: str, at: Millis) -> None:
         facts.seen_first[member_id] = max(facts.seen_first.get(member_id, at), at)
@@ -261,7 +265,7 @@ class ConsumerChecks:
         facts = self.facts[request.group_id]
         self._seen(facts, request.member_id, now - (self.world.now - asked.asked_at))
         if request.member_epoch < 0:
-            self._broken("who leaves is never held", facts, f"{request.member_id}")
+            self._broken("the heartbeat of a leaving member is not held", facts, f"{request.member_id}")
         if now - since > self._hold_limit_ms(joins=request.member_epoch == 0):
             self._broken(
                 "a held heartbeat is answered in time", facts, f"{request.member_id} since {since}, it is {now}"
@@ -270,7 +274,7 @@ class ConsumerChecks:
             self._broken("nothing waits behind a held heartbeat", facts, f"{link.owner.name}")
         has = self.durable(request.group_id).has.get(request.member_id)
         if has is not None and has.state == MUST_GIVE_UP:
-            self._broken("who must give up is not held", facts, f"{request.member_id} has {has}")
+            self._broken("the heartbeat of a revoking member is not held", facts, f"{request.member_id} has {has}")
 
     def _hold_limit_ms(self, *, joins: bool) -> Millis:
         config = self.config
@@ -291,7 +295,9 @@ class ConsumerChecks:
         member_id = response.member_id or ""
         if request.member_epoch < 0:
             if response.member_epoch != request.member_epoch:
-                self._broken("who leaves is told so", facts, f"{member_id}: {response.member_epoch}")
+                self._broken(
+                    "a leave is answered with the request's epoch", facts, f"{member_id}: {response.member_epoch}"
+                )
             if request.member_epoch == AWAY and not any(h.epoch == AWAY for h in facts.states.get(member_id, [])):
                 self._broken("a static member's place is kept", facts, f"{member_id} is away, {facts.states}")
             return
@@ -303,7 +309,7 @@ class ConsumerChecks:
     ) -> None:
         member_id = response.member_id or ""
         if member_id not in facts.before.members and member_id not in facts.came:
-            promise = "who is gone never succeeds" if member_id in facts.gone else "no reply before durability"
+            promise = "a removed member never succeeds" if member_id in facts.gone else "no reply before durability"
             self._broken(promise, facts, f"a heartbeat of {member_id} is answered, which is no member")
         if response.member_epoch < request.member_epoch or response.member_epoch == 0:
             self._broken(
@@ -345,11 +351,11 @@ class ConsumerChecks:
             case ErrorCode.UNRELEASED_INSTANCE_ID if instance is not None:
                 holders = {facts.before.holder(instance), group.holder(instance)} - {None, member_id}
                 if not holders and not any(m for m in facts.came if m != member_id):
-                    self._broken("an instance id that nobody holds is free", facts, said)
+                    self._broken("an unused instance id is free", facts, said)
             case ErrorCode.GROUP_MAX_SIZE_REACHED if facts.name != MIXED:
                 most = len({*facts.before.members, *group.members, *facts.came})  # some join and leave within the turn
                 if most < self.config.group_consumer_max_size:
-                    self._broken("who fits is let in", facts, said)
+                    self._broken("a member that fits is admitted", facts, said)
 
     def classic(self, asked: Asked, response: Any, broker: Broker) -> None:
         """An answer to a member of the classic protocol."""
@@ -382,11 +388,11 @@ class ConsumerChecks:
                 text = f"{member_id} at {epoch}, {topic.name}-{result.partition_index}: {result.error_code}"
                 owns = [self._may_commit(has, place, epoch) for has in facts.states.get(member_id, [])]
                 if result.error_code == OK and epoch >= 0 and not is_member:
-                    self._broken("members commit, nobody else", facts, text)
+                    self._broken("only members commit", facts, text)
                 elif result.error_code == OK and epoch >= 0 and topic_id != NO_UUID and not any(owns):
                     self._broken("old epochs are refused", facts, f"{text}; it has {facts.states.get(member_id)}")
                 elif result.error_code == OK and epoch < 0 and facts.before.members and group.members:
-                    self._broken("members commit, nobody else", facts, text)
+                    self._broken("only members commit", facts, text)
                 if result.error_code in (OK, *NO_TOPIC, *ELSEWHERE) or link.owner.kind != "consumer":
                     continue
                 has_it = [place in has.all and has.all[place] <= epoch for has in facts.states.get(member_id, [])]

@@ -210,7 +210,7 @@ class Onlooker:
         self.consumers.turn_ends(broker, links.values(), self._turn_began)
         for request_id, parked in broker._parked.items():
             if parked.shard is not None and request_id not in state.shards[parked.shard].running.parked:
-                raise Violation("whoever is parked will be answered", f"request {request_id} is forgotten")
+                raise Violation("every parked request is answered", f"request {request_id} is forgotten")
         if self.world.now - self._replayed_at > REPLAY_EVERY_MS:
             self.check_replay()
             self._check_unanswered(broker, links)

@@ -153,7 +153,7 @@ def promised_by_commit(
     if by_member:
         _check_committer(facts, request, now)
     elif not facts.unsettled and facts.phase not in ("Empty", "Dead") and len(facts.generations) == 1:
-        raise Violation("members commit, nobody else", f"{facts.name}: generation -1 on a live group", facts.name)
+        raise Violation("only members commit", f"{facts.name}: generation -1 on a live group", facts.name)
     asked = {
         (topic.name or names.get(topic.topic_id, ""), partition.partition_index): partition.committed_offset
         for topic in request.topics
@@ -188,11 +188,11 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
         )
     if facts.quiet and facts.phase == "CompletingRebalance":
         raise Violation(
-            "nobody commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
+            "no member commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
         )
     if request.member_id not in facts.members and request.member_id not in facts.joined:
         raise Violation(
-            "members commit, nobody else",
+            "only members commit",
             f"{facts.name}: {request.member_id} was never told that it is one",
             facts.name,
         )
@@ -202,7 +202,9 @@ def _check_alive(facts: GroupFacts, member_id: str, error: int, what: str) -> No
     why = facts.gone.get(member_id)
     if why is not None and error in MEMBERS_ONLY:
         raise Violation(
-            "who is gone never succeeds", f"{facts.name}: {what} of {member_id} ({why}) is answered {error}", facts.name
+            "a removed member never succeeds",
+            f"{facts.name}: {what} of {member_id} ({why}) is answered {error}",
+            facts.name,
         )
 
 
@@ -245,7 +247,7 @@ def _check_fenced_is_told(facts: GroupFacts, request: Any, error: int) -> None:
         return
     if holder != request.member_id and holder in facts.members:
         raise Violation(
-            "who is fenced is told so",
+            "a fenced member gets the fencing error",
             f"{facts.name}: {type(request).__name__} of {request.member_id}, {instance} is {holder}, answer {error}",
             facts.name,
         )

@@ -30,7 +30,7 @@ def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchReques
         and member.member_id not in facts.went
     )
     if not response.fenced:
-        raise Violation("who asks to be fenced is", f"{facts.name}: {member}", facts.name)
+        raise Violation("a fetch that names its member is fenced", f"{facts.name}: {member}", facts.name)
     for topic in response.responses:
         for result in topic.partitions:
             place = (topic.topic_id, result.partition_index)
@@ -39,11 +39,11 @@ def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchReques
             promise = ""
             match result.error_code:
                 case ErrorCode.NONE if not any(may):
-                    promise = "who does not own a partition does not read it"
+                    promise = "only owners read a partition"
                 case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.STALE_MEMBER_EPOCH if stays and may and all(may):
                     promise = "owners read"
                 case ErrorCode.FENCED_MEMBER_EPOCH if stays and has and all(has):
-                    promise = "an owner is told of its epoch"
+                    promise = "an owner with an old epoch gets 113"
                 case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.GROUP_ID_NOT_FOUND if stays:
                     promise = "a member is known"
             if promise:
