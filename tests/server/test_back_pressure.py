@@ -83,7 +83,9 @@ def test_begun_requests_are_bounded_over_all_connections_and_finish_one_by_one(e
         peak = max(peak, edge.connections.inflow.total)
         time.sleep(0.001)
     assert answers == [request] * 8
-    assert peak < 4 * MIB + 8 * MIB // 2  # each connection may have one read of a socket in hand when reading stops
+    # Above the limit come a read of each socket, and requests that complete, one by one, before a turn takes them: how
+    # many depends on the machine's load. Without the limit it would be all eight.
+    assert peak < 4 * MIB + 4 * len(request)
     eventually(lambda: edge.connections.inflow.total == 0)
 
 
