@@ -32,7 +32,7 @@ def serve(
         typer.Option(metavar="HOST:PORT,...", help="Where to listen, one a broker; port 0 picks a free one."),
     ] = None,
     brokers: Annotated[
-        int | None, typer.Option(help="Brokers to present; a single listener then stands for consecutive ports.")
+        int | None, typer.Option(help="Number of brokers; a single listener then means consecutive ports.")
     ] = None,
     advertised_listeners: Annotated[
         str | None, typer.Option(metavar="HOST[:PORT],...", help="Addresses for clients, instead of the listeners.")

@@ -9,7 +9,8 @@ from kohort.config.settings import ConfigError
 
 
 class Address(NamedTuple):
-    """HOST:PORT of a listener. The host "" stands for all addresses of the machine; the port -1 for none given."""
+    """HOST:PORT of a listener. The host "" means all addresses of the machine; the port -1 means that no port was
+    given."""
 
     host: str
     port: int
@@ -43,7 +44,7 @@ def addresses(name: str, text: str) -> list[Address]:
 
 
 def one_each(brokers: int, name: str, text: str) -> list[Address]:
-    """One address for each broker. A single address stands for consecutive ports."""
+    """One address for each broker. A single address means consecutive ports."""
     found = addresses(name, text)
     if not found and name == "advertised.listeners":
         return []

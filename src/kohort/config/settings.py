@@ -1,6 +1,6 @@
 """The table of settings: every limit and default, under Kafka's property names where Kafka has the setting.
 
-Units stand last in a name; bounds are inclusive. Source of the defaults: Apache Kafka trunk, August 2026
+A name ends with its unit; bounds are inclusive. Source of the defaults: Apache Kafka trunk, August 2026
 (GroupCoordinatorConfig, ServerConfigs, LogConfig).
 """
 
@@ -127,7 +127,7 @@ class Config:
         high=INT_MAX // 4,
     )
     group_max_pending_members: int = _setting(
-        20_000, "Member ids that a group has given out and that nobody has used yet; the oldest goes first", low=1
+        20_000, "Unused member ids that a group has given out; the oldest is dropped first", low=1
     )
     group_max_former_groups: int = _setting(
         1_000,
@@ -145,7 +145,7 @@ class Config:
         True, "Hold the answers of heartbeats for a while, so that a rebalance is told the moment it starts"
     )
     group_heartbeat_hold_max_ms: int = _setting(
-        # The server is not told the interval of classic members. Clients' default is 3 s; the margin is 500 ms.
+        # Classic members do not send their interval. Clients' default is 3 s; the margin is 500 ms.
         2_500,
         "Longest time a heartbeat's answer is held; keep it below the clients' heartbeat.interval.ms. A third of the "
         "member's session timeout is a bound too",
@@ -170,7 +170,7 @@ class Config:
     )
     group_consumer_min_session_timeout_ms: int = _setting(45_000, "Least session timeout, also of a group", low=1)
     group_consumer_max_session_timeout_ms: int = _setting(60_000, "Largest session timeout, also of a group", low=1)
-    group_consumer_heartbeat_interval_ms: int = _setting(5_000, "How often members are told to heartbeat", low=1)
+    group_consumer_heartbeat_interval_ms: int = _setting(5_000, "The heartbeat interval of members", low=1)
     group_consumer_min_heartbeat_interval_ms: int = _setting(5_000, "Least heartbeat interval, also of a group", low=1)
     group_consumer_max_heartbeat_interval_ms: int = _setting(
         15_000, "Largest heartbeat interval, also of a group", low=1

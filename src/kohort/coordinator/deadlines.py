@@ -113,7 +113,7 @@ class Deadlines(Generic[K]):
     def pop_due(self, now: Millis) -> K | None:
         """The key with the earliest deadline, which is cleared; None if no deadline is due.
 
-        One at a time, because serving one may move or clear others that are due.
+        One deadline at a time, because serving it may move or clear other due deadlines.
         """
         when = self.next()
         if when is None or when > now:

@@ -1,4 +1,4 @@
-"""What goes into a coordinator shard and what comes out of it: frozen values with the cause inside.
+"""The inputs and outputs of a coordinator shard: frozen values with the cause inside.
 
     step(event, now)  -> Effects      decide; may change soft state only
     apply(record)     -> None         the only writer of hard state, live and in recovery
@@ -95,7 +95,7 @@ class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """What a pattern matches among the first of the names to compare it with."""
+    """The matches of a pattern among the first of the names to compare it with."""
 
     looked_at: int
     """How many names were compared; at least one."""
@@ -265,8 +265,8 @@ class PatternsAsked(msgspec.Struct, frozen=True, gc=False):
 
 
 Task = AssignmentAsked | PatternsAsked
-"""Work that takes longer than a step may. It is done elsewhere, and its outcome comes as an event. If the process ends
-first, the next load of the shard asks again."""
+"""Work that takes longer than a step may. The edge computes it, and the outcome arrives as an event. If the process
+ends first, the next load of the shard asks again."""
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):

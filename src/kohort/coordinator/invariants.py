@@ -1,4 +1,4 @@
-"""What holds between two events, for tests, the simulator and debugging."""
+"""Invariants between two events, for tests, the simulator and debugging."""
 
 from __future__ import annotations
 

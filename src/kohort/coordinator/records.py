@@ -101,7 +101,7 @@ class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
     places: Sequence[Place]
     values: Sequence[OffsetCommitValue]
     encoded: bytes
-    """All of them as they stand in a record batch that has no others."""
+    """All records, encoded as in a record batch that contains only them."""
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:

@@ -20,9 +20,9 @@ from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 Key = tuple[str, str, str]
-"""Of a deadline: kind, group id, and whom or what it was armed for.
+"""The key of a deadline: kind, group id, and the member or generation for which it was armed.
 
-session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; one that fires for another
+session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; a deadline of another
 generation than the group's is out of date and does nothing.
 """
 
@@ -35,7 +35,7 @@ class Running:
         self.parked: dict[RequestId, tuple[str, str]] = {}
         """Parked requests: group and member."""
         self.out = Outbox()
-        """Of the step under way."""
+        """The effects of the step under way."""
 
     # -- deadlines
 

@@ -1,4 +1,4 @@
-"""What the broker knows of a state machine: it owns one log, and its state is the fold of that log.
+"""The broker's interface to a state machine: it owns one log, and its state is the fold of that log.
 
     step(event, now)      decide; returns effects and changes soft state only
     apply(record)         the only writer of hard state, live and in recovery

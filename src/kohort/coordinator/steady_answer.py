@@ -18,7 +18,7 @@ class SteadyAnswer:
 
     def __init__(self, answer: int, session: Deadline, session_ms: Millis, *, lasts: bool = True) -> None:
         self.answer = answer
-        """What the response says: the error, or the interval of a consumer group's heartbeat."""
+        """The content of the response: the error, or the interval of a consumer group's heartbeat."""
         self.session = session
         self.session_ms = session_ms
         self.lasts = lasts

@@ -1,4 +1,4 @@
-"""What the coordinator knows of topics: an immutable view. `TopicsChanged` brings the next one.
+"""The coordinator's view of topics; immutable. `TopicsChanged` brings the next one.
 
 A new view costs as much as has changed: entries are in buckets, and only the buckets of changed entries are copied. So
 ten thousand topics that are created one by one are not copied ten thousand times.

@@ -1,4 +1,4 @@
-"""The loss of a worker: kill one of the group's workers halfway, and watch the other take over.
+"""The loss of a worker: kill one of the group's two workers halfway, and show how the other one takes over.
 
 `Handover` runs in a thread of its own beside the Spark ingest. It adds up the workers' events, kills one worker when
 half of all records are committed, and asks the coordinator (DescribeGroups) whether that member is gone.

@@ -75,8 +75,8 @@ def contents(spark: Any, parquet: Path) -> dict[int, Contents]:
 class Spark:
     """A session and its Java process for the duration of the block.
 
-    A thread of its own does all that concerns the session, so that an interrupt ends the caller's wait and not a call
-    of PySpark, which would leave a stack trace, or a Java that is just starting. PySpark leaves the Java of a stopped
+    All calls of the session run in one thread. So an interrupt ends the caller's wait, and neither a call of PySpark,
+    which would leave a stack trace, nor a Java process that is just starting. PySpark leaves the Java of a stopped
     session alive until this process ends; `stop` ends it.
     """
 

@@ -1,4 +1,4 @@
-"""What the workers of a group have told so far, added up: who holds what, what was read, how often, and committed.
+"""The sum of the workers' reports so far: owners, records read and how often, and commits.
 
 Offsets of a partition are those of a log that begins at 0, without gaps.
 """

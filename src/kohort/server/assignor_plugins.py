@@ -6,8 +6,8 @@ A package names its assignor in its pyproject.toml:
     alphabetical = "my_package.assignor:Alphabetical"
 
 The value is an assignor, or a class that makes one without arguments. Importing runs foreign code, and that is why it
-is done here, once, at a start, and not in the core. What fails is told and left out; the server starts without it.
-Whether what was made is an assignor is the core's to say (`coordinator/assignors/registry.py`).
+is done here, once, at a start, and not in the core. A plug-in that fails is logged and left out; the server starts
+without it. The core checks that the object is an assignor (`coordinator/assignors/registry.py`).
 
 Python's own search for entry points takes a start longer than reading the data directory does, its imports most of all.
 So it is asked only if the files that it would read name the group.
@@ -42,7 +42,8 @@ def installed() -> Sequence[EntryPoint]:
 
 
 def _may_be_some() -> bool:
-    """Whether a file entry_points.txt names the group, or packages are where such files cannot be looked for."""
+    """True if a file entry_points.txt names the group, or if packages are in a place that cannot be searched for such
+    files."""
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return True
     for place in dict.fromkeys(sys.path):

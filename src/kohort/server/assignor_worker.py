@@ -1,7 +1,7 @@
 """The process in which assignors of other packages run: questions on its standard input, answers on its output.
 
-A frame is four bytes of length and a msgpack body. What an assignor prints goes to the standard error, so that it does
-not end up between the answers. The process ends with its input.
+A frame is four bytes of length and a msgpack body. An assignor's prints go to the standard error, because the
+standard output carries the answers. The process ends with its input.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ FETCH = b"\0\1"
 
 
 class Owner(Protocol):
-    """What a connection needs of all connections together (connections.py)."""
+    """The part of connections.py that a connection uses."""
 
     config: Config
     clock: Callable[[], float]

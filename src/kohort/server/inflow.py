@@ -13,7 +13,7 @@ STALLED_S = 3.0
 
 
 class Reader(Protocol):
-    """What the limit needs of a connection."""
+    """The part of a connection that the limit uses."""
 
     last_active: float
 

@@ -33,7 +33,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
         self.bound = Address(address.host, address.port)
-        """With the real port instead of 0."""
+        """The address with the real port instead of 0."""
 
     @property
     def is_up(self) -> bool:

@@ -1,8 +1,8 @@
 """The server's log: an event in plain words with named values, rendered as console, JSON or logfmt lines.
 
-It goes through the standard library's logging (logger "kohort"), so whoever runs a server inside another program gets
-the lines where the program's other lines go. Only `configure`, which `kohort serve` calls, writes to stdout. structlog
-would render the same, but importing it takes a fifth of the time in which a server is to be ready.
+It goes through the standard library's logging (logger "kohort"), so a server inside another program logs to the same
+place as that program. Only `configure`, which `kohort serve` calls, writes to stdout. structlog would render the
+same, but importing it takes a fifth of the time in which a server is to be ready.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _explain(error: Exception) -> int:
             print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
             error = RuntimeError(
                 "stopped by a bug, before anything wrong could be answered or written; please report the lines above. "
-                "What was acknowledged is on disk, and a restart goes on from there"
+                "All acknowledged data is on disk, and a restart continues from there"
             )
     print(f"kohort: {error}", file=sys.stderr, flush=True)
     return code

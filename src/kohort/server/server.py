@@ -174,7 +174,7 @@ class Server:
 
     @property
     def failure(self) -> Exception | None:
-        """What stopped the server; None for a signal or `stop`."""
+        """The error that stopped the server; None after a signal or `stop`."""
         return self._failure.result() if self._failure.done() else None
 
     async def wait_failed(self) -> Exception:
@@ -197,7 +197,7 @@ class Server:
         self._release()
 
     def kill(self) -> None:
-        """End as in a crash: nothing is answered; what was committed stays."""
+        """End as in a crash: no request is answered; committed data stays."""
         self._release()
 
     def _fail(self, error: Exception) -> None:

@@ -28,7 +28,7 @@ class Tally:
 def run_many(
     first: int, seeds: int | None, *, minutes: float | None, jobs: int, duration_ms: Millis | None = None
 ) -> Iterator[Tally]:
-    """Yields tallies as chunks end. Without `seeds` it continues until the minutes are over."""
+    """Yields tallies as chunks end. Without `seeds` the run continues until the minutes are over."""
     deadline = None if minutes is None else time.monotonic() + minutes * 60
     starts = iter(range(first, first + seeds, CHUNK) if seeds is not None else count(first, CHUNK))
     last = None if seeds is None else first + seeds

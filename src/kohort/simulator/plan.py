@@ -1,4 +1,4 @@
-"""What a seed chooses: the faults and their frequency, the server's settings, the actors.
+"""The choices of a seed: the faults and their frequency, the server's settings, the actors.
 
 A plan is data, so shrinking can remove actors and faults and shorten the time. Sizes have a heavy tail: most bugs need
 few actors, and small runs are fast, so most runs are small.

@@ -212,7 +212,7 @@ class Simulation:
 
     def _pause_server(self, random: Random) -> None:
         milliseconds = random.choice((100, 2_000, 7_000, 12_000))
-        self.world.tell("server", f"stands still for {milliseconds} ms")
+        self.world.tell("server", f"is paused for {milliseconds} ms")
         self.process.paused_until = self.world.now + milliseconds
 
     def _pause_client(self, random: Random) -> None:
@@ -316,5 +316,5 @@ def _unheld(group: str, present: list[LibraryUser]) -> str:
 
 
 def stays(member: Participant) -> bool:
-    """Whether it is present at the end of the run."""
+    """True if the actor is present at the end of the run."""
     return member.life in ("stays", "restarts")

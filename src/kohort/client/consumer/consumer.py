@@ -183,8 +183,8 @@ class GroupConsumer:
                 await asyncio.sleep(self._session.backoff.pause(attempts, random.random()) / 1000)
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
-        """The group's committed offsets, of what this member owns where nothing is said. Partitions without one are
-        left out."""
+        """The group's committed offsets, by default of the partitions that this member owns. Partitions without one
+        are left out."""
         self._enter("committed", in_callback=True)
         places = list(self.owned if partitions is None else partitions)
         return await self._lookups.run(lambda cluster: cluster.committed(self._group_id, places))

@@ -10,8 +10,8 @@
         case Over():    the membership has ended, with this error or with 0
 
 `ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ in what the group does and not in what an application
-sees. The group assigns partitions to it, and it gives them up on request. It is done with a partition before another
-member is assigned it, unless the partition is lost.
+sees. The group assigns partitions to the consumer, and the consumer gives them up on request. The consumer finishes
+with a partition before another member gets it, unless the partition is lost.
 
 After every call the membership may have actions to carry out.
 """

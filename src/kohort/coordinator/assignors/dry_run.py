@@ -1,4 +1,4 @@
-"""What an assignor would move: its checked answer for a group, compared with the present assignment."""
+"""A dry run: an assignor's checked answer for a group, compared with the present assignment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DryRun:
     changes: tuple[Change, ...]
     """All members, in the order of their ids."""
     partitions: int
-    """Of all topics of the group."""
+    """The partitions of all topics of the group."""
     moved: int
     """Partitions that would go from one member to another."""
     taken: int
@@ -42,7 +42,7 @@ class DryRun:
 
 
 def what_would_move(group: GroupSpec, assignor: Assignor) -> DryRun | str:
-    """What would move, or why the assignor's answer would be refused."""
+    """The moves, or the reason for which the assignor's answer would be refused."""
     answer = assigned(assignor, group)
     if isinstance(answer, str):
         return answer

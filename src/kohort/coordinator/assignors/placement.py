@@ -27,7 +27,7 @@ from kohort.coordinator.assignors.group_index import NOBODY, GroupIndex, alike, 
 from kohort.coordinator.assignors.spec import Assignment, GroupSpec
 
 MAX_ROUNDS = 10
-"""With racks two are usual: the second one finds nothing."""
+"""With racks two passes are usual: the second one finds nothing."""
 
 
 def place_partitions(group: GroupSpec, *, racks: bool) -> dict[str, Assignment]:

@@ -1,8 +1,9 @@
 """The `rack` assignor: as even as `uniform`; among the even assignments, one in which members read nearby.
 
-A partition is near a member if its leader or one of its replicas is in the member's rack, because a consumer may fetch
-from a replica in its own rack (KIP-392). As many partitions as balance allows have a near owner. A near partition stays
-with its owner when its leader moves between its replicas; a far one moves only if that brings it or another one near.
+A partition is near a member if its leader or one of its replicas is in the member's rack, because a consumer may
+fetch from a replica in its own rack (KIP-392). As many partitions have a near owner as balance allows. A near
+partition stays with its owner when its leader moves between its replicas; a far one moves only if that brings it or
+another one near.
 
 KIP-881 asks this of assignors in clients; Kafka's assignors on the server ignore racks. Exchanges are found one by one:
 where several subscriptions and several racks meet, a better assignment may exist.

@@ -1,4 +1,4 @@
-"""The interface of assignors, built-in ones and plug-ins: what an assignor gets and what it returns.
+"""The interface of assignors, built-in ones and plug-ins: the input and the result.
 
 The members of a consumer group do not divide the partitions themselves; the server does. Whenever the members, their
 subscriptions or the topics change, it passes the whole group to an assignor, which returns the target assignment. The

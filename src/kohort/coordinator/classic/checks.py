@@ -51,7 +51,7 @@ def check_join(request: JoinGroupRequest, config: Config) -> int:
 
 
 def founds(request: JoinGroupRequest, config: Config) -> bool:
-    """Whether a join creates a group that does not exist: it is valid and has no member id."""
+    """True if the join may create the group: it is valid and has no member id."""
     is_valid = bool(request.protocol_type and request.protocols) and not check_join(request, config)
     return is_valid and not request.member_id
 

@@ -1,7 +1,7 @@
 """A running classic group: its members, their protocols and parked requests, the phase of its rebalance.
 
-This is soft state. Only `step` changes it. It is rebuilt from the group's record when a shard is loaded; what the
-record does not hold comes back with the clients' retries.
+This is soft state. Only `step` changes it. It is rebuilt from the group's record when a shard is loaded. State that
+is not in the record returns with the clients' retries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kohort.coordinator.events import Client, Millis, RequestId
 
 
 class Phase(Enum):
-    """States of a classic group, as Kafka prints them. What each request does in them: requests.py."""
+    """States of a classic group, as Kafka prints them. requests.py says what each request does in each phase."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"

@@ -48,7 +48,7 @@ class Joins:
         return self._join_new(group, event, protocols, now)
 
     def _has_room(self, group: Group, request: JoinGroupRequest) -> bool:
-        """Whether group.max.size lets a member join (J26).
+        """True if group.max.size lets a member join (J26).
 
         During a rebalance only members that have rejoined count, because late ones will be removed; late static members
         stay and count too. A returning static member keeps its place under any member id.
@@ -207,7 +207,8 @@ class Joins:
         return None
 
     def _rename(self, group: Group, member: Member, member_id: str) -> None:
-        """Give a static member its new id in its old position: the order of the members decides who leads next."""
+        """Give a static member its new id in its old position, because the order of the members decides which one
+        leads next."""
         former_id = member.member_id
         group.members = {(member_id if key == former_id else key): value for key, value in group.members.items()}
         if former_id in group.awaiting_sync:

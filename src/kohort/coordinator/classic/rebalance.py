@@ -27,7 +27,7 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 STORM = 3
-"""This many rebalances in a row, each begun right after the one before, are a storm."""
+"""This many rebalances in a row, each right after the previous one, are a storm."""
 
 LEAST_WAIT_MS = 1_000
 """The shortest time between two attempts to complete a join phase that no member has joined."""

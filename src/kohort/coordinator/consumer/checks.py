@@ -45,11 +45,11 @@ def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
     if request.member_epoch != 0:
         return ""
     if request.rebalance_timeout_ms < 0:
-        return "A member that joins tells its rebalance timeout."
+        return "A member that joins sends its rebalance timeout."
     if request.topic_partitions is None or request.topic_partitions:
         return "A member that joins owns no partitions, and says so."
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        return "A member that joins tells what it subscribes to."
+        return "A member that joins sends its subscription."
     return ""
 
 
@@ -69,9 +69,9 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
     """110 for an epoch that is not the member's, unless the member missed the answer with its present epoch (N7).
 
-    Such a member sends the epoch that it sent last, or one that it was told since: when a heartbeat comes twice, the
-    copy may raise the epoch once more. Its report may name only partitions that it has or still has to give up: nobody
-    else owns those yet.
+    Such a member sends the epoch of its last request, or a later one from an answer. If a heartbeat arrives twice,
+    the copy may raise the epoch once more. Its report may name only partitions that it has or still has to give up:
+    no other member owns those yet.
     """
     if epoch == state.member_epoch:
         return None

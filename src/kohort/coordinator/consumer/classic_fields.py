@@ -16,7 +16,7 @@ from kohort.wire.schemas.group_records import (
 
 
 def is_classic(member: ConsumerGroupMemberMetadataValue) -> bool:
-    """A record without the field reads as one with no protocols: a member of the consumer protocol."""
+    """A record without the field is a record with no protocols: the member speaks the consumer protocol."""
     metadata = member.classic_member_metadata
     return metadata is not None and bool(metadata.supported_protocols)
 

@@ -85,7 +85,7 @@ class ConsumerGroup:
         return frozenset(state.assigned) | frozenset(state.revoking)
 
     def epoch_of(self, partition: TopicPartition) -> int:
-        """The epoch of the partition's owner; FREE without one."""
+        """The epoch of the partition's owner; FREE if there is no owner."""
         owner = self.owners.get(partition)
         return self.current[owner].member_epoch if owner is not None else FREE
 

@@ -2,17 +2,18 @@
 
     heartbeat ──► member record ──► group epoch ──► target assignment ──► reconciliation ──► answer
 
-A heartbeat says what has changed for the member. What changes the group (a join, a departure, another subscription,
-other topics) raises the group epoch. A new epoch needs a new target (target.py). Each member is led to its part of the
-target by itself (reconciliation.py), so only partitions that move ever pause. An answer without news may be held
-(held_heartbeats.py).
+A heartbeat says what has changed for the member. Every change of the group (a join, a departure, another
+subscription, other topics) raises the group epoch. A new epoch needs a new target (target.py). Each member is led to
+its part of the target by itself (reconciliation.py), so only partitions that move ever pause. An answer without news
+may be held (held_heartbeats.py).
 
 All of this is hard state: every decision is a record. A record is applied at once, because what follows in the same
 step builds on it. The caller applies the step's records again, which changes nothing.
 
-Fencing: a member epoch above the known one is fenced (110). A lower epoch is fenced unless the member sent it last or
-was told it since, and owns only its own partitions: then an answer was lost, or a heartbeat came twice. So a correct
-member is never fenced, however many answers it misses and however far the group has moved on.
+Fencing: a member epoch above the known one is fenced (110). A lower epoch is fenced, with one exception: the member
+sent this epoch last or has received it since, and reports only its own partitions. Then an answer was lost, or a
+heartbeat arrived twice. So a correct member is never fenced, however many answers it misses and however far the group
+has moved on.
 
 Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance list.
 """
@@ -163,7 +164,7 @@ class Heartbeats:
         self._answer(event, group, member, state, state, now)
 
     def take(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
-        """`heartbeat` when nothing changes and nothing is held. None otherwise: then nothing was done.
+        """`heartbeat` when nothing changes and nothing is held. Otherwise None, and nothing has changed.
 
         The answer does not last where heartbeats may be held: it depends on the other members and on the time."""
         group = self._groups.get(event.body.group_id)

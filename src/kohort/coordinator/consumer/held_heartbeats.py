@@ -4,13 +4,13 @@ So a member learns of a change at once, and not an interval later. The answer le
 give up or to take, when another request arrives behind the heartbeat, or when the hold is over. A hold is shorter than
 the heartbeat interval and than a third of the session.
 
-Between an answer and the next heartbeat the coordinator cannot reach a member, so it asks for the next heartbeat soon,
-by a short interval in the answer. A patient client waits for an answer much longer than that interval, so its
-heartbeats are held all the same. The heartbeats of other clients are not held beyond the interval they were told:
-librdkafka times a heartbeat out then, and Java's heartbeat thread stops sleeping (before Kafka 4.4). These clients are
-told the whole interval. Only while they are busy they are told a short one, of which half or more is a hold. A client
-is busy when it sent another request behind a held heartbeat and so ended the hold, as clients that commit do. The cost
-is bounded: the interval grows with the number of busy members in the shard.
+Between an answer and the next heartbeat the coordinator cannot reach a member, so it asks for the next heartbeat
+soon, by a short interval in the answer. A patient client waits for an answer much longer than that interval, so its
+heartbeats are held all the same. The heartbeats of other clients are not held beyond the interval that they got,
+because librdkafka's heartbeat times out then, and Java's heartbeat thread stops sleeping (before Kafka 4.4). These
+clients get the whole interval. Only while they are busy they get a short interval, and half of it or more is a hold.
+A client is busy when it sent another request behind a held heartbeat and so ended the hold, as clients that commit
+do. The cost is bounded: the interval grows with the number of busy members in the shard.
 
 A first heartbeat that gets no partition because others must revoke it first is held too: until all partitions are
 there, for at most GATHER_MS after the first of them, and for half a second at most. The client has no interval yet that
@@ -53,7 +53,7 @@ BUSY_FOR_MS = 20_000
 """How long a member stays busy after its last request. Clients that commit by themselves do so every 5 s."""
 
 MARGIN_MS, CLOSE_MARGIN_MS = 500, 100
-"""What a hold leaves of the interval: a tenth, at least MARGIN_MS, but half of a short interval."""
+"""The rest of the interval after a hold: a tenth, at least MARGIN_MS, but half of a short interval."""
 
 
 class Holds:
@@ -70,7 +70,7 @@ class Holds:
             member.is_patient = True
 
     def time_for_join(self, group: ConsumerGroup, state: MemberState, allowed_ms: Millis) -> Millis:
-        """How long a first heartbeat may be held; 0 when the member gets partitions or waits for nobody."""
+        """How long a first heartbeat may be held; 0 if the member gets partitions or waits for no other member."""
         settings = self._consumers.settings(group)
         waits = state.state is Reconciliation.UNRELEASED_PARTITIONS and not state.assigned
         if not waits or not settings.heartbeat_hold_enable:

@@ -23,7 +23,7 @@ def note_steps(
     *,
     pushed: bool,
 ) -> None:
-    """Note a member's change of state. `pushed`: the answer to its held heartbeat tells the member."""
+    """Note a member's change of state. `pushed`: the member learns it from the answer to its held heartbeat."""
     if before.revoking and not after.revoking:
         consumers.note(group, "revoked", member_id=member_id, partitions=len(before.revoking))
     told = len(after.revoking.keys() - before.revoking.keys())

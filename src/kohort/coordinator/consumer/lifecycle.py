@@ -29,7 +29,7 @@ from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics
 
 EXPECTED = {REVOKE: "give its partitions up", JOIN: "rejoin", SYNC: "sync"}
-"""What a member has to do until a deadline, for the journal."""
+"""The step that a member must take before a deadline, for the journal."""
 
 
 class ConsumerGroups:

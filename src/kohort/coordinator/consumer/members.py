@@ -1,4 +1,4 @@
-"""What happens to a member of a consumer group, whichever protocol it speaks.
+"""Events of a consumer group's members, for both protocols.
 
 The requests of both protocols (consumer/heartbeat.py, migration/classic_requests.py) and the deadlines (lifecycle.py)
 use these operations: keep what a member says of itself, reconcile it with the target, wake held heartbeats, forget it.
@@ -159,8 +159,8 @@ class Members:
         self._running.deadlines.set((SESSION, group.group_id, member_id), now + self.session_ms(group, member_id))
 
     def lengthen_sessions(self, group: ConsumerGroup, now: Millis) -> None:
-        """A longer session counts at once. A shorter one counts from each member's next heartbeat: the member was
-        perhaps told to send that one later."""
+        """A longer session counts at once. A shorter one counts from each member's next heartbeat, because the
+        earlier answer may allow the member to send that heartbeat later."""
         for member_id, member in group.members.items():
             key = (SESSION, group.group_id, member_id)
             armed = self._running.deadlines.get(key)
@@ -172,7 +172,7 @@ class Members:
         return session_timeout_of(member) if is_classic(member) else self.consumers.settings(group).session_timeout_ms
 
     def expect_join(self, group: ConsumerGroup, member_id: str, now: Millis) -> None:
-        """A member of the classic protocol is told to join again: it has its rebalance timeout to do so."""
+        """A member of the classic protocol has been asked to join again: it has its rebalance timeout to do so."""
         key = (JOIN, group.group_id, member_id)
         if key not in self._running.deadlines:
             self._running.deadlines.set(key, now + group.members[member_id].rebalance_timeout_ms)

@@ -3,9 +3,10 @@
     heartbeat with a pattern ──► valid? ──► matches known? ──► group epoch, target
                                    128          no: PatternsAsked ──► PatternsResolved ──► group epoch, target
 
-A pattern is checked in the step of its heartbeat, and compared with the topics outside the shard. Until the matches are
-known, the member is told to heartbeat soon and keeps its partitions. A member may subscribe by names and a pattern. The
-matches of a pattern that a group of the shard uses already are known at once (patterns/pattern_matches.py).
+A pattern is checked in the step of its heartbeat, and compared with the topics outside the shard. Until the matches
+are known, the member gets a short heartbeat interval and keeps its partitions. A member may subscribe by names and a
+pattern. The matches of a pattern that a group of the shard uses already are known at once
+(patterns/pattern_matches.py).
 
 New topics are compared with the patterns. A group takes new matches in at most once an assignment interval, because its
 record holds all the names. Deleted topics do not count from that moment. The record of a pattern is deleted with its

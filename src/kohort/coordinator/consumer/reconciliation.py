@@ -6,28 +6,28 @@ the report in the heartbeat, and returns the member's next state.
 
     STABLE                  The member has what its epoch gives it.
                             A newer target: → any state. A topic less in its subscription: → UNREVOKED.
-    UNREVOKED_PARTITIONS    The member was told to give partitions up and has not acknowledged it. It keeps its old
+    UNREVOKED_PARTITIONS    The member must give partitions up and has not acknowledged it. It keeps its old
                             epoch and ignores newer targets. The rebalance timeout runs in this state only.
                             A report of owned partitions without those: → any state.
     UNRELEASED_PARTITIONS   The member has the target's epoch and all free partitions of its target. Others still own
                             the rest. It gets each partition when that is released; with the last one: → STABLE.
 
 The order is revoke, acknowledge, release, add, for each partition by itself. A member owns `assigned`, and `revoking`
-until it acknowledges. It gets only partitions that nobody owns, and only at the epoch of a target that gives them to
+until it acknowledges. It gets only partitions without an owner, and only at the epoch of a target that gives them to
 it; a target has each partition once. So two members never own a partition at the same time or at the same epoch. A
-partition that is neither in the way of the target nor unsubscribed stays where it is. A topic that is subscribed again
-comes with the next target: a change of subscription raises the group's epoch.
+partition that is neither in the way of the target nor unsubscribed stays where it is. A topic that is subscribed
+again comes with the next target: a change of subscription raises the group's epoch.
 
 `owned` is an acknowledgement, so it must be true now. The caller passes it only if the heartbeat has the member's
 present epoch. A report under the previous epoch (the answer was lost) or in a join is older than the last assignment
-and says nothing about it. None reports nothing and acknowledges nothing.
+and says nothing about it. A report of None acknowledges nothing.
 
 To keep a partition from a member for a while, let `current_epoch_of` report it as owned.
 
 Behaviour: Kafka's CurrentAssignmentBuilder as of 4.3, that is with KAFKA-19431 (unsubscribed partitions go at once),
 KAFKA-19449 (a partition that the member itself was to revoke is free for it), KAFKA-19974 (no epoch between the old
 one and the target's) and KIP-1251 (the epoch at which a partition was got). Rows N9 to N12 of the conformance list.
-One difference: a member that goes on waiting keeps its previous epoch, because nothing of it has changed. So a
+One difference: a member that continues to wait keeps its previous epoch, because its state has not changed. So a
 heartbeat whose answers were lost twice is not fenced.
 """
 
@@ -43,7 +43,7 @@ TopicPartition = tuple[bytes, int]
 """Topic id and partition number."""
 
 FREE = -1
-"""The epoch of a partition that nobody owns."""
+"""The epoch of a partition without an owner."""
 
 
 class Reconciliation(IntEnum):
@@ -80,9 +80,9 @@ def reconcile(
 ) -> MemberState:
     """The member after this heartbeat; the same object if nothing has changed.
 
-    `current_epoch_of`: the epoch of a partition's owner, FREE without one. `subscribed`: the ids of the topics that the
-    member subscribes to now; None for all topics of its target. A target from before a change of subscription may have
-    more topics. `subscription_changed`: this heartbeat changed the subscription.
+    `current_epoch_of`: the epoch of a partition's owner, FREE if there is none. `subscribed`: the ids of the topics
+    that the member subscribes to now; None for all topics of its target. A target from before a change of
+    subscription may have more topics. `subscription_changed`: this heartbeat changed the subscription.
     """
     match member.state:
         case Reconciliation.STABLE:
@@ -112,7 +112,8 @@ def _towards(
     if revoking and _still_has_any(owned, revoking):
         return _changed(member, Reconciliation.UNREVOKED_PARTITIONS, member.member_epoch, assigned, revoking)
     for partition in sorted(wanted - member.assigned.keys()):
-        # A partition that the member has just given up may come back at once: nobody can have got it in between.
+        # A partition that the member has just given up may return at once, because no other member can have got it in
+        # between.
         if partition in member.revoking or current_epoch_of(partition) == FREE:
             assigned[partition] = target_epoch
     complete = len(assigned) == len(wanted)

@@ -101,7 +101,7 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
 
 
 def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) -> DescribedAssignment:
-    """Without partitions of topics that are gone: these have no name."""
+    """Partitions of deleted topics are left out, because they have no name."""
     return DescribedAssignment(
         topic_partitions=tuple(
             DescribedTopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=indexes)
@@ -112,7 +112,7 @@ def _described_assignment(partitions: Iterable[TopicPartition], topics: Topics) 
 
 
 Told = dict[str, tuple[Mapping[TopicPartition, int], bytes]]
-"""What the journal last noted of each member: its partitions, and the same encoded."""
+"""The journal's last note of each member: its partitions, and their encoded form."""
 
 
 def stories_of(group: ConsumerGroup, topics: Topics, told: Told) -> tuple[tuple[MemberStory, ...], Told]:

@@ -1,4 +1,4 @@
-"""The running consumer groups of a shard: what is known of them beside their records.
+"""The running consumer groups of a shard: their state beside the records.
 
     RunningGroup     of a group: who has not reached the target yet, when the rebalance began, what its target waits for
     RunningMember    of a member: its last epoch, its held heartbeat, the interval it was told
@@ -61,7 +61,7 @@ class RunningMember:
 
 @dataclass(slots=True, eq=False)
 class RunningTarget:
-    """What leads to the next target. A group that loses its last member starts with a new one."""
+    """A group's target and the way to the next one. A group that loses its last member starts with a new object."""
 
     assignor: str = ""
     """The assignor that made the target."""
@@ -92,10 +92,10 @@ class RunningGroup:
     why: str = ""
     """Why the epoch was raised last."""
     told: Told = field(default_factory=dict)
-    """What the journal knows of the members."""
+    """The journal's notes of the members."""
     target: RunningTarget = field(default_factory=RunningTarget)
     set_aside: dict[str, Millis] = field(default_factory=dict)
-    """Assignors that failed the group, and until when it does without them."""
+    """Assignors that failed for the group, and the time until which it does not use them."""
     freeze_ended_ms: Millis | None = None
     """The timestamp of a rollout freeze that ended early because enough members came."""
     patterns_ms: Millis = NEVER

@@ -3,8 +3,8 @@
     gradual hand-over   a limited number of partitions at a time moves from present members to newcomers
     rollout freeze      no partition moves between members, and free partitions stay free
 
-The result is a complete target: every partition has at most one member. Only a freeze delays a partition that nobody
-owns. So a gradual hand-over never delays the partitions of a departed member.
+The result is a complete target: every partition has at most one member. Only a freeze delays a partition without an
+owner. So a gradual hand-over never delays the partitions of a departed member.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def gradual(
     at_most: int,
     may_keep: Callable[[str, TopicPartition], bool],
 ) -> Effective:
-    """`may_keep`: whether a member may keep a partition that it has. A partition that it may not keep moves at once."""
+    """`may_keep`: True if a member may keep a partition that it has. A partition that it may not keep moves at
+    once."""
     owners = _owners(present)
     targets = {member_id: set(partitions) for member_id, partitions in full.items()}
     delayed: dict[str, list[tuple[str, TopicPartition]]] = {}
@@ -59,7 +60,7 @@ def frozen(
     freed: AbstractSet[TopicPartition],
     may_keep: Callable[[str, TopicPartition], bool],
 ) -> Effective:
-    """Every member keeps its partitions. Of the free partitions only `freed` go where the full target wants them."""
+    """Every member keeps its partitions. Of the free partitions only `freed` go to their owners in the full target."""
     targets: dict[str, set[TopicPartition]] = {member_id: set() for member_id in full}
     owners = _owners(present)
     for partition, owner in owners.items():
@@ -82,7 +83,7 @@ def _owners(present: Targets) -> dict[TopicPartition, str]:
 def _round_robin(
     delayed: Mapping[str, list[tuple[str, TopicPartition]]],
 ) -> Iterable[tuple[str, str, TopicPartition]]:
-    """One partition for each newcomer, then the next one for each."""
+    """One partition for each newcomer, then a second one for each, and so on."""
     for turn in range(max(map(len, delayed.values()), default=0)):
         for member_id, moves in delayed.items():
             if turn < len(moves):

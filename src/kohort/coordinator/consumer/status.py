@@ -1,4 +1,4 @@
-"""The progress of a consumer group's rebalance: which members are awaited, who waits for them, what is held back.
+"""The progress of a consumer group's rebalance: the awaited members, the members that wait, the partitions held back.
 
     awaited to join        classic protocol: told to join again
     awaited to sync        classic protocol: joined, and has not fetched its assignment
@@ -38,7 +38,7 @@ WAITS_FOR_PARTITIONS = "waits for partitions"
 ON_ITS_WAY = "on its way"
 ORDER = (AWAITED_TO_JOIN, AWAITED_TO_SYNC, AWAITED_TO_REVOKE, WAITS_FOR_PARTITIONS, ON_ITS_WAY, MEMBER)
 AWAITED = {AWAITED_TO_JOIN: JOIN, AWAITED_TO_SYNC: SYNC, AWAITED_TO_REVOKE: REVOKE}
-"""What a member is awaited to do, and its deadline for that."""
+"""The step that a member must take, and its deadline."""
 
 
 def consumer_status_of(

@@ -14,7 +14,7 @@ or needs the lag, is made outside the shard: `AssignmentAsked` asks for it, and 
 of the group meanwhile raises its epoch and so asks for the next target. An assignor that raises, takes too long or
 returns no assignment is set aside for a while; the group's last good assignor takes over, or the default.
 
-A member that joins a group without any target must be told an epoch at once. So the first target is empty when the real
+A member that joins a group without any target must get an epoch at once. So the first target is empty when the real
 one cannot be made yet.
 """
 
@@ -147,7 +147,7 @@ class Targets:
             self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, 0)))
 
     def _give_empty_target(self, group: ConsumerGroup) -> None:
-        """Give a group without any target an empty one, so that its first member can be told an epoch. No assignment
+        """Give a group without any target an empty one, so that its first member can get an epoch. No assignment
         interval counts from it."""
         if group.assignment_epoch:
             return
@@ -233,8 +233,8 @@ class Targets:
         return self._consumers.of(group).target.assignor or self._choice(group, 0)
 
     def _spec(self, group: ConsumerGroup) -> GroupSpec:
-        """A member owns its target, and partitions that it has and that are in no target: the member that was to get
-        those is gone."""
+        """A member owns the partitions of its target, and those of its present partitions that are in no target,
+        because their next owner is gone."""
         by_name = self._consumers.topics.by_name
         members = {}
         targeted = {partition for member_id in group.members for partition in group.targets.get(member_id, ())}
@@ -293,7 +293,8 @@ class Targets:
     # -- load, deletion
 
     def load(self, group: ConsumerGroup, now: Millis) -> None:
-        """What waited when the shard went down waits anew. All members count as newcomers, as their age is unknown."""
+        """Changes that waited when the shard went down wait again. All members count as newcomers, as their age is
+        unknown."""
         if not group.members:
             return
         target = self._consumers.of(group).target
@@ -306,7 +307,8 @@ class Targets:
         elif self.is_frozen(group, now):
             self._defer(group, now, FREEZE, settings.hold_until_timestamp_ms)
         elif group.assigned_ms < settings.hold_until_timestamp_ms <= now:
-            self._defer(group, now, FREEZE, now)  # the freeze ended meanwhile; what it held back still waits
+            # The freeze has ended; its partitions still wait.
+            self._defer(group, now, FREEZE, now)
         elif settings.handover_max_partitions:
             self._defer(group, now, GRADUAL, now + settings.handover_interval_ms)
 

@@ -254,7 +254,7 @@ class Journal:
             story.held_up_by.append(delay)
 
     def _waited(self, group: _Group, story: Story, entry: JournalEntry, now: Millis) -> Millis:
-        """How long the others waited for a silent member. Members of a consumer group wait only for one that has
+        """How long the others waited for a silent member. Members of a consumer group wait only for a member that has
         partitions to give up."""
         if not story.group_type:
             return now - group.since
@@ -337,7 +337,7 @@ class Journal:
         return [Record(key, value) for key, value in records.items()]
 
     def restore(self, value: bytes) -> None:
-        """Take a record of the topic, in the order of the offsets. Raises ValueError for one that is no story.
+        """Take a record of the topic, in the order of the offsets. Raises ValueError if the bytes are not a story.
 
         A story that was running when its coordinator stopped is interrupted; the next turn writes it so.
         """

@@ -1,4 +1,4 @@
-"""Who owns what in a group, and what moved between two assignments.
+"""The owners of a group's partitions, and the moves between two assignments.
 
 An assignment is opaque bytes; only a consumer's can be read. Members whose bytes did not change kept their partitions
 and are not decoded, so a rebalance of ten thousand members costs the decoding of those that changed. A static member is
@@ -36,7 +36,7 @@ Owners = dict[Identity, Owner]
 
 
 class Change(NamedTuple):
-    """What one member gained and lost."""
+    """The gains and losses of one member."""
 
     gained: dict[str, set[int]]
     lost: dict[str, set[int]]
@@ -56,7 +56,7 @@ def identity_of(member: MemberStory) -> Identity:
 
 
 def partitions_of(assignment: bytes) -> dict[str, set[int]] | None:
-    """None if the bytes are no consumer's assignment. No bytes at all are an empty assignment."""
+    """None if the bytes are not a consumer's assignment. No bytes at all are an empty assignment."""
     if not assignment:
         return {}
     found = assignment_in(assignment)

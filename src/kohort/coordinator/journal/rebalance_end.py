@@ -1,4 +1,4 @@
-"""How a rebalance ended: who owns what now, what moved, and which members the others waited for.
+"""The end of a rebalance: the owners, the moves, and the members that the others waited for.
 
 PreparingRebalance lasts until all have joined or the time is up. If it ended when the last member joined, the others
 waited for that member alone since the second to last joined. CompletingRebalance lasts until the leader's SyncGroup, so

@@ -3,10 +3,10 @@
     told to revoke ─► revoked ─►            a member that has to give partitions up
     waits for partitions ─► got partitions  a member that gets more
 
-A member learns each step from a heartbeat's answer: at once if a heartbeat is held (a push), otherwise from the answer
-to its next one. A member does not choose when it learns that it has to give partitions up; how long it takes from there
-to the acknowledgement is its own doing. So among the members whose partitions others waited for, the one that took
-longest has held the others up.
+A member learns each step from a heartbeat's answer: at once if a heartbeat is held (a push), otherwise from the
+answer to its next one. A member does not choose when it learns that it must give partitions up. The time from there
+to the acknowledgement is the member's own. So the member that took longest, among those whose partitions others
+waited for, has delayed the others.
 
 Limits: the steps of as many members as a story shows, and for each the ids of a few members that it waited for.
 """
@@ -34,7 +34,7 @@ class MemberSteps(msgspec.Struct):
     steps: Steps
     """The same as in `then`."""
     told_ms: Millis | None = None
-    """Since when it has had partitions to give up."""
+    """The time since which the member has partitions to give up."""
     waits_ms: Millis | None = None
     """Since when it has waited."""
 

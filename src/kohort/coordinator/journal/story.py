@@ -1,4 +1,4 @@
-"""A story: what the journal keeps of one rebalance, or of a single happening without one. Its JSON is a format.
+"""A story: the journal's account of one rebalance, or of a single event without a rebalance. Its JSON is a format.
 
 The JSON is the value of a record of `__kohort_journal`, the answer to `kohort groups explain` and the input of Spark:
 names and types stay as they are; fields may be added. Unknown and empty values are left out. Instants are milliseconds
@@ -22,7 +22,7 @@ Partitions = dict[str, list[int]]
 
 
 class Happening(msgspec.Struct, omit_defaults=True):
-    """One thing that happened, and the member that it happened to."""
+    """One event, and its member."""
 
     what: str
     """One of `events.What`."""
@@ -45,10 +45,10 @@ class PhaseLength(msgspec.Struct, omit_defaults=True):
 
 
 class Steps(msgspec.Struct, omit_defaults=True):
-    """The steps of a consumer group's member to its target: what it had to give up, and what it got."""
+    """The steps of a consumer group's member to its target: the partitions that it gave up and those that it got."""
 
     revoked: int = 0
-    """Partitions that it had to give up."""
+    """Partitions that the member had to give up."""
     times: int = 0
     """How many requests to give partitions up it got: several in a gradual hand-over or if the target changed."""
     told_after_ms: Millis | None = None
@@ -87,7 +87,7 @@ class HeldBack(msgspec.Struct, omit_defaults=True):
 
 
 class MemberThen(msgspec.Struct, omit_defaults=True):
-    """A member at the end of the rebalance, or one that was gone by then."""
+    """A member at the end of the rebalance, or a member that had left by then."""
 
     member_id: str
     instance_id: str | None = None
@@ -144,12 +144,12 @@ class Story(msgspec.Struct, omit_defaults=True):
     protocol: str = ""
     phases: list[PhaseLength] = []
     happenings: list[Happening] = []
-    """What else happened while it ran, in order; the first ones."""
+    """Other events during the rebalance, in order; only the first ones are kept."""
     more: dict[str, int] = {}
     """The number of further happenings by `what`."""
     held_up_by: list[HeldUp] = []
     held_back: list[HeldBack] = []
-    """For a consumer group: one entry a reason."""
+    """For a consumer group: one entry for each reason."""
     pushed: int = 0
     """For a consumer group: how often a member learned of partitions from the answer to a held heartbeat."""
     polled: int = 0

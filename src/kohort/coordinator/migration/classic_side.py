@@ -1,4 +1,4 @@
-"""What a consumer group knows of its members that speak the classic protocol.
+"""The state of a consumer group's members that speak the classic protocol.
 
 Such a member joins, syncs and heartbeats as in a classic group, and the coordinator translates. Its generation is its
 member epoch. The metadata of its first protocol holds its subscription and the partitions that it owns. SyncGroup sends
@@ -43,7 +43,8 @@ def joint_bytes(group: ConsumerGroup, but: ConsumerGroupMemberMetadataValue | No
 
 
 def owned_in(subscription: ConsumerProtocolSubscription, topics: Topics) -> frozenset[TopicPartition]:
-    """What the member says it uses. An eager member gives everything up before it joins, and says nothing."""
+    """The partitions that the member reports as its own. An eager member gives everything up before it joins, and
+    says nothing."""
     return partitions_in(((row.topic, row.partitions) for row in subscription.owned_partitions), topics)
 
 

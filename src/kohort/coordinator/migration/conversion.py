@@ -47,8 +47,8 @@ class Conversions:
     # -- classic → consumer
 
     def plan_upgrade(self, request: ConsumerGroupHeartbeatRequest) -> UpgradePlan | str | None:
-        """The plan if the request joins a classic group with members, or why that stays a classic group. None for any
-        other request."""
+        """The plan if the request joins a classic group with members, or why that stays a classic group. None for
+        every other request."""
         group = self._running.groups.get(request.group_id)
         if group is None or group.phase is Phase.EMPTY or request.member_epoch != 0:
             return None

@@ -1,5 +1,5 @@
-"""The plan of a downgrade: what a consumer group whose members all speak the classic protocol is as a classic group.
-Nothing here changes anything.
+"""The plan of a downgrade: the classic group that replaces a consumer group whose members all speak the classic
+protocol. Nothing here changes anything.
 
 Members keep what they have; the epoch becomes the generation. If a member left, the others rebalance. If the last
 member of the consumer protocol is a static one that returns with the classic protocol, it takes its former place
@@ -50,7 +50,7 @@ class Returning(msgspec.Struct, frozen=True):
 
 
 class DowngradePlan(msgspec.Struct, frozen=True):
-    """What a consumer group is as a classic group."""
+    """The classic group that replaces a consumer group."""
 
     classic: Group
     """The group as it begins."""
@@ -67,7 +67,7 @@ class DowngradePlan(msgspec.Struct, frozen=True):
         for member_id in self.members:
             yield member_record(group_id, member_id, None)
         yield consumer_group_record(group_id, None)
-        # A number above the group's own tells whoever loads the group that its next generation is due.
+        # A number above the group's own means, when the group is loaded, that its next generation is due.
         yield generation_record(group_id, self.classic.generation_id + (1 if self.rebalance else 0))
         yield group_record(group_id, value_of(self.classic))
 

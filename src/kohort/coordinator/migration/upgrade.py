@@ -1,4 +1,5 @@
-"""The plan of an upgrade: what a classic group with members is as a consumer group. Nothing here changes anything.
+"""The plan of an upgrade: the consumer group that replaces a classic group with members. Nothing here changes
+anything.
 
 Members keep what they have, under the number that they know: the generation becomes the epoch. A member has what it was
 last assigned and what it said in its JoinGroup that it owns: a cooperative member uses partitions that its leader has
@@ -39,7 +40,7 @@ what a member sent. The user data of any other assignor may have a meaning, whic
 
 
 class UpgradePlan(msgspec.Struct, frozen=True):
-    """What a classic group is as a consumer group."""
+    """The consumer group that replaces a classic group."""
 
     group_id: str
     generation: int
@@ -54,7 +55,7 @@ class UpgradePlan(msgspec.Struct, frozen=True):
     is_settled: bool
     """The group is at rest, and each partition of its topics belongs to one subscriber."""
     rejoin: bool
-    """The members are told to join again."""
+    """The members must join again."""
     topics_hash: int
 
     def records(self) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Fencing by ownership: what a member of a consumer group may do with a partition (docs/wire-extensions.md).
+"""Fencing by ownership: the rights of a consumer group's member to a partition (docs/wire-extensions.md).
 
 A member owns the partitions that it is assigned, and those that it has to give up until it acknowledges. A request says
 which member sends it and at which epoch; an older epoch is valid for the partitions that the member has owned since
@@ -12,8 +12,8 @@ then (KIP-1251).
 110 means "not yours", 113 "retry with your present epoch", because clients react so: 110 reaches the application and is
 not retried, and no member leaves the group for it. The document says what 113, 25 and 22 would do.
 
-A fence is made for each request and asked for each partition. It is valid at that moment only: a fetch that waits needs
-a new one.
+A fence is made for each request and asked for each partition. It is valid at that moment only: a waiting fetch needs
+a new fence.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def every(error: ErrorCode) -> Fence:
 
 
 def commit_fence(group: ConsumerGroup, member_id: str, epoch: int, *, by_ownership: bool) -> Fence:
-    """For a commit that the group accepts as a whole. Kafka checks partitions only if the epoch is an older one."""
+    """The fence of a commit that the group accepts as a whole. Kafka checks partitions only if the epoch is an older
+    one."""
     if not group.members:
         return every(ErrorCode.NONE)
     state = group.state_of(member_id)
@@ -49,7 +50,7 @@ def commit_fence(group: ConsumerGroup, member_id: str, epoch: int, *, by_ownersh
 
 
 def fetch_fence(group: ConsumerGroup | None, member_id: str, epoch: int) -> Fence:
-    """For a fetch that names its member. Without a consumer group no member owns anything."""
+    """The fence of a fetch that names its member. Without a consumer group no member owns anything."""
     if group is None:
         return every(ErrorCode.GROUP_ID_NOT_FOUND)
     if member_id not in group.members:

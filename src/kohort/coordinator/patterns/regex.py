@@ -17,7 +17,7 @@ from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
 
 MEMORY = 65_536
 """Bytes for a compiled pattern (some 2,500 instructions), and for the states that RE2 caches while it searches. When
-the cache is full, RE2 searches without it and finds the same. With more memory the worst patterns take longer."""
+the cache is full, RE2 searches without it, with the same result. With more memory the worst patterns take longer."""
 WORK = 20_000_000
 """Instructions times characters in a task: some 70 ms at worst; for ordinary patterns a hundred thousand names."""
 MOST_UNICODE_CLASSES = 8
@@ -31,7 +31,7 @@ class _Compiled(Protocol):
 
 
 def problem_of(text: str, longest: int) -> str:
-    """Why nobody can subscribe with this pattern; "" if it is valid."""
+    """The reason for which the pattern is refused; "" if it is valid."""
     if len(text) > longest:
         return f"It has {len(text)} characters; group.consumer.regex.max.length allows {longest}."
     if text.count("\\p") + text.count("\\P") > MOST_UNICODE_CLASSES:

@@ -23,7 +23,7 @@ LONGEST_VALUE = 8_000
 LONGEST_GUESSED = 100
 """Characters up to which an unknown name is compared with the known ones; longer ones take too long."""
 MOST_MISSING = 3
-"""By how many characters an unknown name may differ in length from the one that is suggested."""
+"""The largest difference in length between an unknown name and a suggested one, in characters."""
 
 
 class InvalidConfig(ValueError):

@@ -82,7 +82,7 @@ HOLD_UNTIL = "consumer.hold.until.timestamp.ms"
 HOLD_MEMBERS = "consumer.hold.until.members"
 HOLD_DEAD = "consumer.hold.dead.members"
 HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
-"""The configs of a rollout hold."""
+"""The configs of a rollout freeze."""
 
 GROUP_CONFIGS: dict[str, ConfigKey] = dict(
     sorted(

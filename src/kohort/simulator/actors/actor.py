@@ -1,4 +1,5 @@
-"""What simulated clients share: a name, a random generator, connections, and a process that can pause or end."""
+"""The common part of simulated clients: a name, a random generator, connections, and a process that can pause or
+end."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Actor:
 
     def pause(self, milliseconds: Millis) -> None:
         if self.running and not self.paused:
-            self.tell(f"stands still for {milliseconds} ms")
+            self.tell(f"is paused for {milliseconds} ms")
             self.paused = True
             self.world.after(milliseconds, self.go_on)
 

@@ -1,8 +1,8 @@
 """A simulated member of a consumer group (KIP-848): our sans-IO member, a connection to its coordinator, and work.
 
-For each new partition it fetches the committed offset and commits progress from there; before it revokes one it commits
-again. It uses a partition until it revokes it or learns that it is fenced. Commits name topics by id, so a topic that
-is deleted and created again is another topic.
+For each new partition it fetches the committed offset and commits progress from there. Before it revokes a partition
+it commits again. It uses a partition until it revokes it or learns that it is fenced. Commits name topics by id, so a
+topic that is deleted and created again is another topic.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Consumer(Participant):
 
     @property
     def content(self) -> bool:
-        """It is a member and has nothing to revoke."""
+        """The consumer is a member and has no partition to revoke."""
         return self.running and not self.paused and self.membership.phase is Phase.MEMBER
 
     # -- the membership's actions

@@ -128,7 +128,7 @@ class Member(Participant):
 
     @property
     def content(self) -> bool:
-        """It is a member, and knows its assignment."""
+        """The process is a member and has its assignment."""
         return self.running and not self.paused and self.membership.phase is Phase.STABLE
 
     # -- the membership's actions

@@ -1,4 +1,4 @@
-"""What members of both protocols share: a process that starts and ends, and a connection to the coordinator.
+"""The common part of members of both protocols: a process that starts and ends, and a connection to the coordinator.
 
 Each life of the process has a new sans-IO membership of the client library. The participant does its IO: it finds the
 coordinator, keeps one connection to it, and wakes the membership at its deadlines.
@@ -117,7 +117,7 @@ class Participant(Actor, ABC):
     # -- time
 
     def is_late(self, chance: float) -> bool:
-        """Whether a slow member takes too long this time. After the healing none does: members that miss the group's
+        """True if a slow member takes too long this time. After the healing none does: members that miss the group's
         timeouts one after the other rightly keep the group from becoming stable."""
         return bool(self.options.get("slow")) and self.random.random() < chance and not self.world.healed
 

@@ -1,7 +1,7 @@
 """Fetches in the name of members of a consumer group: owned and lost partitions, at new and old epochs.
 
-It stands for the application of a consumer that may have paused for long: it continues with members that have left and
-with partitions that others own by now. Most of its fetches find no data and wait. A zombie also commits.
+It plays a consumer's application that may have paused for long: it continues as members that have left, and with
+partitions that others own by now. Most of its fetches find no data and wait. A zombie also commits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Reader(Asking):
         super().__init__(*arguments)
         self.consumers: Callable[[], list[Consumer]] = list
         self._known: dict[str, int] = {}
-        """Members that it has seen, the latest last, with their epochs."""
+        """Members that the reader has seen, the latest last, with their epochs."""
         self._places: dict[TopicIdPartition, None] = {}
-        """Partitions that it has seen owned."""
+        """Partitions that the reader has seen with an owner."""
 
     def act(self, link: Link) -> None:
         self._look_around()

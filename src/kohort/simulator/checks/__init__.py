@@ -1,4 +1,4 @@
-"""What must hold after every turn.
+"""Checks after every turn.
 
 onlooker         sees the server's input, commits and output, and calls the checks
 promises         what an answer about a classic group promises

@@ -1,4 +1,4 @@
-"""What members of consumer groups believe that they own, compared with the durable records.
+"""The partitions that members of consumer groups believe to own, compared with the durable records.
 
 | member | promise |
 | --- | --- |
@@ -6,9 +6,9 @@
 | a client within `trusted_until` | is a member |
 | every member, after the healing | uses its target, and each partition has one user |
 
-So at no time do two members believe that they own the same partition: consumer_ledger.py checks, record by record, that
-it has one durable owner. A removed member that does not know of its removal may believe so for longer; the server
-refuses its commits. The checks run after each turn, and whenever a member takes partitions.
+So at no time do two members believe that they own the same partition: consumer_ledger.py checks, record by record,
+that it has one durable owner. A removed member that has not learned of its removal may believe so for longer; the
+server refuses its commits. The checks run after each turn, and whenever a member takes partitions.
 """
 
 from __future__ import annotations

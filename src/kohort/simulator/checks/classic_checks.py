@@ -1,4 +1,4 @@
-"""Classic groups: what the journal, the answers and the durable records must agree on.
+"""Classic groups: the journal, the answers and the durable records must agree.
 
 A group's facts (facts.py) follow the journal and the answers. A check that needs the running group itself reads only
 its phase, its members and the ids that the coordinator has given out.

@@ -1,4 +1,4 @@
-"""Checks of consumer groups: what answers promise, when members may be removed, held heartbeats.
+"""Checks of consumer groups: the promises of answers, the removal of members, held heartbeats.
 
 An answer must fit the durable state of the group before the turn, after it, or any state that the turn wrote in
 between. The checks keep deadlines of their own: a session or a revocation may time out neither early nor late.
@@ -401,8 +401,8 @@ class ConsumerChecks:
         self._check_written(facts, request, response, topics)
 
     def _may_commit(self, has: Has, place: Partition, epoch: int) -> bool:
-        """KIP-1251: at its current epoch a member may commit for any partition, at an older one for those that it
-        has had since. With fencing, the second rule holds for both."""
+        """KIP-1251: at its current epoch a member may commit for any partition; at an older epoch, for the partitions
+        that it has owned since then. With fencing, the second rule holds for both."""
         if epoch == has.epoch and not self.config.group_consumer_ownership_fencing_enable:
             return True
         return epoch <= has.epoch and has.all.get(place, epoch + 1) <= epoch

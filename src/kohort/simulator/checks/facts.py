@@ -1,4 +1,4 @@
-"""Facts about one classic group: what the server told to whom, and who must not succeed any more.
+"""Facts about one classic group: the server's answers by member, and the former members, whose requests must fail.
 
 They come from answers, durable records and the journal, never from the shard's own state. promises.py checks answers
 against them.

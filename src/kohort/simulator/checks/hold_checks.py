@@ -1,7 +1,7 @@
 """Checks of rollout freezes: during a freeze, members keep their partitions.
 
-A freeze lasts from the turn after the one that sets it to the one that ends it. In between, the target of a member that
-stays loses only partitions that the member no longer subscribes to, or that are deleted.
+A freeze lasts from the turn after the turn that sets it, to the turn that ends it. In between, the target of a member
+that stays loses only partitions that the member no longer subscribes to, or that are deleted.
 """
 
 from __future__ import annotations

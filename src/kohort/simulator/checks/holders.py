@@ -6,7 +6,7 @@
 | a process begins to hold a thing | its token is larger than those of all former holders |
 | the end of the run | there is a leader, each item has a worker, the shares are even |
 
-A killed process holds nothing. A paused one does until its lease is over, by the clock.
+A killed process holds no thing. A paused one does until its lease is over, by the clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an answer promises, checked against the durable state and the facts about the group.
+"""The promises of an answer, checked against the durable state and the facts about the group.
 
 The checks run when the answer leaves the server, after the commit of its turn. The order of events within a turn is
 unknown here, so a check relies only on what holds before and after the turn; a later turn shows what one turn hides.

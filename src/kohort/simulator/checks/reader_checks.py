@@ -1,4 +1,4 @@
-"""What the answer to a fetch in the name of a member promises.
+"""The promises of the answer to a fetch that names its member.
 
 An answer must fit the member's durable state before the turn, after it, or in between, also for a fetch that has waited
 for long.

@@ -1,4 +1,4 @@
-"""Groups of a given size, measured: what a deployment, a failure or a day costs, by protocol and setting.
+"""Simulations of groups of a given size: the cost of a deployment, a failure or a day, by protocol and setting.
 
 `run(point, seed)` plays one point of a grid in the simulator's world: the real wire, coordinator, broker and storage,
 virtual time, members that behave as real clients. It does not look for bugs, and makes only the faults that the point

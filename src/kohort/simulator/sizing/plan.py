@@ -28,7 +28,7 @@ WAYS = ((EAGER, False), (CONSUMER, False), (CONSUMER, True))
 OWN = ("members", "partitions", "groups", "shards", "protocol", "assignor", "pushed", "pattern", "restarts_per_hour")
 OBSERVE_MS = 60_000
 RESTARTS_PER_HOUR = 120.0
-"""Of each group in the runs that measure restarts."""
+"""Restarts of each group in the runs that measure restarts."""
 RESTARTED_GROUPS = 10
 DAY_S = 86_400
 

@@ -18,12 +18,12 @@ ASSIGNORS: dict[str, tuple[str, ...]] = {
     COOPERATIVE: ("cooperative-sticky",),
     CONSUMER: ("uniform", "range", "rack", "lag"),
 }
-"""Protocol: its assignors, the usual one first. Those of the classic protocols run in a member, the others on the
-server."""
+"""Protocol: its assignors, the usual one first. The assignors of the classic protocols run in a member, the others on
+the server."""
 
 PROTOCOLS = {
     EAGER: "classic, eager: everybody stops, then joins (a global barrier)",
-    COOPERATIVE: "classic, cooperative: what moves is given up in one rebalance and taken in a second one",
+    COOPERATIVE: "classic, cooperative: partitions that move are given up in one rebalance and taken in a second one",
     CONSUMER: "KIP-848: the server hands over partition by partition",
 }
 
@@ -87,12 +87,12 @@ class Point:
     groups: int = 1
     """Number of such groups; they share only the coordinator."""
     shards: int = 50
-    """Of the coordinator (`offsets.topic.num.partitions`); the groups are spread over them by their names."""
+    """Shards of the coordinator (`offsets.topic.num.partitions`); the groups are spread over them by their names."""
     protocol: str = CONSUMER
     assignor: str = ""
     """Empty: the protocol's usual one."""
     pushed: bool = True
-    """Whether the server holds heartbeats (`group.heartbeat.hold.enable`)."""
+    """True if the server holds heartbeats (`group.heartbeat.hold.enable`)."""
     handover: int = 0
     """Consumer protocol: partitions that move at a time to members that have just joined; 0: all."""
     handover_interval_ms: Millis = 1_000

@@ -87,7 +87,7 @@ class Measures:
     sent_bytes: int
     settled: bool
     digest: str
-    """Of all that the server sent."""
+    """The digest of all bytes that the server sent."""
     cpu_ms: float
     """Processor time of the coordinator, in real time: it varies between runs."""
     state_bytes: int

@@ -25,7 +25,7 @@ class Cost:
     paused_high_s: float
     """The least and the most of the runs."""
     longest_pause_s: float
-    """Of one partition in any run."""
+    """The longest pause of one partition in any run."""
     partitions_paused: float
     twice_s: float
     repeated_s: float
@@ -37,7 +37,7 @@ class Cost:
     stable_s: float
     """Time from a disturbance to its last change."""
     stable_max_s: float
-    """Of any disturbance in any run."""
+    """The longest such time in any run."""
     rebalances: float
     requests: float
     heartbeats: float

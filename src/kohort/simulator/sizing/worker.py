@@ -1,4 +1,4 @@
-"""What members of both protocols share: they work on partitions, commit, start and end.
+"""The common part of members of both protocols: they work on partitions, commit, start and end.
 
 While it works, a member learns of new and revoked partitions only between two polls (`at_poll`). For new partitions it
 fetches the committed offsets, and after the client's own time and `start_ms` it works on them. It commits all positions
@@ -58,7 +58,7 @@ class Worker(Participant):
         self.client = CLIENTS[point.client]
         self.greeting = self.client.greeting
         self.wanted = False
-        """Whether its process should run."""
+        """True if the worker's process should run."""
         self.given: set[int] = set()
         """Its own partitions, at work or about to start."""
         self.works_on: set[int] = set()
@@ -73,7 +73,7 @@ class Worker(Participant):
     @property
     @abstractmethod
     def content(self) -> bool:
-        """It is a member without a running rebalance."""
+        """The worker is a member, and no rebalance is running."""
 
     # -- its life
 

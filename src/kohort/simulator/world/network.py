@@ -78,7 +78,7 @@ class Link:
         self.broker_id = broker_id
         self.id = process.next_connection()
         self.open = True
-        """As the client sees it."""
+        """True while the connection is open on the client's side."""
         self.half_open = False
         self.raw = False
         """The client sent bytes that are no request: answers cannot be matched to requests."""

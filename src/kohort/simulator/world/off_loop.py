@@ -1,6 +1,6 @@
 """The server's work outside of its turns, as in server/off_loop.py: a task ends unless the server dies.
 
-Results come in any order, late or at once. One assignor is not built in; like any plug-in it can fail, which it does
+Results come in any order, late or at once. One assignor is not built in. Like any plug-in it can fail, and it fails
 during the time of faults.
 """
 

@@ -4,8 +4,8 @@ Each event is a call in the queue, ordered by its time and then by when it was s
 has a random generator of its own, seeded by the seed and its name: removing an actor does not change what the others
 draw. The digest covers every byte that the server sent, with its time.
 
-With `telling`, the world keeps the story of the run, a line for each event. Only failing runs are told, in a second run
-of the same plan.
+With `telling`, the world keeps the story of the run, a line for each event. Only failing runs have a story; a second
+run of the same plan writes it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
         self.healed = False
         """The faults are over: live groups must become stable."""
         self.latency_ms: Millis = 1
-        """One way, for a message without a delay."""
+        """The time of one way for a message without a delay."""
         self.topics: dict[str, int] = {}
         """Topics that the clients know, with their partitions."""
         self.events = 0
