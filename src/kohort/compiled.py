@@ -1,10 +1,10 @@
 """Which of kohort's modules run compiled: the finder that loads them, and what it takes for them to be loaded.
 
-`tools/compiled.py` compiles the hot modules with mypyc into `kohort/_compiled`, with a manifest: a digest of what each
-was made from. A compiled module is loaded in place of its source only if the digest is that of the source which is
-there now, so a stale build is never used; the typed codec, which has no source in the package, is loaded if the tables,
-and what reads them, are those that it was written from. If anything of the build is stale, nothing of it is used:
-compiled modules call each other without a look at what Python knows of them.
+`tools/compiled.py` compiles the hot modules with mypyc into `kohort/_compiled`, with a manifest: a digest of what
+each was made from. A compiled module is loaded in place of its source only if the digest is that of the source which
+is there now, so a stale build is never used; the typed codec, which has no source in the package, is loaded if the
+tables, and what reads them, are those that it was written from. If any part of the build is stale, no part of it is
+used, because compiled modules call each other directly, past Python's module objects.
 
 Without a build, or with KOHORT_PURE=1 in the environment, all is pure Python. Both run the same tests. This module is
 imported first of all, by every process that imports anything of kohort, so it imports little itself.
@@ -78,7 +78,7 @@ HOT: tuple[str, ...] = (
 """The modules that are compiled as they are: those in which it was measured to pay (docs/compiled.md)."""
 
 LIBRARIES = ("kohort_hot__mypyc", "kohort_typed__mypyc")
-"""What mypyc puts the code of these into, and that of the typed codec."""
+"""The extension modules with the code of the modules above and of the typed codec."""
 MANIFEST = "manifest"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _BUILD = os.path.join(_PACKAGE, "_compiled")
@@ -92,7 +92,7 @@ why_pure = "it was not compiled"
 
 
 def running() -> str:
-    """For people: "compiled" or "pure Python"."""
+    """The text for users: "compiled" or "pure Python"."""
     return "compiled" if in_use else "pure Python"
 
 
@@ -145,7 +145,7 @@ _digests: dict[str, str] = {}
 
 
 def digest_of(name: str) -> str:
-    """Of what a compiled module is made from."""
+    """The digest of the inputs of a compiled module."""
     if name.startswith(_TYPED):
         name = _TYPED  # all of the generated code together
     if name not in _digests:

@@ -37,7 +37,7 @@ class Checkpointer:
             return
         if self._restart_due:
             self._restart_due = False
-            # A program that reads the file delays this. It is tried again after the next checkpoint.
+            # A program that reads the file delays this. The work is tried again after the next checkpoint.
             db.execute("PRAGMA busy_timeout = 20")
             db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")

@@ -80,7 +80,7 @@ class WalFrames:
 
     def __init__(self, path: Path) -> None:
         self.commit_ends: list[bool] = []
-        """For each frame: true if it belongs to the log's present round and ends a commit."""
+        """For each frame, True if it belongs to the log's present round and ends a commit."""
         self._path = path
         self._present = 0
         """Frames up to the last one of the present round."""
@@ -126,7 +126,8 @@ class WalFrames:
     def _mark_was_flipped(self, replayed: int) -> bool:
         """True if the first bad frame is right with one bit of its commit mark flipped."""
         with self._path.open("rb") as file:
-            # A checksum goes on from the frame before; the first one from the log's header.
+            # A checksum continues the checksum of the previous frame; the first one continues that of the log's
+            # header.
             frame_size = _FRAME_HEADER.size + self._page_size
             file.seek(_WAL_HEADER.size + replayed * frame_size - (self._page_size + 8 if replayed else 8))
             before: tuple[int, int] = struct.unpack(">II", file.read(8))

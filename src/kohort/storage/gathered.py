@@ -28,7 +28,7 @@ from kohort.wire.batches import join_batches, read_header
 from kohort.wire.errors import ProtocolError
 
 SMALL = 4096
-"""The largest batch that is gathered, in bytes. For a larger one it matters that it is written twice."""
+"""The largest batch that is gathered, in bytes. A larger batch would cost too much, because it is written twice."""
 JOINABLE = 1_024
 """The largest batch that is joined with others, in bytes: joining saves a row a batch, and costs by the record.
 Compiled, a commit of ten partitions costs 4 µs less with it, one of forty would cost 2 µs more."""
@@ -51,7 +51,7 @@ class GatheredLog:
         return self.batches[-1].last_offset + 1
 
     def since(self, offset: int) -> list[StoredBatch]:
-        """The batches from the one that holds `offset` (or the next one) on."""
+        """The batches from the batch with `offset` (or the next one after it) on."""
         return self.batches[bisect_left(self.batches, offset, key=lambda batch: batch.last_offset) :]
 
 
@@ -92,7 +92,7 @@ class Gathered:
         self.size += len(batch.data)
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """What the commit under way has to write: rows of the table, by id."""
+        """The rows of the table that the present commit must write, by id."""
         if not self._new:
             return []
         self._last += 1

@@ -186,4 +186,4 @@ class MemoryStorage:
         return sorted(held.producers) if held is not None else []
 
     def close(self) -> None:
-        """Nothing to release; what was committed stays readable (a restart in the same process)."""
+        """Nothing to release; committed data stays readable (a restart in the same process)."""

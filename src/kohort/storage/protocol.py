@@ -1,7 +1,7 @@
 """The protocol of storage engines: logs of record batches, changed by one durable commit a turn.
 
 A log is the content of one partition. Its entries are Kafka record batches (magic 2), opaque to the engine, keyed by
-their base offset. The engine knows nothing of topics: the broker keeps its metadata in a log of its own.
+their base offset. The engine has no topics: the broker keeps its metadata in a log of its own.
 
 The broker hands over all operations of a turn in one `commit`. When `commit` returns, everything in it survives kill -9
 and power loss. If it raises, the broker assumes nothing of it and the process stops (fail-stop).
@@ -134,7 +134,7 @@ class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 
     def acquire(self) -> Lease:
-        """Become the writer. Who held the lease before is fenced from now on. Raises StorageError."""
+        """Become the writer. The former holder of the lease is fenced from now on. Raises StorageError."""
 
     def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
         """Apply the operations in order, all or none, durably. Raises Fenced, StorageError."""
@@ -143,17 +143,17 @@ class Storage(Protocol):
         """All logs, ordered by key."""
 
     def log_info(self, log: LogKey) -> LogInfo | None:
-        """One log; None when there is no such log. Costs no read."""
+        """One log; None if it does not exist. Costs no read."""
 
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Batches in order from the one that holds `offset` (or the next one after it) on.
+        """Batches in order, from the batch with `offset` (or the next one after it) on.
 
         Stops before `max_bytes` would be passed, but always returns the first batch. Empty at the end of the log or
         for an unknown log. The first batch may begin below `offset`: a client skips those records itself.
         """
 
     def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        """Descriptions of the batches from the one that holds `offset` on, in order, without reading their data.
+        """Descriptions of the batches in order, from the batch with `offset` on, without reading their data.
 
         Consume it before the next `commit`.
         """

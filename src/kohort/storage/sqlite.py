@@ -68,7 +68,7 @@ from kohort.storage.sqlite_rows import BatchRows
 
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
-"""What a commit deletes at most of trimmed and deleted logs: some ten milliseconds of work."""
+"""The most that a commit deletes of trimmed and deleted logs: some ten milliseconds of work."""
 GATHERED_BYTES = 256 * 1024
 """Gathered batches beyond this size are moved into their logs: a few milliseconds of work."""
 
@@ -113,7 +113,7 @@ class SqliteStorage:
         self._new_rows: list[tuple[int, ...]] = []
         """Rows of the commit under way that are not written yet."""
         self._new_bytes = 0
-        """Of the batches that the commit under way has put into their logs."""
+        """Bytes of the batches that the present commit has put into their logs."""
         # A deleted log's number is not given again before its batches are purged.
         taken = [*(log.id for log in self._logs.values()), *self._purges]
         self._next_log_id = max(taken, default=0) + 1
@@ -216,7 +216,7 @@ class SqliteStorage:
             return
         key = operation.log
         if key in self._gathered.logs:
-            # Not joined: the operation refers to batches as they were read.
+            # The batches are not joined, because the operation refers to batches as they were read.
             self._move_gathered(changed, join=False)
         self._apply(operation, changed)
 

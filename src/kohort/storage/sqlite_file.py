@@ -21,7 +21,7 @@ class SqliteFile:
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / FILE_NAME
         self.version = FORMAT_VERSION
-        """Of the format that was found."""
+        """The version of the format that was found."""
         self.closed = False
         self._lock = DirectoryLock(data_dir)
         self.db: sqlite3.Connection

@@ -1,4 +1,5 @@
-"""How the SQLite engine lays out its file: the schema, its rows with their checksums, what makes a batch intact."""
+"""The layout of the SQLite engine's file: the schema, the rows with their checksums, and the test that a batch is
+intact."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ WAIT_S = 10.0
 class ManualClock:
     """The time of a `KohortServer`, for its parameter `clock`. `advance` may be called from any thread.
 
-    The clock stands still between two calls of `advance`; with `ticking=True` it also runs with the real time. One
-    clock may serve several servers, and goes on over a restart.
+    The clock moves only with `advance`; with `ticking=True` it also runs with the real time. One
+    clock may serve several servers, and continues over a restart.
     """
 
     def __init__(self, *, ticking: bool = False) -> None:

@@ -164,7 +164,7 @@ def find_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader,
 
 
 def check_crc(data: bytes, header: BatchHeader, start: int = 0) -> bool:
-    """Whether the checksum fits the bytes of the batch that begins at `start`."""
+    """True if the checksum fits the bytes of the batch that begins at `start`."""
     return bool(crc32c(data[start + CRC_START : start + header.size]) == header.crc)
 
 

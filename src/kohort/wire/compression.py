@@ -93,7 +93,7 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
     try:
         while data:
             member = zlib.decompressobj(wbits=31)
-            # One byte more than allowed tells data that fits exactly from data that does not.
+            # One byte more than allowed distinguishes data that fits exactly from larger data.
             piece = member.decompress(data, room + 1)
             room -= len(piece)
             if room < 0:
@@ -114,7 +114,7 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > max_bytes:
             raise ExpansionLimit(max_bytes)
-        # The stated size is unverified: refuse one that the data cannot reach, without an allocation.
+        # The stated size is unverified. A size that the data cannot reach is refused before any allocation.
         if size > len(data) * _SNAPPY_MAX_RATIO:
             raise CorruptCompression(f"snappy: {len(data)} bytes cannot expand to {size}")
         if not data:

@@ -80,7 +80,7 @@ class ErrorCode(IntEnum):
     POLICY_VIOLATION = 44, "A policy forbids the request."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The batch's sequence number does not follow the last one."
     DUPLICATE_SEQUENCE_NUMBER = 46, "A batch with this sequence number was written before."
-    INVALID_PRODUCER_EPOCH = 47, "The producer's epoch is older than the one that the broker knows."
+    INVALID_PRODUCER_EPOCH = 47, "The producer's epoch is older than the broker's."
     INVALID_TXN_STATE = 48, "The transaction's state does not allow this."
     INVALID_PRODUCER_ID_MAPPING = 49, "The producer id does not belong to this transactional id."
     INVALID_TRANSACTION_TIMEOUT = 50, "The transaction timeout is above the broker's maximum."
@@ -92,7 +92,7 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56, "The disk failed.", RETRIABLE
     LOG_DIR_NOT_FOUND = 57, "The broker has no such log directory."
     SASL_AUTHENTICATION_FAILED = 58, "Authentication failed."
-    UNKNOWN_PRODUCER_ID = 59, "The broker knows nothing of this producer id."
+    UNKNOWN_PRODUCER_ID = 59, "The broker does not know this producer id."
     REASSIGNMENT_IN_PROGRESS = 60, "The partition is being moved."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation tokens are switched off."
     DELEGATION_TOKEN_NOT_FOUND = 62, "There is no such delegation token."
@@ -146,7 +146,7 @@ class ErrorCode(IntEnum):
     FENCED_MEMBER_EPOCH = 110, "The member's epoch is fenced: give up all partitions and rejoin."
     UNRELEASED_INSTANCE_ID = 111, "Another member still holds this group instance id."
     UNSUPPORTED_ASSIGNOR = 112, "The group cannot use this assignor."
-    STALE_MEMBER_EPOCH = 113, "The member's epoch is old: retry with the one of the next heartbeat."
+    STALE_MEMBER_EPOCH = 113, "The member's epoch is old: retry with the epoch of the next heartbeat."
     MISMATCHED_ENDPOINT_TYPE = 114, "The request went to an endpoint of the wrong kind."
     UNSUPPORTED_ENDPOINT_TYPE = 115, "Endpoints of this kind are not supported."
     UNKNOWN_CONTROLLER_ID = 116, "There is no such controller."
@@ -170,7 +170,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def describe(cls, code: int) -> str:
-        """Name and text of a code for people, also of one that this table does not have."""
+        """Name and text of a code, also of a code that this table does not have."""
         try:
             error = cls(code)
         except ValueError:

@@ -1,6 +1,6 @@
 """How foreign clients behave, by the software name in their ApiVersions request (KIP-511).
 
-Code that treats a client in its own way asks here; elsewhere a client's name stands in explanations only. Two things
+Code that treats one client differently uses this file. Elsewhere a client's name is only in explanations. Two things
 cannot be here: the default of `group.heartbeat.hold.clients` (config imports nothing), and the pace at which simulated
 clients work (`simulator/sizing/clients`, which takes its names from here).
 """
@@ -24,10 +24,10 @@ LIBRDKAFKA_BINDINGS = frozenset(
 """librdkafka sends their heartbeats; librdkafka asks its bindings to send a software name of their own."""
 
 PATIENT_CLIENTS = frozenset((FRANZ_GO,))
-"""They wait for the answer of a heartbeat longer than the interval that they were told (10 s), and sleep meanwhile."""
+"""They wait for the answer of a heartbeat longer than the interval that they got (10 s), and sleep meanwhile."""
 
 CLOSE_CLIENTS = frozenset((JAVA,))
-"""Their heartbeats do not time out with the interval that they were told, so a hold may come close to it."""
+"""Their heartbeats do not time out with the interval that they got, so a hold may be almost as long."""
 
 
 def with_bindings(names: frozenset[str]) -> frozenset[str]:

@@ -22,7 +22,7 @@ FORMATS = {
 
 
 def is_flexible(cls: type, version: int) -> bool:
-    """Whether this version of a message has compact types and tagged fields (KIP-482). ValueError if there is none."""
+    """True if this version of a message has compact types and tagged fields (KIP-482). ValueError if there is none."""
     schema = schema_of(cls)
     if schema.versions is not None and version not in schema.versions:
         raise ValueError(f"{cls.__name__} has no version {version}")

@@ -195,7 +195,7 @@ def moved_records(data: bytes, position: int, later: int, further: int) -> list[
     plain = b"\0" + varint(later)
     end = len(data)
     while position < end:
-        # A byte below 128 is a whole varint, an even one of 2 x its value.
+        # A byte below 128 is a whole varint; if the byte is even, it is twice the value.
         first = data[position]
         if first < 0x80 and not first & 1:
             start = position + 1

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, dataclass_transform
 import msgspec
 
 Uuid = bytes
-"""Sixteen raw bytes. `NO_UUID` stands for absent, as on the wire."""
+"""Sixteen raw bytes. `NO_UUID` means absent, as on the wire."""
 
 NO_UUID: Uuid = bytes(16)
 

@@ -46,7 +46,8 @@ def filler(expected: int, with_headers: bool) -> Filler:
 
 
 def decoder() -> str:
-    """What decodes a large range in this process: `numba 0.68.1`, or `python` and the reason. Loads numba to find out.
+    """The decoder of large ranges in this process: `numba 0.68.1`, or `python` and the reason. Loads numba to find
+    out.
 
     Raises ValueError if KOHORT_SPARK_DECODER has an unknown value, or is numba and numba cannot be loaded.
     """

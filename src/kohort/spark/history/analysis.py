@@ -65,7 +65,7 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a task needs besides the records. Times in milliseconds."""
+    """The inputs of a task besides the records. Times in milliseconds."""
 
     edges: Numbers
     """The edges of the intervals of `rates`, and the instants of `lag`."""
@@ -145,7 +145,7 @@ def _names(commits_in: pa.Table) -> dict[bytes, str]:
 
 
 def _queries(commits_in: pa.Table) -> Numbers:
-    """For each commit whether its metadata names the Spark query that wrote it."""
+    """For each commit, True if its metadata names the Spark query that wrote it."""
     texts = commits_in.column("metadata").cast(pa.string())
     found: Numbers = pc.fill_null(pc.starts_with(texts, f'{{"by":"{MARK}"'), False).to_numpy()
     return found

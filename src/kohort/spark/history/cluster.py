@@ -1,4 +1,5 @@
-"""What a history reads from a running cluster besides the log: topic ids, and where the topics' logs ended when."""
+"""The facts that a history reads from a running cluster besides the log: topic ids, and the end offsets of the
+topics' logs at past instants."""
 
 from __future__ import annotations
 

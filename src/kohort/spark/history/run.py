@@ -182,7 +182,7 @@ def _live_files(spark: Any, store: Store) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """What the analysis of a partition reports."""
+    """The result of the analysis of a partition."""
 
     rows: dict[str, int]
     findings: list[Finding]

@@ -30,7 +30,7 @@ from kohort.spark.source.read import converted_schema
 ROWS = converted_schema(SCHEMA)
 """A log record as it is kept."""
 HOLDS = ("commits", "groups")
-"""What a file of records holds: offset commits, or the records of groups."""
+"""The content of a file of records: offset commits, or the records of groups."""
 _TEXTS = ["group", "commit_topic", "metadata", "member_id"]
 _PLACE = re.compile(r"of=(commits|groups)/in=(-?\d+)/")
 
@@ -97,7 +97,7 @@ class Store:
         return sorted(file for file in found if file.endswith(".parquet"))
 
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:
-        """One of the tables; None if it has never been written."""
+        """One of the tables; None if it does not exist yet."""
         files = self.files(f"tables/{name}")
         if not files:
             return None
@@ -132,7 +132,7 @@ def by_partition(files: Iterable[str]) -> dict[int, dict[str, list[str]]]:
 
 
 def read_records(files: Iterable[str], holds: str) -> pa.Table:
-    """Log records from files that hold commits or groups. Those of commits come without the columns of groups."""
+    """Log records from files that hold commits or groups. Commits come without the columns of groups."""
     schema = ROWS if holds == "groups" else pa.schema([field for field in ROWS if field.name not in _OF_GROUPS])
     parts = []
     for file in files:

@@ -1,6 +1,6 @@
 """From topics to a lake, exactly once: Parquet files in directories, a Delta table or an Iceberg table.
 
-The format of the Parquet lake gets no further features; Delta and Iceberg are for those who need more.
+The format of the Parquet lake gets no further features. For more features use Delta or Iceberg.
 
     ingest            the streaming query that fills a lake
     ingest_settings   the settings of an ingest, kept beside its checkpoint

@@ -79,7 +79,7 @@ class IngestSummary:
     batches: int
     seconds: float
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    """What the query has reached, according to its checkpoint."""
+    """The position of the query, according to its checkpoint."""
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     """The group's committed offsets; empty without a group, or if the request failed."""
     dead_letters: int = 0
@@ -213,7 +213,7 @@ def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | 
 def _settings(
     checkpoint: HadoopDirectory, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
 ) -> Kept:
-    """How values are read, in new batches and in one that is to be repeated."""
+    """How values are read, in new batches and in a batch that must be repeated."""
     kept = ingest_settings.load(checkpoint, partition_by)
     settings = _wanted(values, kept.latest, found) if values is not None else None
     planned = last_planned(checkpoint)

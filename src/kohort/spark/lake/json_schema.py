@@ -1,9 +1,9 @@
 """A schema from a sample of JSON values, and names for its columns. Pure: no Spark, no IO.
 
-Every value of the sample fits the inferred schema without loss. A string, which holds the JSON text, stands for an
-integer beyond 64 bits, for an array of different types, and for a field with an object in one value and a number in
-another. A field that is null or empty in all values is a string, too. Types are those of Spark's JSON form of a schema:
-"long", "double", "boolean", "string", {"type": "array", …}, {"type": "struct", …}.
+Every value of the sample fits the inferred schema without loss. These become a string with the JSON text: an integer
+beyond 64 bits, an array of different types, and a field with an object in one value and a number in another. A field
+that is null or empty in all values is a string, too. Types are those of Spark's JSON form of a schema: "long",
+"double", "boolean", "string", {"type": "array", …}, {"type": "struct", …}.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ is written in three steps, for the rows and the dead letters together:
     prepare   one small file, the batch's manifest, names all files and their targets; it is created as a whole
     publish   each file is renamed into its directory, under a name that contains writer and batch
 
-If a run dies before the manifest, it leaves a stage that no reader looks at; the next run writes the batch again and
-then deletes that stage. If a run dies after the manifest, the batch is decided: the next run renames the files that are
-still on the stage and does not write the batch again, whatever Spark asks. So no row is ever in two files, no file that
-a reader has seen is removed, and once Spark's checkpoint has the batch as finished, all of its files are in place.
-While a batch is being published, a reader sees a part of it. A manifest is kept until the next batch has started, when
-Spark's commit log has the batch.
+If a run dies before the manifest, it leaves a stage that no reader sees. The next run writes the batch again and then
+deletes that stage. If a run dies after the manifest, the batch is decided: the next run renames the files that are
+still on the stage and does not write the batch again, whatever Spark asks. So no row is ever in two files, no file
+that a reader has seen is removed, and once Spark's checkpoint has the batch as finished, all of its files are in
+place. While a batch is being published, a reader sees a part of it. A manifest is kept until the next batch has
+started, when Spark's commit log has the batch.
 
 The writer is the query, by the id in its checkpoint: two ingests with different checkpoints may share a lake. Two runs
 with the same checkpoint may not. On a local file system the second run is refused. Elsewhere the newer run becomes the
@@ -99,7 +99,7 @@ class Lake:
         self._swept = False
 
     def recover(self) -> list[Written]:
-        """Become the owner, and publish the batches that are decided. `write` calls this if nobody has.
+        """Become the owner, and publish the batches that are decided. `write` calls this if the application has not.
 
         Raises LakeError, FileSystemError.
         """

@@ -1,11 +1,11 @@
-"""What a record becomes in the lake: a row as it is, a row with the columns of its JSON value, or a dead letter.
+"""The form of a record in the lake: a row as it is, a row with the columns of its JSON value, or a dead letter.
 
 A row shape turns the source's rows into marked rows, which show whether they are dead letters, and those into the two
 tables. Spark's own parser parses the JSON, once and without Python. It would accept two kinds of bad values, which are
 detected here:
 
 - It reads the first JSON value and ignores the text after it. So the value is parsed as a field of an enclosing object,
-  followed by another field. That field must be found, and no third one, which would come from the value.
+  followed by another field. Only that field may be found. A third field would come from the value.
 - It replaces bytes that are not UTF-8. So the bytes are checked first.
 
 Dead letters are values that are not UTF-8, not JSON or not an object, or (typing=strict) that have a field of another

@@ -43,7 +43,7 @@ class FormatMissing(RuntimeError):
 
 
 class RowShape(Protocol):
-    """What the records of a batch become; see `kohort.spark.lake.row_shape`."""
+    """The form of a batch's records; see `kohort.spark.lake.row_shape`."""
 
     makes_dead_letters: bool
 

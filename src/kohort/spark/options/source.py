@@ -20,7 +20,7 @@ from kohort.spark.options.names import SECURITY, complaint
 from kohort.spark.options.values import OptionError, choice, flag, number
 
 LATEST, EARLIEST = -1, -2
-"""The two values that stand for an offset in JSON, as in Spark's source."""
+"""The two special values of an offset in JSON, as in Spark's source."""
 
 ByPartition = dict[str, dict[int, int]]
 

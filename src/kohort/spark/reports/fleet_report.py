@@ -1,4 +1,4 @@
-"""The report of a simulated fleet: what many groups cost their coordinators."""
+"""The report of a simulated fleet: the cost of many groups for their coordinators."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Number(NamedTuple):
-    """A figure that stands by itself. `tone` is "good", "warn", "bad" or empty."""
+    """A single figure. `tone` is "good", "warn", "bad" or empty."""
 
     label: str
     value: str
@@ -93,7 +93,7 @@ class Page:
         self._add("section", anchor=anchor, title=title, explanation=explanation)
 
     def findings(self, findings: Sequence[tuple[str, str, str]]) -> None:
-        """What a reader must know first: (tone, headline, details), tones as of `Number`."""
+        """The most important facts: (tone, headline, details), with the tones of `Number`."""
         self._add("findings", findings=findings)
 
     def figure(

@@ -1,6 +1,6 @@
 """The report of a simulation: the comparison of the protocols in words and figures, then plots, then all figures.
 
-The comparison is between one barrier, at which all members stop until everybody has joined (the classic protocol), and
+The comparison is between one barrier, at which all members stop until all have joined (the classic protocol), and
 partitions that are handed over one by one. It is made for the largest simulated groups, for each pattern. The report
 for a group of a given size (`Advice`) begins with the recommendation.
 """
@@ -45,7 +45,7 @@ MEANINGS = (
 
 def page(costs: Sequence[Cost], advice: Advice | None = None, errors: Sequence[str] = ()) -> Page:
     """`costs` are those of every point, in order. `errors` say why some runs have no figures."""
-    report = Page("What a deployment costs a consumer group", _subtitle(costs))
+    report = Page("The cost of a deployment for a consumer group", _subtitle(costs))
     if errors:
         report.findings([("bad", "Some runs have no figures", "; ".join(errors))])
     unsettled = [cost for cost in costs if not cost.settled]
@@ -126,7 +126,7 @@ def _comparison_of_protocols(report: Page, costs: Sequence[Cost]) -> None:
         return
     report.section(
         "A barrier, or a hand-over of each partition",
-        "The classic protocol (eager) stops all members until everybody has joined again: a global barrier. "
+        "The classic protocol (eager) stops all members until all have joined again: a global barrier. "
         "Cooperative members keep the partitions that do not move, and move the others in two rebalances. With the "
         "consumer protocol (KIP-848) the coordinator hands over each partition by itself. Members learn of a change "
         "from their next heartbeat (polled), or, with kohort, at once (pushed).",

@@ -1,4 +1,4 @@
-"""What a failed Spark job says of its cause."""
+"""The cause of a failed Spark job."""
 
 from __future__ import annotations
 

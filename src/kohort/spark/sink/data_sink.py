@@ -48,7 +48,7 @@ class DeliveryFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task reports to the driver."""
+    """A task's report to the driver."""
 
     rows: int
 
@@ -94,7 +94,7 @@ def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBat
 
 
 class _Sender:
-    """A producer and the fate of its records. For one task at a time."""
+    """A producer and the fate of its records. Used by one task at a time."""
 
     kept: _Sender | None = None
     """The producer of this process's last task, for the next task with the same options."""

@@ -1,4 +1,4 @@
-"""Where a query starts and a batch read ends: the options' words, offsets and times turned into positions.
+"""The start of a query and the end of a batch read: turns the options' words, offsets and times into positions.
 
 Offsets in JSON must name exactly the partitions that are read, as in Spark's source: for a missing partition nothing
 would say where to read. A position outside of its log is data loss; with failOnDataLoss=false it moves to the nearer

@@ -1,4 +1,4 @@
-"""What the checkpoint of a streaming query says.
+"""Reads the checkpoint of a streaming query.
 
 A checkpoint directory holds `offsets/N` for every planned batch (a version line, a line of metadata, then a line of
 JSON for each source), `commits/N` for every finished batch, and `metadata` with the query's id. Only a finished batch

@@ -130,7 +130,7 @@ class Commits:
     def check_checkpoint_location(self) -> None:
         """Warn if checkpointLocation has no checkpoint at a time when there must be one.
 
-        Otherwise nobody would notice that stops of the query are never committed.
+        Without this message, users would not notice that stops of the query are never committed.
         """
         location = self._options.checkpoint
         if location is None:
@@ -159,7 +159,7 @@ class Commits:
             self._cluster.close()
 
     def holder(self) -> GroupReader:
-        """The author of the commits: what the tasks reported, what the checkpoint says, and this process."""
+        """The author of the commits, from the tasks' reports, the checkpoint, and this process."""
         holder = (self._identity.receive() if self._identity is not None else None) or GroupReader()
         if self._options.checkpoint is not None:
             query, batch = _query_and_batch(self._options.checkpoint)

@@ -1,4 +1,5 @@
-"""What planning asks the cluster: the partitions of a query, the beginnings and ends of their logs, the group."""
+"""The requests of planning to the cluster: the partitions of a query, the beginnings and ends of their logs, the
+group."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ class Planner:
         return [(name, index) for name in sorted(found) for index in range(len(found[name].partitions))]
 
     def existing(self, names: Collection[str]) -> set[str]:
-        """Those of the topics that exist. Also notes which of them were deleted and created again."""
+        """Those of `names` that are existing topics. Also notes which of them were deleted and created again."""
         return set(self._existing(names, names)) if names else set()
 
     def _existing(self, names: Iterable[str], reached: Collection[str]) -> dict[str, Topic]:

@@ -15,7 +15,7 @@ from kohort.spark.source.identity import ReplyTo, send_identity
 from kohort.spark.source.positions import cut
 
 REPORTING_TASKS = 3
-"""How many tasks of a batch report which query they belong to. One is enough, but its datagram may get lost."""
+"""How many tasks of a batch report which query they belong to. One task is enough, but its datagram may get lost."""
 
 
 class RangePartition(InputPartition):

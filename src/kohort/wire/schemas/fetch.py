@@ -62,7 +62,7 @@ class FetchRequest:
     forgotten_topics_data: tuple[ForgottenTopic, ...] = field([ForgottenTopic], "7+", default=())
     rack_id: str = field("string", "11+", default="")
     as_member: FetchingMember = field(FetchingMember, "12+", tag=OWN_TAGS + 3, default=NOBODY)
-    """The server refuses partitions that this member does not own at this epoch. NOBODY stands for no member."""
+    """The server refuses partitions that this member does not own at this epoch. NOBODY means no member."""
 
 
 @message()

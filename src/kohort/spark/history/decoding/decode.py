@@ -62,7 +62,7 @@ KINDS = {
 }
 
 ELEMENT = "element"
-"""What Spark calls the items of a list."""
+"""Spark's name of the items of a list."""
 
 
 def _list(kind: pa.DataType) -> pa.DataType:
@@ -123,7 +123,7 @@ SCHEMA = pa.schema(
 
 
 class _Keys(NamedTuple):
-    """What the keys say: numbers for each row, texts for each distinct key."""
+    """The content of the keys: numbers for each row, texts for each distinct key."""
 
     kinds: Numbers
     statuses: Numbers
@@ -227,7 +227,7 @@ def _read_keys(keys: pa.Array, chosen: Kernels) -> _Keys:
 
 
 def _texts(source: Bytes, rows: Numbers, at: int) -> pa.Array:
-    """The texts whose places are in two columns of `rows`."""
+    """The texts at the positions in two columns of `rows`."""
     return places(source, rows[:, at], rows[:, at + 1], pa.string())
 
 

@@ -48,14 +48,14 @@ class DumpError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one task reads: a Parquet file, or the segments of a partition."""
+    """The input of one task: a Parquet file, or the segments of a partition."""
 
     name: str
     files: tuple[str, ...]
     state: str
     """Sizes and times of change."""
     partition: int | None = None
-    """Of segments; Parquet has it in each row."""
+    """The partition of the segments; a Parquet file has it in each row."""
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Dump:
 
 @dataclass(slots=True)
 class ImportedDump:
-    """What a task has written."""
+    """The result of a task."""
 
     name: str
     records: int = 0
@@ -204,7 +204,7 @@ def _decoded(columns: Columns, partition: int) -> pa.Table:
 
 
 class _Writer:
-    """Writes the files of one dump: for each log partition one of commits and one of groups."""
+    """Writes the files of one dump: for each log partition a file of commits and a file of group records."""
 
     def __init__(self, store: Store, key: str, imported: ImportedDump) -> None:
         self._store, self._key, self._imported = store, key, imported

@@ -49,13 +49,13 @@ PROTOCOL_TYPE, PROTOCOL, LEADER, RECORD_WIDTH = range(6, 13, 2)
 OF_RECORD = 0
 MEMBER, INSTANCE, RACK, CLIENT, HOST, REGEX, ASSIGNOR, REBALANCE_TIMEOUT = range(1, 16, 2)
 SESSION_TIMEOUT, HAS_TOPICS, HAS_PARTITIONS, MEMBER_WIDTH = range(16, 20)
-"""Of a member; OF_RECORD is the row of its record."""
+"""Columns of a member; OF_RECORD is the row of its record."""
 
 OF_MEMBER, TOPIC, TOPIC_WIDTH = 0, 1, 3
-"""Of a topic that a member subscribes to; OF_MEMBER is the row of the member."""
+"""Columns of a topic that a member subscribes to; OF_MEMBER is the row of the member."""
 
 REVOKING, PARTITION_TOPIC, TOPIC_ID, PARTITION, PARTITION_EPOCH, PARTITION_WIDTH = 1, 2, 4, 5, 6, 7
-"""Of a partition that a member has (OF_MEMBER again). The topic has a name in classic groups, else an id."""
+"""Columns of a partition that a member has (OF_MEMBER again). The topic has a name in classic groups, else an id."""
 
 
 class GroupArrays(NamedTuple):
@@ -258,7 +258,7 @@ def _subscription(data: Any, at: Any, end: Any, number: Any, member: Any, out: G
 
 
 def _assignment(data: Any, at: Any, end: Any, number: Any, member: Any, out: GroupArrays) -> Any:
-    """What the leader assigned to a classic consumer; no bytes mean no partitions. Ignored if the bytes do not fit."""
+    """The leader's assignment for a classic consumer; no bytes mean no partitions. Ignored if the bytes do not fit."""
     if end == at:
         member[HAS_PARTITIONS] = 1
     if end - at < 2 or int16(data, at) < 0:

@@ -42,7 +42,8 @@ BAD, WARN = "bad", "warn"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. Times in milliseconds; `until` is NOTHING if it goes on."""
+    """One line of the report. Times in milliseconds; `until` is NOTHING if the state continues at the end of the
+    log."""
 
     severity: str
     group: str
@@ -215,7 +216,7 @@ def of_rewinds(found: Rewinds, commits: Commits, places: Sequence[Place]) -> lis
 
 
 def _is_far(commits: Commits, row: int) -> bool:
-    """Whether a step exceeds ten usual steps of its place; a smaller one is a retry."""
+    """True if a step is larger than ten usual steps of its place; a smaller step is a retry."""
     place = commits.place[row]
     mine = slice(int(commits.first[place]), int(commits.first[place + 1]))
     steps = (commits.offset - commits.previous)[mine][commits.step[mine] == FORWARD]

@@ -28,7 +28,7 @@ DAY = 24 * 60 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What counts as an incident. Durations in milliseconds."""
+    """The limits beyond which something is an incident. Durations in milliseconds."""
 
     storm_rebalances: int = 8
     storm_gap_ms: int = 2 * MINUTE

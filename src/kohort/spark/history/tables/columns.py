@@ -1,4 +1,4 @@
-"""Arrow columns to arrays of numbers, and back. In arrays NOTHING (-1) stands for null; instants are milliseconds."""
+"""Arrow columns to arrays of numbers, and back. In arrays NOTHING (-1) means null; instants are milliseconds."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def commits_table(commits: Commits, table: pa.Table) -> pa.Table:
 
 
 def teeth(commits: Commits) -> Numbers:
-    """For each row whether it is a tooth."""
+    """For each row, True if it is a tooth."""
     back = commits.step == BACK
     best = np.full(len(back), NOTHING)
     count = len(back)

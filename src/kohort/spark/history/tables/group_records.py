@@ -73,7 +73,7 @@ class MemberLists:
         self.ids, self.id_names = encoded(self.field("member_id"))
         self._instances, self._instance_names = encoded(self.field("instance_id"))
         self._clients, self._client_names = encoded(self.field("client_id"))
-        # What a member must revoke is its own until it has done so.
+        # A member owns the partitions that it must revoke until it has revoked them.
         owned = [self.field("assigned"), self.field("revoking")]
         self.owner = np.concatenate([dense(pc.list_parent_indices(one)) for one in owned])
         """For each partition its member."""

@@ -37,7 +37,7 @@ class Ownership:
     protocol: Numbers
     member: Numbers
     moved: Numbers
-    """Whether another member had the partition before."""
+    """True if another member had the partition before."""
     previous: Numbers
     """The span before it of the same partition; NOTHING for the first one."""
     topic_names: pa.Array

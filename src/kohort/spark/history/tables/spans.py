@@ -43,7 +43,7 @@ class Steps(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Spans of items. `first` and `last` are the places, among the given items, of the first and last one of a span;
+    """Spans of items. `first` and `last` are the positions of a span's first and last item among the given items;
     `since` and `until` are milliseconds."""
 
     first: Numbers

@@ -12,7 +12,7 @@ from kohort.spark.options.source import Options
 
 
 class Callbacks(Protocol):
-    """What the group calls; see `BlockingGroupConsumer` for the threads."""
+    """The callbacks of the group; see `BlockingGroupConsumer` for the threads."""
 
     def on_assigned(self, partitions: Partitions) -> None: ...
     def on_revoked(self, partitions: Partitions) -> None: ...

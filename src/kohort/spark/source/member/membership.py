@@ -57,7 +57,7 @@ class Membership:
         self._consumer = consumer or MemberConsumer(options, self)
         self._instance_id = options.member.instance_id
         self._last_ranges = ranges_of(last)
-        """What this query's last batch has read, if an earlier process finished it."""
+        """The ranges of this query's last batch, if an earlier process finished it."""
         self._finished_end: Json = last
         """The end of the batch that was finished last."""
         self._sharing = Sharing()
@@ -81,7 +81,7 @@ class Membership:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Sharing]:
-        """The shared state, for one thread. At the end of the process nobody waits for an interrupted thread."""
+        """The shared state, for one thread. At the end of the process, no thread is waited for."""
         while not self._lock.acquire(timeout=CHECKPOINT_POLL_S):
             if self._ending:
                 yield self._sharing
@@ -138,7 +138,7 @@ class Membership:
     # -- batches
 
     def readable(self, sharing: Sharing) -> Positions:
-        """What the next batch may read, and from which offset."""
+        """The partitions that the next batch may read, and from which offset."""
         return self._refusals.without(sharing.readable(self.owned))
 
     def has_planned(self, end: Json) -> bool:

@@ -1,9 +1,9 @@
 """`groupMode=member`: a streaming query whose driver is a member of its group and reads only what it owns.
 
-Several queries, and plain consumers, share the topics of a group this way. Each micro-batch reads partitions that this
-member owns, starting at the group's committed offsets. When Spark has written the batch into its commit log, its end
-is committed in the member's name. The group decides who reads what and where reading continues; Spark's checkpoint
-only records what each batch read (`sharing.py`).
+Several queries, and plain consumers, share the topics of a group this way. Each micro-batch reads partitions that
+this member owns, starting at the group's committed offsets. When Spark has written the batch into its commit log, its
+end is committed in the member's name. The group decides which member reads which partition and from which offset.
+Spark's checkpoint only records what each batch read (`sharing.py`).
 
 Hand-over. The planning process of the query is the member; its threads send heartbeats while a batch runs. When the
 group revokes partitions that the batch in progress reads, the member gives them up once the batch is finished and

@@ -1,9 +1,9 @@
 """Partitions that the group refused to the tasks of a batch.
 
 With kohort as the cluster and KIP-848's protocol, a fetch names the member that reads. The broker refuses it once the
-group has given the partition to another member, and the task leaves the rest of its range to that member. Tasks cannot
-tell the driver. But what the broker refuses to a member at an epoch, it refuses for ever, whoever owns the partition
-later. So at the end of a batch the driver fetches once more in the batch's name.
+group has given the partition to another member, and the task leaves the rest of its range to that member. Tasks
+cannot tell the driver. But a partition that the broker refuses to a member at an epoch stays refused at that epoch,
+even if the partition moves again. So at the end of a batch the driver fetches once more in the batch's name.
 
 This does not depend on what the member itself knows. Commits are not fenced by partition: the coordinator would accept
 a commit for a partition that it has given to another member.
@@ -31,7 +31,7 @@ any more is refused every partition, and its commits are refused, too.)"""
 
 
 class Refusals:
-    """What the tasks of one query were refused."""
+    """The partitions that the broker refused to the tasks of one query."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -40,7 +40,7 @@ class Refusals:
         self._refused_at: dict[TopicPartition, float] = {}
 
     def find(self, cluster: Cluster, reader: BatchReader, ends: Positions) -> set[TopicPartition]:
-        """Those of a batch's partitions that its tasks may not have read to the end. Raises KafkaError."""
+        """The partitions of a batch that its tasks may not have read to the end. Raises KafkaError."""
         refused: set[TopicPartition] = set()
         rest = dict(ends) if reader.protocol == "consumer" else {}
         as_member = GroupMember(self._group_id, reader.member, reader.epoch)

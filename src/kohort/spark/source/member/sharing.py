@@ -1,4 +1,4 @@
-"""What a query that shares its group may read and has read: the state of `groupMode=member`, without IO.
+"""The state of a query with `groupMode=member`, without IO: the ranges that it may read and has read.
 
 Each partition has the epoch in which it was assigned and the offset where reading continues. This state counts for that
 epoch alone: if the partition is lost and assigned again, the new epoch voids everything noted for the old one. So a
@@ -54,7 +54,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Sharing:
-    """For one thread at a time."""
+    """Used by one thread at a time."""
 
     places: dict[TopicPartition, Progress] = field(default_factory=dict)
     leaving: set[TopicPartition] = field(default_factory=set)
@@ -67,7 +67,7 @@ class Sharing:
         self.leaving.discard(place)
 
     def readable(self, owned: Owned) -> Positions:
-        """What the next batch may read, and from which offset."""
+        """The partitions that the next batch may read, and from which offset."""
         return {
             place: known.position
             for place, known in self.places.items()
@@ -96,12 +96,12 @@ class Sharing:
             self.places[place] = self.places[place]._replace(position=position)
 
     def busy(self, partitions: Collection[TopicPartition], owned: Owned) -> set[TopicPartition]:
-        """Those of the partitions that the batch in progress reads and the member has not lost since."""
+        """The partitions that the batch in progress reads and that the member has not lost since."""
         ranges = self.batch.ranges if self.batch is not None else {}
         return {place for place in partitions if place in ranges and owned.get(place) == ranges[place][0]}
 
     def due(self, owned: Owned) -> Positions:
-        """What is finished and not yet committed."""
+        """The finished and uncommitted offsets."""
         return {
             place: known.position
             for place, known in self.places.items()
