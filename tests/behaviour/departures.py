@@ -1,8 +1,8 @@
-"""What is known to differ in random sequences: each rule is narrow and cites a row of docs/differences.md.
+"""Known differences in random sequences: each rule is narrow and cites a row of docs/differences.md.
 
 `before` looks at the state and the command: some commands leave the two servers in different states, so what comes
-after them is not compared. `between` looks at the answers: this one differs, for that reason. Most end the sequence,
-too; those in `LOCAL` change nothing but the answer.
+after them is not compared. `between` compares the answers: this answer differs, for that reason. Most end the
+sequence, too; those in `LOCAL` change nothing but the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOPICS = {"t": 6, "u": 3, "w": 60}
 """Those of random sequences that commits name, and their partitions."""
 
 VOTED_ON = r" (protocol_name='[^']*'|metadata=\S+)"
-"""What an answer has of the protocol that was chosen."""
+"""The fields of an answer that depend on the chosen protocol."""
 
 OF_TARGETS = ("beat", "join", "sync", "heartbeat", "list", "describe")
 """Commands whose answers say something of a target, or that need one."""
@@ -64,8 +64,8 @@ def before(world: ShardWorld, command: str) -> str:
 
 
 def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str], departed: bool) -> str:
-    """The difference that two answers show; "" if it is none that is known. `world` is as it was before the command;
-    `departed`: somebody left the group, and no member of the consumer protocol has heartbeated since."""
+    """The known difference between two answers; "" if there is none. `world` is as it was before the command.
+    `departed`: a member left the group, and no member of the consumer protocol has heartbeated since."""
     words = _read(command)
     both_answered = bool(kafka and kohort)
     if (
@@ -129,7 +129,7 @@ def _is_of_offsets_alone(world: ShardWorld, group_id: str) -> bool:
 
 
 def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
-    """Of a member that says another epoch than its own, and that kohort tells again what is."""
+    """The answer to a member that sends another epoch than its own, to which kohort sends the present state again."""
     group = world.shard.consumers.groups.get(words.group)
     member_id = _member_id(world, words)
     if group is None or member_id not in group.members:
@@ -175,7 +175,7 @@ def _epoch_in(answer: str) -> int:
 
 
 def errors(lines: Sequence[str]) -> list[str]:
-    """But 27, which tells a member of a target."""
+    """But 27, by which a member learns of a target."""
     return sorted(error for line in lines for error in re.findall(r"error=(-?\d+)", line) if error != "27")
 
 

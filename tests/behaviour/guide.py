@@ -1,8 +1,8 @@
-"""What a scenario does in this process, as hints for those who run it over sockets.
+"""The course of a scenario in this process, as hints for its run over sockets.
 
 A server says nothing of a request that it parks. So the commands are run by a shard of this process first: which
 request is answered at once, and which ones after which command, is what the run over sockets waits for. Hints only
-shorten the waiting: an answer that comes against them is seen all the same, and so is one that does not come.
+shorten the waiting. An unexpected answer is found all the same, and so is a missing one.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Guide(ShardWorld):
         self._answered: set[int] = set()
         self._last_fired = -1
         self.departed = False
-        """Whether somebody left the consumer group, and none of its own protocol has heartbeated since."""
+        """True if a member left the consumer group, and no member of the consumer protocol has heartbeated since."""
         self.must_rejoin = False
-        """Whether the last answer was 27."""
+        """True if the last answer was 27."""
         self.last_answer_is_good = False
 
     def play(self, command: str) -> None:
@@ -123,12 +123,12 @@ class Guide(ShardWorld):
         super()._step(event)
 
     def _check(self, *_: Any) -> None:
-        """What the in-process runner checks of the log."""
+        """The in-process runner's checks of the log."""
 
     def _print(self, text: str) -> None:
         """Nobody reads it."""
 
 
 def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:
-    """What a member id is called: by the client and the request to whose answer the id came."""
+    """The name of a member id: the client and the request whose answer had the id."""
     labels.setdefault(member_id, f"{name}#{number}")

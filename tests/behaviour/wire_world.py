@@ -82,7 +82,8 @@ ID_VERSION = 10
 
 
 class Names(dict[Any, str]):
-    """What a server calls something: its name in the scenario. Ids that nobody was told yet go without their number."""
+    """The server's name of something, and its name in the scenario. Ids without a number in the scenario yet are shown
+    without a number."""
 
     def get(self, real: Any, default: Any = None) -> Any:
         if real in self:
@@ -95,13 +96,14 @@ class Patience:
     """How long a world waits, in seconds."""
 
     answer: float = 5.0
-    """For an answer that should come. Where it does not, a session may end meanwhile: everybody waits as long."""
+    """The time to wait for an answer that should come. If the answer does not come, a session may end meanwhile. So
+    all waits take as long."""
     parked: float = 0.08
     """After a request that should be parked, until it surely is."""
     late: float = 0.15
     """After a wait at whose end a deadline fires: clocks are real."""
     sweep: float = 1.6
-    """Until offsets that are over have been removed."""
+    """Wait until expired offsets have been removed."""
 
 
 class WireWorld(Commands):
@@ -131,15 +133,15 @@ class WireWorld(Commands):
         self._command = 0
         self._group = ""
         self._told: list[tuple[int, str, Any, str]] = []
-        """What came after the command: the request's number, whose it was, the answer and its group."""
+        """The answers after the command: the request's number, its client, the answer and its group."""
         self._joined: list[tuple[int, Name, JoinGroupResponse]] = []
         """Answers to JoinGroups that came: of two of a client the one to the later request counts, in whatever order
         they came over their two connections."""
         self._names = Names()
-        """What this server calls something: its name in the scenario."""
+        """This server's name of something, and its name in the scenario."""
         self._labels: dict[str, str] = {}
         self._leads: dict[str, int] = {}
-        """What this server's epochs of a group are ahead of those in process."""
+        """The difference between this server's epochs of a group and those in process."""
         self._groups_of: dict[int, str] = {}
         self._probes = 0
         self._seen: set[str] = set()
@@ -155,7 +157,7 @@ class WireWorld(Commands):
     # -- running
 
     def play(self, commands: Sequence[str]) -> list[list[str]]:
-        """What was answered after each command, in lines."""
+        """The answers after each command, as lines."""
         transcript = []
         try:
             for command in commands:
@@ -184,7 +186,7 @@ class WireWorld(Commands):
         return [line for _, what, body, group in told for line in self._printed(what, body, group)]
 
     def _as_here(self, command: str) -> str:
-        """With this server's generations and epochs."""
+        """The request with this server's generations and epochs."""
         lead = self._leads.get(self._group, 0)
         words = command.split(" ")
         if lead and words[0] not in ("commit",):
@@ -316,7 +318,7 @@ class WireWorld(Commands):
         return ids[0] if ids else member_id
 
     def _ms(self, milliseconds: int) -> int:
-        """Scaled. What is a little off a full second stays off it."""
+        """Scaled. A time that is a little off a full second stays so."""
         if milliseconds <= 0 or milliseconds > 10**12:
             return milliseconds
         scaled = milliseconds * self._factor
@@ -402,7 +404,7 @@ class WireWorld(Commands):
         self._pump(self._patience.late)
 
     def do_restart(self, **settings: str) -> None:
-        """Parked requests are lost. It goes on when all groups are there again."""
+        """Parked requests are lost. The scenario continues when all groups are loaded again."""
         assert self._restart is not None
         self._close()
         for who, _, _ in self._open.values():
@@ -524,7 +526,7 @@ class WireWorld(Commands):
         }
 
     def prepare(self, **partitions: int) -> None:
-        """Topics of its own, for commands that count on some that nobody made."""
+        """Topics of its own, for commands that use topics which no command creates."""
         self.do_topics(**{name: str(count) for name, count in partitions.items()})
 
     def do_topics_deleted(self, *topics: str) -> None:
@@ -561,7 +563,7 @@ def wait_until_known(wire: Wire, prefix: str, names: tuple[str, ...], wanted: se
 
 
 def _given(wire: Wire, group: str, names: tuple[str, ...]) -> set[tuple[bytes, int]] | None:
-    """None where the coordinator is not ready."""
+    """None if the coordinator is not ready."""
     probe = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id="probe",

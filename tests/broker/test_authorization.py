@@ -1,4 +1,4 @@
-"""Who asks: principals, the needs of each API, and cached answers under rules that change."""
+"""Principals, the permissions that each API needs, and cached answers under rules that change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUPPORTED = {
 
 
 class Doorkeeper:
-    """Allows all but one operation on groups, once it is told so."""
+    """Allows all operations, or all but one operation on groups (`refused`)."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -1,4 +1,4 @@
-"""Repeated commits: what is kept, for how long, and its limits. Compared with handlers in test_heartbeats.py."""
+"""Repeated commits: the cache, its lifetime and its limits. Compared with handlers in test_heartbeats.py."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_only_the_newest_record_of_a_key_stays() -> None:
     log.produce(batch((b"a", b"3")))
     log.produce(batch((b"b", b"2")))
     assert run(log) == 5
-    # The last batch is not looked at: b=1 stays beside b=2.
+    # The last batch is not compacted: b=1 stays beside b=2.
     assert pairs(log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"a", b"3"), (5, b"b", b"2")]
     assert log.partition.end_offset == 6
     assert all(check_crc(each.data, read_header(each.data)) for each in batches(log))
@@ -274,7 +274,7 @@ def test_too_many_keys_make_the_pass_shorter(monkeypatch: pytest.MonkeyPatch) ->
     while clean < 19 and passes < 20:
         clean, passes = run(log, NOW, clean), passes + 1
     assert 1 < passes < 20
-    # The last batch, key 9, is not looked at, so its older value stays too.
+    # The last batch, key 9, is not compacted, so the key's older value stays too.
     assert [record.offset for record in records(log)] == list(range(9, 20))
 
 

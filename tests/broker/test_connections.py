@@ -269,7 +269,8 @@ def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None
 
 
 def test_bytes_behind_a_request_are_ignored(client: Connection) -> None:
-    """What librdkafka 2.11 sends for the metadata of all topics: the count's placeholder is left four bytes long."""
+    """The request of librdkafka 2.11 for the metadata of all topics: the placeholder of the count stays four bytes
+    long."""
     (release,) = raw(client, bytes.fromhex("0003000d00000004000772646b61666b610000000000010000"))
     assert isinstance(release, Send)
 

@@ -1,4 +1,5 @@
-"""Consumer groups through the broker: what it adds to the shards (finding them, topics, ids in commits, being off)."""
+"""Consumer groups through the broker: the broker's part besides the shards (finding them, topics, ids in commits,
+being off)."""
 
 from __future__ import annotations
 

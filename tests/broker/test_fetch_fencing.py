@@ -1,4 +1,4 @@
-"""Fetches that say which member reads: what the member does not own is refused (docs/wire-extensions.md).
+"""Fetches that name their member: partitions that the member does not own are refused (docs/wire-extensions.md).
 
 In a `Group`, `a` has both partitions of `t` at epoch 1; `move` lets `b` join, to which partition 1 goes at epoch 2.
 """

@@ -1,4 +1,4 @@
-"""The configs of GROUP resources: described, changed, refused, kept over restarts, told to the group's shard."""
+"""The configs of GROUP resources: described, changed, refused, kept over restarts, passed to the group's shard."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put(client: Connection, **changes: str) -> None:
 
 
 def settings_in(wire: Wire, group: str = "g") -> Any:
-    """What the shard has, which owns the group."""
+    """The settings in the shard that owns the group."""
     state = wire.broker._state
     return state.shards[state.shard_of(group)].settings.of(group)
 

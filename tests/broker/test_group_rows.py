@@ -35,7 +35,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 
 class FailingStorage(MemoryStorage):
-    """Commits until it is told to fail."""
+    """A storage that commits until `fails` is set."""
 
     fails = False
 
@@ -63,7 +63,7 @@ def sync_request(member: str, generation: int, leads: bool = False, **fields: An
 
 
 def fails_to_commit(wire: Wire, client: Connection, request: Any, version: int) -> Wire:
-    """The turn of this request fails: nobody is answered. Returns the restarted broker."""
+    """The turn of this request fails: no request is answered. Returns the restarted broker."""
     storage = wire.storage
     assert isinstance(storage, FailingStorage)
     storage.fails = True
@@ -174,7 +174,8 @@ def test_after_a_failed_append_a_commit_never_was(client: Connection, wire: Wire
 
 @pytest.mark.conformance("S9")
 def test_what_comes_with_the_leaders_sync_is_looked_at_after_it(client: Connection, wire: Wire) -> None:
-    """Nothing runs beside an append: what arrives in its turn was decided in order, all else waits for the next."""
+    """No decision runs beside an append: requests of the same turn are decided before it, all others wait for the
+    next turn."""
     joined = join(client)
     newcomer = wire.connect()
     wire.step(
@@ -430,7 +431,7 @@ def test_an_outage_of_an_hour_costs_nobody_its_place(client: Connection, wire: W
 
 @pytest.mark.conformance("R6")
 def test_time_is_what_the_broker_is_told(client: Connection, wire: Wire) -> None:
-    """The test's clock stands still and jumps: sessions, rebalances and expiry know no other one."""
+    """The test's clock stands still and jumps: sessions, rebalances and expiry use no other clock."""
     joined = stable(client)
     for _ in range(100):
         wire.step()

@@ -1,4 +1,4 @@
-"""Groups through the broker: what the broker adds to the shards (finding them, gathering, topics, durability)."""
+"""Groups through the broker: the broker's part besides the shards (finding them, gathering, topics, durability)."""
 
 from __future__ import annotations
 

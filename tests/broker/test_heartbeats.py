@@ -1,7 +1,7 @@
 """Heartbeats that are answered without a turn or a handler, and repeated commits: the same answers as by the handlers.
 
-Two brokers get the same random history. One gets what arrives as the server hands it over, may answer at once, and
-repeats commits; the other has no shortcuts: everything takes a turn and a handler. The bytes on each connection are the
+Two brokers get the same random history. One gets bytes as the server hands them over, may answer at once, and repeats
+commits. The other has no shortcuts: every request takes a turn and a handler. The bytes on each connection are the
 same, and so is the state: records, deadlines, parked requests.
 """
 
@@ -58,7 +58,7 @@ GROUPS = ("g", "h")
 GROUP_RESOURCE = 32
 MEMBERS = range(4)
 SOFTWARE = ("", "kafka-python", "librdkafka", "")
-"""Of each member's client; the heartbeats of one of them may be held."""
+"""The software name of each member's client; the heartbeats of one client may be held."""
 CLIENT_IDS = ("one", None, "three", "four")
 SHAPES: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...] = (
     (("t", (0,)),),
@@ -67,7 +67,7 @@ SHAPES: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...] = (
     (("t", (0, 2)),),
     (("u", (0, 1)), ("t", (1,))),
 )
-"""What commits are of: topics of two partitions, which may not be there."""
+"""The topics of commits, with two partitions each; a topic may be absent."""
 
 
 class Teller:
@@ -102,7 +102,7 @@ class Teller:
             arrived = []
 
     def receive(self, connection: int, frames: list[bytes], now: int, *, alone: bool) -> list[Arrived]:
-        """What is left for a turn of bytes that arrive; `alone`: nothing waits for one."""
+        """The part of arriving bytes that needs a turn; `alone`: no other request waits for a turn."""
         whole = b"".join(frames)
         size = 0
         if self.is_swift and alone:
@@ -130,7 +130,7 @@ class Teller:
 
 
 def contents(operations: list[Operation]) -> Any:
-    """What was written, by log: a repeated commit has a batch of its own, so compaction meets other batches."""
+    """The written records, by log: a repeated commit has a batch of its own, so compaction meets other batches."""
     records = defaultdict(list)
     for operation in operations:
         if isinstance(operation, Append):
@@ -161,13 +161,13 @@ class History:
         self.correlation = 0
         self.offset = 0
         self.waiting: list[tuple[int, list[bytes]]] = []
-        """What arrived while a turn is under way, or due."""
+        """Requests that arrived while a turn is under way or due."""
         self.known: dict[tuple[int, str], tuple[str, int]] = {}
-        """Of each member's connection and group: its member id and generation."""
+        """The member id and generation of each member, by connection and group."""
         self.joining: dict[tuple[int, int], str] = {}
         """The group of each JoinGroup, by connection and correlation id."""
         self.epochs: dict[int, int] = {}
-        """Of each member of the consumer group."""
+        """The state of each member of the consumer group."""
         self.beating: set[tuple[int, int]] = set()
         """Its heartbeats, by connection and correlation id."""
         for member in MEMBERS:
@@ -221,7 +221,7 @@ class History:
     def join(self, member: int, group: str, waits: bool) -> None:
         self.joining[member, self.correlation + 1] = group
         known, _ = self.known.get((member, group), ("", -1))
-        # Of sessions that end in the same millisecond either may be the first: these never do.
+        # If two sessions end in the same millisecond, their order is undefined. So these sessions never end together.
         joins = join_request(group, known, session_timeout_ms=10_000 + 7 * member)
         self.send(member, [(joins, 3)], waits)
 
@@ -251,7 +251,7 @@ class History:
     def commit(
         self, member: int, group: str, version: int, shape: int, other: str, count: int, together: bool, waits: bool
     ) -> None:
-        """`shape`: the partitions, some of topics that may not be there; `other`: what is not as it should be."""
+        """`shape`: the partitions, some of topics that may be absent; `other`: the field with a wrong value."""
         known, generation = self.known.get((member, group), ("", -1))
         if group == "h" and member in self.epochs:
             known, generation = f"member-{member}", self.epochs[member]
@@ -329,7 +329,7 @@ class History:
         return ConsumerGroupHeartbeatRequest(group_id="h", member_id=f"member-{member}", member_epoch=epoch)
 
     def configure(self, member: int, interval_ms: int) -> None:
-        """What members of the consumer group are told next."""
+        """The next answer to members of the consumer group."""
         entry = AlterableConfig(name="consumer.heartbeat.interval.ms", value=str(interval_ms))
         resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="h", configs=(entry,))
         self.send(member, [(AlterConfigsRequest(resources=(resource,)), 2), *[(self.bare(member), 1)] * 2], False)
@@ -533,7 +533,7 @@ def test_the_shard_is_asked_again_only_after_its_version_has_changed() -> None:
     beat = None
 
     def looks_again() -> bool:
-        """What came of a heartbeat is kept until the next look."""
+        """The result of a heartbeat is kept until the next comparison."""
         nonlocal beat
         wire.now += 1_000
         former = beat.steady if beat is not None else None

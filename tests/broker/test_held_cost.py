@@ -1,4 +1,4 @@
-"""What a held heartbeat costs: bytes, places in the heaps of deadlines, and one deadline for all of them."""
+"""The cost of a held heartbeat: bytes, entries in the heaps of deadlines, and one deadline for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients may send that looks right and is not: nothing of it may stop the process, at once or later."""
+"""Requests that look valid and are not: none of them may stop the process, at once or later."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def leave(client: Connection, member_id: str, reason: str = "closing", group: st
 
 
 def come_and_go(client: Connection, times: int = 1, group: str = "g") -> None:
-    """Two stories each: somebody comes, somebody leaves."""
+    """Two stories each: a member joins, a member leaves."""
     for _ in range(times):
         leave(client, stable(client, group).member_id, group=group)
 
@@ -318,7 +318,7 @@ def test_a_log_that_cannot_be_read_at_all_stops_no_start(
 
 
 def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -> None:
-    """What was before is not known when the topic is lost; the group's own record tells who has what."""
+    """If the topic is lost, the earlier stories are lost. The group's own record has the owners."""
     create_topic(client, "t")
     joined = stable(client)
     wire.broker.state.journal.__init__(wire.config)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""One partition's log: what is accepted, which offsets it gets, what is read, found and let go of."""
+"""One partition's log: accepted batches and their offsets, reads, searches and deletion."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_a_crash_at_any_commit_leaves_what_was_committed() -> None:
         assert acknowledged == fail_at - 2
         after = OneLog(storage.copy())
         assert values(read(after, 0, 1 << 20)) == [b"%d" % n for n in range(acknowledged)]
-        # The producer repeats what was not acknowledged, and goes on.
+        # The producer repeats the unacknowledged batch and continues.
         repeat = after.produce(batch(b"again", producer_id=1, producer_epoch=0, base_sequence=acknowledged))
         assert repeat.base_offset == acknowledged
 

@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression through the broker: what a turn does itself, and what it hands out."""
+"""Subscriptions by regular expression through the broker: the work inside a turn, and the work beside the turns."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None
     resolve(wire)
     client.ask(later("m", 1), 1)
     create_topic(client, "t2")
-    # The process dies before anybody has looked at the new topic.
+    # The process dies before any pattern is compared with the new topic.
     after = wire.restarted()
     client = after.connect()
     [described] = client.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
@@ -108,7 +108,7 @@ def test_a_story_tells_what_matched(wire: Wire, client: Connection) -> None:
 
 
 def test_a_hostile_pattern_costs_a_turn_what_any_pattern_costs(wire: Wire, client: Connection) -> None:
-    """Counted in the interpreter's instructions; what RE2 does for the check is bounded by the pattern's size."""
+    """Counted in the interpreter's instructions; RE2's work for the check is bounded by the pattern's size."""
     for number in range(50):
         create_topic(client, "ab" * 100 + str(number))
     client.ask(join("m0", "ordinary.*", "g0"), 1)

@@ -39,7 +39,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 
 
 def picture(wire: Wire) -> dict[str, Any]:
-    """What a broker knows, for comparing two of them."""
+    """A broker's whole state, to compare two brokers."""
     wire.step()
     state = wire.broker.state
     return {
@@ -202,7 +202,7 @@ def test_r4_a_crash_at_any_commit_keeps_what_members_were_told(after: bool) -> N
 
 
 def members_come_and_go(wire: Wire, told: dict[str, Any]) -> None:
-    """Notes what the member was told last."""
+    """Notes the last answer to the member."""
     client = wire.connect()
     for assignment in (b"first", b"second"):
         client.send(join_request(group_instance_id="i"), 5)
@@ -232,7 +232,7 @@ def check_nothing_lost(wire: Wire, acknowledged: dict[str, Any]) -> None:
     assert deleted not in names
     for name in acknowledged.get("topics", []):
         if name not in names:
-            # Deleted without an answer yet: allowed for the one that the workload deletes.
+            # A deletion without an answer yet is allowed for the topic that the workload deletes.
             assert name == "topic-0"
             assert len(acknowledged.get("offsets", ())) == 12
             continue
@@ -247,7 +247,7 @@ def check_nothing_lost(wire: Wire, acknowledged: dict[str, Any]) -> None:
 
 @pytest.mark.conformance("R4", "O19")
 def test_a_lost_turn_was_never_shown(tmp_path: Path) -> None:
-    """What a turn decides reaches nobody before its commit: neither its own client nor another one."""
+    """No client sees a turn's decisions before its commit: neither the turn's own client nor another one."""
     wire = Wire()
     client, other = wire.connect(), wire.connect()
     create_topic(client, "t")

@@ -1,4 +1,4 @@
-"""What retention lets go of, by age and by size."""
+"""The records that retention deletes, by age and by size."""
 
 from __future__ import annotations
 

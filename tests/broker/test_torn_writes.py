@@ -1,4 +1,4 @@
-"""Crash at the n-th write, torn and damaged files: what a broker makes of its groups and offsets afterwards.
+"""Crash at the n-th write, torn and damaged files: a broker's groups and offsets afterwards.
 
 A broker works on the SQLite engine, and after each commit is noted where it ends in the write-ahead log and what the
 hard state is then. Each write of SQLite appends to that log (a frame's header, then its page), so a crash at the n-th
@@ -51,7 +51,7 @@ def world_of(wire: Wire) -> World:
     """The hard state: all that a crash must not touch."""
     state = wire.broker.state
     shards = [(s.hard.groups, s.hard.offsets, s.hard.generations) for s in state.shards]
-    # Values are frozen; the dictionaries are not. What has nothing in it is as good as absent.
+    # Values are frozen; the dictionaries are not. An empty file counts as absent.
     return (
         [
             (dict(groups), {group: dict(offsets) for group, offsets in committed.items() if offsets}, dict(generations))
@@ -147,7 +147,7 @@ def commit(client: Connection, offset: int, group: str, partition: int = 0, **me
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """What is gathered moves into the logs now and then."""
+    """Gathered batches move into the logs from time to time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite, "GATHERED_BYTES", 1500)
         yield Story(tmp_path_factory.mktemp("story"), groups_at_work)
@@ -175,7 +175,7 @@ def laid_out(place: Path, database: bytes, wal: bytes) -> Path:
 
 
 def started_on(place: Path) -> World:
-    """What a broker knows that starts there. Raises StorageError where it refuses to."""
+    """The state of a broker that starts in this directory. Raises StorageError where it refuses to."""
     storage = SqliteStorage(place)
     try:
         return world_of(Wire(storage, seed=7, **SETTINGS))
@@ -228,7 +228,7 @@ def rows_of(place: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.conformance("R4")
 @pytest.mark.parametrize("seed", range(40))
 def test_pages_of_an_unsynced_commit_reach_the_disk_in_any_order(story: Story, place: Path, seed: int) -> None:
-    """The system writes them when it likes until the sync, in sectors; what has not been written is zeros."""
+    """Until the sync, the system writes them at any time, in sectors; sectors that are not written are zeros."""
     chance = random.Random(seed)
     wal = bytearray(story.wal)
     lost = 0
@@ -275,7 +275,7 @@ def right_or_refused(place: Path, allowed: list[World], how: str) -> None:
 
 
 def test_a_bit_flipped_in_any_header_of_the_log_is_noticed(story: Story, place: Path) -> None:
-    """Frames before the last commit: what they hold was synced, so it must not be dropped as if it were torn."""
+    """Frames before the last commit: their content was synced, so it must not be dropped as if it were torn."""
     chance = random.Random(8)
     frames = range(WAL_HEADER, story.last_commit, FRAME)
     places = [*range(WAL_HEADER), *(header + chance.randrange(FRAME_HEADER) for header in frames)]

@@ -16,7 +16,7 @@ ANSWER = b"answer", 4
 
 
 class Scene:
-    """Broker, edge and observer of a schedule; `said` is what they were asked for since it was last looked at."""
+    """Broker, edge and observer of a schedule; `said` has their calls since it was last read."""
 
     def __init__(self) -> None:
         self.said: list[object] = []

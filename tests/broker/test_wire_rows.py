@@ -20,7 +20,7 @@ from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 
 HEARTBEAT, OFFSET_DELETE = 12, 47
 UNKNOWN_TAGS = b"\x02" + b"\x63\x02hi" + b"\xe8\x07\x00"
-"""Two tagged fields that nobody has defined: 99 of two bytes and 1000 of none."""
+"""Two undefined tagged fields: 99 of two bytes and 1000 of none."""
 
 THROTTLED_FROM = {
     "Produce": 1, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 3, "OffsetFetch": 3,
@@ -98,7 +98,8 @@ def test_the_throttle_time_of_a_heartbeat(client: Connection, version: int) -> N
 
 @pytest.mark.conformance("H10")
 def test_a_heartbeat_carries_an_instance_id_from_version_3(client: Connection, wire: Wire) -> None:
-    """A static member that was replaced: below 3 nobody can see that it was static, so it is unknown; from 3 fenced."""
+    """A static member that was replaced: below version 3 the request does not show that it is static, so it is
+    unknown; from 3 on it is fenced."""
     create_topic(client, "t")
     client.send(join_request("g", group_instance_id="i"), 5)
     wire.advance(3000)

@@ -114,7 +114,7 @@ START_MS = 1_760_000_000_000
 
 
 class Connection:
-    """One client connection. What it is owed comes into `responses` and `disconnected`."""
+    """One client connection. Its answers come into `responses` and `disconnected`."""
 
     def __init__(self, wire: Wire, connection: ConnectionId, client_id: str) -> None:
         self.wire = wire
@@ -174,9 +174,9 @@ class Wire:
         self.now = now
         self.connections: dict[ConnectionId, Connection] = {}
         self.complaints: list[Complaint] = []
-        """Of all turns so far."""
+        """The complaints of all turns so far."""
         self.tasks: list[HandedOut] = []
-        """Work that was handed out, and that nobody does unless a test does."""
+        """Work for the edge, which is done only if a test does it."""
         self._next_connection = 0
         self.broker = Broker(
             self.config,
@@ -195,7 +195,7 @@ class Wire:
         return connection
 
     def step(self, *arrived: Arrived) -> None:
-        """One turn, and those that it makes due at once."""
+        """One turn, and the turns that it makes due at once."""
         self._turn(arrived)
         turns = 0
         while self.broker.busy:
