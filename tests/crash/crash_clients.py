@@ -1,4 +1,4 @@
-"""The worker processes (`crash_worker.py`), asked together; what they say, merged by group."""
+"""The worker processes (`crash_worker.py`): sends requests to all of them and merges their answers by group."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Worker:
 
 @dataclass(slots=True)
 class GroupView:
-    """What a group's members say at one moment, one entry a worker."""
+    """The reports of a group's members at one moment, one entry for each worker."""
 
     members: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def is_shared_out(self) -> bool:
-        """All in one generation, each partition with one of them, and everybody knows where to go on."""
+        """All members are in one generation, each partition has one owner, and every owner knows its position."""
         held = sorted(p for member in self.members.values() for p in member["assigned"])
         return (
             held == list(range(PARTITIONS))
@@ -70,12 +70,12 @@ class GroupView:
         )
 
     def shares(self) -> dict[int, tuple[Any, ...]]:
-        """Who has what; and how often that has changed."""
+        """The owners, and how often they have changed."""
         keys = ("member", "generation", "assigned", "assigns", "revokes", "fatals")
         return {number: tuple(member[key] for key in keys) for number, member in self.members.items()}
 
     def acks(self) -> dict[int, int]:
-        """Acknowledged commits of each partition, by those who own it."""
+        """Acknowledged commits of each partition by its owners."""
         return {
             partition: member["places"][str(partition)]["acks"]
             for member in self.members.values()
@@ -91,7 +91,7 @@ class Workers:
         self.workers = [Worker({**options, "number": number}) for number in range(count)]
 
     def ask(self) -> dict[str, GroupView]:
-        """What all members say now, by group."""
+        """The present reports of all members, by group."""
         self._reports += 1
         for worker in self.workers:
             worker.tell("report", self._reports)

@@ -1,9 +1,9 @@
-"""What a committing client may hold the server to: of each partition, the least that must be there after a crash.
+"""The server's duty to a committing client: for each partition, the least offset that must be there after a crash.
 
 A client numbers its commits of a partition upwards and has many under way. An acknowledged commit must not be lost,
-so the least is the one that was acknowledged last. But librdkafka sends again what a broken connection left without an
-answer, and may do so after newer ones: what is under way, or failed without saying whether it took effect, may come to
-stand in the place of a newer one. Then it was the client who went back, so the least is the lowest of all these.
+so the least is the offset that was acknowledged last. But librdkafka repeats commits that a broken connection left
+without an answer, and may do so after newer commits. So a commit that is under way, or that failed with an unknown
+outcome, may replace a newer one. Then the client went back, so the least is the lowest of all these offsets.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class Place:
 
     generation: int
     last: int
-    """Acknowledged last; what was fetched, at first."""
+    """The offset that was acknowledged last; at first, the fetched offset."""
     sent: int
     """The highest sent."""
     acks: int = 0
     open: set[int] = field(default_factory=set)
     """Sent and not answered."""
     unsure: dict[int, int] = field(default_factory=dict)
-    """Failed, so perhaps in effect; and the highest that had been sent by then. One that was sent later and is
-    acknowledged has certainly come after it."""
+    """Failed, so perhaps in effect; and the highest that had been sent by then. An acknowledged commit that was sent
+    later has certainly arrived after it."""
 
     def next(self) -> int:
         self.sent += 1
@@ -35,7 +35,7 @@ class Place:
 
     def acknowledged(self, offset: int) -> None:
         if offset not in self.open:
-            return  # of an earlier generation: what was fetched since came after it
+            return  # of an earlier generation: the offset fetched since then is newer
         self.acks += 1
         self.last = offset
         self.open.discard(offset)
@@ -52,5 +52,5 @@ class Place:
         return min([self.last, *self.open, *self.unsure])
 
     def possible(self) -> list[int]:
-        """What may be committed, exactly, if nobody else commits."""
+        """The exact offsets that may be committed if no other client commits."""
         return sorted({self.last, *self.open, *self.unsure})

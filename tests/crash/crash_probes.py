@@ -76,7 +76,7 @@ def sync(connection: Connection, who: Identity, assignment: bytes) -> SyncGroupR
 
 
 def sync_request(who: Identity, assignment: bytes | None) -> SyncGroupRequest:
-    """Of a leader who gives itself `assignment`, or of a follower."""
+    """The SyncGroup of a leader that assigns `assignment` to itself, or of a follower."""
     given = () if assignment is None else (SyncGroupRequestAssignment(member_id=who.member_id, assignment=assignment),)
     return SyncGroupRequest(
         group_id=who.group,
@@ -159,12 +159,12 @@ class Churn(Probe):
         self._ready_at = ready_at
         self._member: Identity | None = None
         self._assignment: bytes | None = None
-        """What it was told in its generation; None if it may have left, or was not told."""
+        """Its assignment in its generation; None if it may have left, or has had no answer."""
         self._offset = 0
         self._acked = 0
 
     def connected(self) -> None:
-        """After a crash: what it was told last is there. Then leave, for a new beginning."""
+        """After a crash: the last answer is still valid. Then leave, for a new beginning."""
         assert self.connection is not None
         member, self._member = self._member, None
         if member is None:
@@ -258,7 +258,7 @@ class Zombies(Probe):
         ]
 
     def add(self, identities: list[Identity]) -> None:
-        """Of members that the groups have replaced."""
+        """Identities of members that the groups have replaced."""
         self._fenced = [*self._fenced, *identities][-60:]
 
     def turn(self, connection: Connection) -> None:

@@ -5,10 +5,10 @@ starts again on its port and directory (and is perhaps killed while it starts, s
 first, on no data at all); then
 
 - each committed offset is at least what was acknowledged or served before, and no larger than what was ever sent;
-- nobody who is fenced had a commit accepted, no generation was given twice (the probes see to it all the time);
+- no commit of a fenced member was accepted, and no generation was given twice (the probes check this all the time);
 - every group is stable again, and each of its partitions has a new acknowledged commit, within the timeouts;
-- where the outage was shorter than the sessions, the members have kept what they had, in the same generation, and
-  none of them was told to give up or take a partition.
+- if the outage was shorter than the sessions, the members have kept their partitions in the same generation, and no
+  member had to give up or take a partition.
 
 Now and then the workers pause, and the committed offsets are exactly the last acknowledged ones.
 
@@ -55,7 +55,8 @@ the rest of their session is time to connect and to succeed with one, on a slow 
 HEARD_S = 3 * HEARTBEAT_MS / 1000
 """A server that has been up for so long has answered a heartbeat of each member."""
 PATIENCE_S = 3 * (SESSION_MS + REBALANCE_MS) / 1000
-"""For groups to be stable. A session and a rebalance are enough, unless clients get hardly any CPU; figures say it."""
+"""The time for groups to become stable. A session and a rebalance are enough, unless clients get hardly any CPU;
+figures say it."""
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.storm.rebalance.delay.ms": "0",
@@ -233,7 +234,8 @@ class Run:
             self._server.kill()
 
     def _replace_a_worker(self, chance: random.Random, before: dict[str, GroupView]) -> list[Identity]:
-        """kill -9 of one. Returns its members' identities, which are fenced once the groups are stable without them."""
+        """kill -9 of one. Returns the identities of its members. They are fenced once the groups are stable without
+        them."""
         self._note_least(self._workers.ask())
         number = chance.randrange(self._count)
         self._workers.replace(number)

@@ -95,8 +95,8 @@ class CrashServer:
 
 
 def free_port() -> int:
-    """Below the ports that systems give to outgoing connections. One of those might be taken while the server is down,
-    even by a client of it that connects to itself."""
+    """Below the ports that systems give to outgoing connections. Such a port might be taken while the server is down,
+    even by a client of the server that connects to itself."""
     while True:
         port = random.randrange(15_000, 32_000)
         with socket.socket() as probe, suppress(OSError):

@@ -3,8 +3,8 @@
 Started by `crash_clients.py`. Reads commands as lines on stdin and answers on stdout with JSON: `report N` is answered
 with all that its members know, `pause` and `resume` stop and start commits. Ends with its stdin.
 
-The offsets that it commits are numbers of its own; the topic is empty, and nobody reads it. A member goes on from what
-is committed, so they rise in each partition whoever owns it.
+The committed offsets are arbitrary numbers; the topic is empty, and no member reads it. A member continues from
+the committed offset, so the offsets rise in each partition under every owner.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Member:
                     f"{self.group}-{partition.partition}: was served offset {offset} after {before.least()}"
                 )
             acks = before.acks if before is not None else 0
-            # One open since before a rebalance is fenced by it; its answer may still come.
+            # A commit from before a rebalance is fenced by the rebalance; its answer may still come.
             self.places[partition.partition] = Place(
                 generation, offset, max(offset, before.sent if before else 0), acks
             )
@@ -168,7 +168,7 @@ class Member:
     # -- what it tells
 
     def generation(self) -> int:
-        """Or the member epoch. librdkafka tells it in what it gives to transactional producers, behind a magic word."""
+        """Or the member epoch. librdkafka has it in the metadata for transactional producers, behind a magic word."""
         metadata = self.consumer.consumer_group_metadata()
         data = bytes(metadata) if metadata is not None else b""
         return int(struct.unpack_from("=i", data, 7)[0]) if data.startswith(b"CGMDv2:") else -1
@@ -218,7 +218,7 @@ def commands() -> SimpleQueue[list[str]]:
 
 
 def work(members: list[Member], rate: float) -> None:
-    """Commits at `rate` a second over all members, until told to end."""
+    """Commits at `rate` a second over all members, until the command to end."""
     lines = commands()
     paused = False
     last = time.monotonic()

@@ -1,9 +1,9 @@
 """Kind `batches`: record batches through the readers of the wire layer, and through the checks of a produce request.
 
-A drawn batch is written here, field by field, with marks in its header and in its records; compressed or not. What is
-mutated are the records before they are compressed, the compressed bytes, the header, or several batches in a row; in
-most cases length and checksum are put right again, or nothing behind them would ever be looked at. Bombs are batches
-that are small and would be large.
+A drawn batch is written here, field by field, with marks in its header and in its records; compressed or not. The
+mutations change the records before they are compressed, the compressed bytes, the header, or several batches in a
+row. In most cases length and checksum are corrected afterwards; otherwise no check behind them would ever run. Bombs
+are batches that are small and would be large.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kohort.wire.errors import ProtocolError
 
 NOW = 1_760_000_000_000
 MOST_EXPANDED = 262_144
-"""What the readers may expand a batch to, here."""
+"""The size to which the readers may expand a batch in these tests."""
 MOST_TAKEN = 12 * MOST_EXPANDED + 200_000
 """Bytes that the readers may take for records, which are objects, of so many bytes."""
 PER_BATCH = 48
@@ -67,7 +67,7 @@ def zigzag(value: int) -> bytes:
 
 
 def _records(chance: random.Random) -> tuple[Pen, int]:
-    """Records as they stand in a batch, and how many."""
+    """Records as a batch contains them, and their number."""
     pen = Pen()
     count = chance.choice((1, 1, 2, 3, 8))
     for index in range(count):
@@ -125,7 +125,7 @@ def righted(batch: bytes) -> bytes:
 
 
 def packed(codec: int, data: bytes, chance: random.Random) -> bytes:
-    """Compressed in one of the forms that there are of each codec."""
+    """The bytes compressed in one of the forms of each codec."""
     form = chance.random()
     if codec == 2 and form < 0.4:
         return bytes(cramjam.snappy.compress_raw(data))

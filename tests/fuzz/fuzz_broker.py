@@ -1,7 +1,8 @@
 """Kind `broker`: stories of frames into a broker that has topics, records, groups and members.
 
-Half of the frames are valid requests that mean something there, so that the state goes on; the others are mutations of
-such, or of what is drawn blindly. A frame that fails is told with the whole story, and the story is made smaller.
+Half of the frames are valid requests that fit the state, so that the state changes. The others are mutations of such
+requests, or of randomly drawn ones. A frame that fails is reported with its whole story, and the story is made
+smaller.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SETTINGS = (
 )  # fmt: skip
 FRAMES_A_STORY = 600
 TURN_BYTES = MOST_TAKEN
-"""What a turn may take, besides what its requests, its answers and what it stores make of it."""
+"""The time of a turn besides the times for its requests, its answers and its stored bytes."""
 APIS_BY_WEIGHT = [*APIS.values()] + [
     APIS[key] for key in (11, 11, 14, 12, 13, 68, 68, 68, 68, 8, 8, 9, 0, 1, 3) for _ in range(2)
 ]
@@ -163,7 +164,7 @@ class Story:
             raise AssertionError(f"{peak} bytes for {size} in a turn that answered {answered} and stored {stored}")
 
     def too_slow(self, took: float, limit: float) -> None:
-        """Repeated from the beginning; what is slow once was the machine."""
+        """Repeated from the beginning, because a turn that is slow only once was slowed by the machine."""
         for _ in range(3):
             took = min(took, last_turn_s(self.lines) / slowness())
             if took <= limit:
@@ -251,7 +252,7 @@ class Story:
         return sent
 
     def repeated(self, number: int, data: bytes) -> int:
-        """What comes again, turn for turn, may take a shorter way. Returns the bytes that wait for a turn."""
+        """Turns that repeat exactly may take a shorter way. Returns the bytes that wait for a turn."""
         for _ in range(3):
             self.turn(len(data))
             client = self.world.clients.get(number)
@@ -325,7 +326,7 @@ def played(lines: list[str]) -> World:
 
 
 def bytes_before(lines: list[str], turn: int) -> int:
-    """Of the frames that the turn at this line handles."""
+    """The bytes of the frames that the turn at this line handles."""
     size = 0
     for line in reversed(lines[:turn]):
         if line == "turn":
@@ -336,7 +337,7 @@ def bytes_before(lines: list[str], turn: int) -> int:
 
 
 def failure_of(story: bytes) -> str | None:
-    """What goes wrong in a story, without its details; None if nothing."""
+    """The kind of failure in a story, without its details; None if there is none."""
     lines = story.decode().split("\n")
     try:
         world = told(lines[0])

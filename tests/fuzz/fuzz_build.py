@@ -1,4 +1,4 @@
-"""Whether kohort runs compiled in this process, and the plain codec beside the one that is in use."""
+"""True if kohort runs compiled in this process; and the plain codec beside the codec in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of fuzzing measures and reports: a find, time, memory."""
+"""The measurements and reports of every kind of fuzzing: finds, time, memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEMORY_FACTOR = 64
 """Bytes that a byte of the input may take: the densest objects are of three bytes each."""
 MEMORY_FLOOR = 16_384
 LIMIT_S = 0.05
-"""What no handler may take, in CPU time of the process."""
+"""The CPU time of the process that no handler may exceed."""
 LIMIT_BYTES = 32_768
 """Up to this size of the request; a larger one may take longer in proportion."""
 REFERENCE_S = 0.003
@@ -31,12 +31,12 @@ class Find(Exception):
 
 
 def limit_s(size: int) -> float:
-    """For an input of so many bytes."""
+    """The limit for an input of this many bytes."""
     return LIMIT_S * max(size / LIMIT_BYTES, 1.0)
 
 
 def slowness() -> float:
-    """How much slower this machine is now than the one that the limits are meant for; 1 if it is not."""
+    """How many times slower this machine is now than the machine of the limits; at least 1."""
     return max(min(_reference() for _ in range(3)) / REFERENCE_S, 1.0)
 
 

@@ -1,7 +1,8 @@
 """Kind `codec`: every message and version of the schema tables, requests and responses, through the decoder.
 
-A drawn message must be read as what was drawn and written as its bytes. A mutated one must be read, or refused by a
-ProtocolError; what was read must fit into the bytes, must be writable, and must then be read as the same again.
+Reading the bytes of a drawn message must give the message, and writing the message must give the bytes. A mutated
+message must be read, or refused by a ProtocolError. The result must fit into the bytes, must be writable, and must
+then be read as the same again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class CodecFuzz:
             self._check_memory(cls, version, data)
 
     def _check_twin(self, cls: type, version: int, made: list[bytes], read: list[tuple[Any, int, bytes]]) -> None:
-        """What the compiled codec reads, the plain one reads, and as the same; what it refuses, that refuses."""
+        """The compiled and the plain codec read the same messages with the same result, and refuse the same bytes."""
         accepted = {id(data): (message, end) for message, end, data in read}
         for data in made:
             found = accepted.get(id(data))

@@ -1,8 +1,8 @@
-"""Valid messages drawn from the schema tables, with the places where their structure stands.
+"""Valid messages drawn from the schema tables, with the positions of their structure.
 
 This writes the bytes itself, from `kohort.wire.schema` alone: it is a second encoder, and so the oracle of the first.
-While it writes it notes where every number, length, count, tag and text stands (`Mark`), so that a mutation can aim at
-one of them instead of at any byte. A drawn message is given as a value too: the codec must read the bytes as it, and
+The writer notes the position of every number, length, count, tag and text (`Mark`), so that a mutation can aim at one
+of them instead of at any byte. A drawn message is given as a value too: the codec must read the bytes as it, and
 write it as the bytes.
 """
 
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
     `kind` is a wire type of fixed size, or: `length16`, `length32`, `varlength` (of a string or bytes), `count32`,
     `varcount` (of an array), `tagcount`, `tag`, `tagsize`, `null` (the marker of a struct), `text`, `blob`.
-    `value` is the number that stands there. `body` is where what a length or count is about ends.
+    `value` is the number at that position. `body` is where what a length or count is about ends.
     """
 
     kind: str
@@ -69,7 +69,7 @@ def varint(value: int) -> bytes:
 
 
 class Words:
-    """What values the fields take. Subclasses say more of some fields, by their names."""
+    """The values of the fields. Subclasses say more of some fields, by their names."""
 
     owner: type = object
     """The class of the struct whose field is asked for."""
@@ -132,7 +132,7 @@ class Pen:
         return len(self.marks) - 1
 
     def encloses(self, mark: int) -> None:
-        """What the length or count at `mark` is about ends here."""
+        """The bytes or elements that the length or count at `mark` announces end here."""
         self.marks[mark] = self.marks[mark]._replace(body=len(self.data))
 
     def take(self, other: Pen) -> None:

@@ -1,8 +1,8 @@
-"""Members that do what real ones do, so that a story has groups that work: what disturbs them is worth more then.
+"""Members that behave as real ones, so that a story has working groups. A disturbance of working groups finds more.
 
-Each has one request under way at a time and goes by its answers: a classic member joins, syncs and heartbeats, one of
-the consumer protocol heartbeats and gives up what it is told to. Now and then one of their requests is mutated, with
-its right member id and epoch in it, or lost with its connection.
+Each has one request under way at a time and follows its answers: a classic member joins, syncs and heartbeats; a
+member of the consumer protocol heartbeats and gives up partitions on request. Now and then one of their requests is
+mutated, with its right member id and epoch in it, or lost with its connection.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def commit(group: str, epoch: int, member_id: str, instance: str | None) -> Offs
 
 
 def members(chance: random.Random) -> list[ClassicMember | ConsumerMember]:
-    """Of three groups: one of each protocol, and a mixed one."""
+    """Members of three groups: one of each protocol, and a mixed one."""
     made: list[ClassicMember | ConsumerMember] = [
         ClassicMember("classic", None, chance),
         ClassicMember("classic", "static-1", chance),

@@ -1,7 +1,7 @@
-"""What is done to a valid frame: replacements aimed at its marks, cuts, tails, and frames in other frames.
+"""The mutations of a valid frame: replacements aimed at its marks, cuts, tails, and frames in other frames.
 
-`Mutations` looks at a drawn message once and keeps the replacements that its marks allow (a few hundred); an input is
-then one or several of them, spliced. That is what makes a hundred thousand inputs a second possible.
+`Mutations` reads a drawn message once and keeps the replacements that its marks allow (a few hundred). An input is
+the message with one or several of them. This makes a hundred thousand inputs a second possible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from fuzz_grammar import Mark, varint
 
 Splice = tuple[int, int, bytes]
-"""Replace what stands from the first place to the second."""
+"""Replace the bytes from the first position to the second."""
 
 _VARINTS = tuple(
     varint(value)
@@ -71,7 +71,7 @@ _ZIGZAGS = (
 )
 """For the signed varints of records."""
 _TEXTS = (b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe2\x82", b"\0")
-"""What is no UTF-8, of every kind; and a zero."""
+"""Every kind of invalid UTF-8, and a zero."""
 _TAG_SECTIONS = (
     b"\x01\x63\x00",
     b"\x01\x63\x03abc",
@@ -144,14 +144,14 @@ def _of_mark(data: bytes, mark: Mark) -> Iterator[Splice]:
     for replacement in found:
         yield start, end, replacement
     if kind in ("count32", "varcount") and value > 0 and body > end:
-        # More elements, told truly: nothing is wrong with these but their number.
+        # More elements with a correct count: only their number is unusual.
         for times in (2, 9, 50):
             if (body - end) * times < 20_000:
                 count = value * times
                 length = varint(count + 1) if kind == "varcount" else struct.pack(">i", count)
                 yield start, body, length + data[end:body] * times
     if kind in ("length16", "length32", "varlength") and value >= 0:
-        # A longer text or blob, told truly.
+        # A longer text or blob with a correct length.
         for size in (129, 300):
             length = (
                 varint(size + 1)

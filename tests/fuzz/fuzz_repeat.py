@@ -41,7 +41,7 @@ def repeated(kind: str, about: str, data: bytes) -> None:
 
 
 def shows(kind: str, about: str, data: bytes) -> str | None:
-    """What kind of thing goes wrong; None if nothing."""
+    """The kind of failure; None if there is none."""
     try:
         repeated(kind, about, data)
     except Find as find:
@@ -50,7 +50,7 @@ def shows(kind: str, about: str, data: bytes) -> str | None:
 
 
 def read(path: Path) -> tuple[str, str, bytes]:
-    """Kind, what it is about, and the input of a vector."""
+    """The kind, the subject and the input of a vector."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     kind, _, about = lines[0].partition(" ")
     if kind in ("broker", "tcp"):

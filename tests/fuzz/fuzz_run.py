@@ -1,8 +1,8 @@
 """Several processes, each with its own streams of inputs, until there are enough of them or the time is over.
 
-Every process has a random generator for each kind, from the seed, the kind and its number: what a process does in one
-kind does not depend on the others. Kinds take turns of about a second. The memory of a process is limited, so that an
-allocation out of all proportion fails instead of being made; a turn that hangs is ended.
+Every process has a random generator for each kind, from the seed, the kind and the process's number. So the inputs of
+one kind do not depend on the other kinds. Kinds take turns of about a second. The memory of a process is limited, so
+that an allocation out of all proportion fails instead of being made; a turn that hangs is ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHUNK = {"codec": 5140, "framing": 990, "batches": 490, "broker": 600, "tcp": 40
 TURN_S = 1.0
 STUCK_S = 120
 ROOM_BYTES = 512 * 1024 * 1024
-"""What a process may take beyond what it has when it begins."""
+"""The memory that a process may take beyond its memory at the beginning."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Kind `tcp`: a server in a process of its own, and mutated streams over its sockets.
 
-What the other kinds do in memory goes through the real edge here: frames that lie about their length, pieces, several
-frames in a piece, a client that stops reading or goes away. After every few streams the server must still run, answer a
-sane request at once, and not have grown.
+The inputs of the other kinds go through the real edge here: frames with a wrong length, frames in pieces, several
+frames in a piece, a client that stops reading or disconnects. After every few streams the server must still run,
+answer a sane request at once, and not have grown.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TcpFuzz:
         self._memory = self._resident()
 
     def _stream(self) -> int:
-        """One connection's worth of frames. Returns how many."""
+        """The frames of one connection. Returns how many."""
         chance = self._chance
         frames = [self._frame() for _ in range(chance.choice((1, 2, 5, 10)))]
         data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)

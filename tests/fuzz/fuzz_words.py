@@ -1,4 +1,4 @@
-"""Values that mean something to a broker: its topics and groups, and what its own answers have told.
+"""Values that a broker knows: its topics and groups, and values from its own answers.
 
 Drawn at random, a request is refused at its first field. So names come from small pools, members and epochs from the
 answers that came before, and records, subscriptions and assignments are such; each now and then is not.
@@ -208,7 +208,7 @@ def _versioned(chance: random.Random, cls: type) -> Any:
 class DenseWords(Words):
     """Requests with as many elements as there is room for, in one of their arrays: small ones, alike or all different.
 
-    What a request costs for each of its bytes is the most with these.
+    These requests cost most for each of their bytes.
     """
 
     MOST = 24_000
@@ -269,7 +269,7 @@ class DenseWords(Words):
 
 
 def _arrays(cls: type, version: int, above: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
-    """The arrays of a message, each with those that it stands in."""
+    """The arrays of a message, each with the arrays that contain it."""
     for field in fields_of(cls, version):
         if isinstance(field.type, list):
             path = (*above, field)

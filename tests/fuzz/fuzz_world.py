@@ -10,9 +10,9 @@ Everything that happens is a line of text (`Story`), so that a find can be repea
     wait 5000                       so many milliseconds pass, deadline by deadline
     close 1
 
-The checks, after every turn: no exception; answers of a connection come in the order of its requests, with their
-correlation ids, and are read by the response's own schema table to their last byte; nothing follows a disconnect; what
-is parked has a deadline; no turn takes more than 50 ms of CPU. `check_state` looks into the shards.
+The checks after every turn: no exception; answers of a connection come in the order of its requests, with their
+correlation ids, and the response's schema table reads them to their last byte; no answer follows a disconnect; a
+parked request has a deadline; no turn takes more than 50 ms of CPU. `check_state` looks into the shards.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ RESPONSES: dict[int, type] = {
 
 
 class Violation(AssertionError):
-    """What the broker did and must not do."""
+    """A forbidden action of the broker."""
 
 
 class Client:
-    """One connection, from the other side."""
+    """The client's side of one connection."""
 
     __slots__ = ("awaited", "gone", "id")
 
@@ -83,7 +83,7 @@ class World:
         self.now = START_MS
         self.clients: dict[int, Client] = {}
         self.learned: Callable[[int, int, Any], None] = lambda number, correlation_id, response: None
-        """Told of every answer: the connection, the request's correlation id, what was read."""
+        """Called with every answer: the connection, the request's correlation id, the decoded response."""
         self.slowest_s = 0.0
         """CPU time of the longest turn."""
         self.answers = 0
@@ -138,7 +138,7 @@ class World:
         self._arrived.append(Frame(client.id, data))
 
     def stream(self, number: int, data: bytes) -> None:
-        """What needs no turn is answered at once, as at the server's edge; the rest waits for one."""
+        """Requests that need no turn are answered at once, as at the server's edge; the others wait for a turn."""
         client = self.clients.get(number)
         if client is None or client.gone:
             return
@@ -162,7 +162,7 @@ class World:
             self._arrived.append(Closed(ConnectionId(number)))
 
     def turn(self) -> float:
-        """One turn, and those that it makes due at once. Returns the CPU time of the longest."""
+        """One turn, and the turns that it makes due at once. Returns the CPU time of the longest."""
         slowest = self._turn()
         turns = 0
         while self.broker.busy or self._arrived:
@@ -258,7 +258,7 @@ class World:
             shard.validate()
 
     def check_restart(self) -> None:
-        """What is stored can be replayed, and gives the state that there is."""
+        """A replay of the stored logs gives the present state."""
         fresh = self._started()
         for live, replayed in zip(self.broker.state.shards, fresh.state.shards, strict=True):
             for part in ("groups", "offsets", "generations"):
@@ -270,7 +270,7 @@ class World:
 
 
 def outcome(task: Task) -> AssignmentMade | PatternsResolved:
-    """What the server's threads would do beside the turns."""
+    """The work of the server's threads beside the turns."""
     if isinstance(task, PatternsAsked):
         return search(task)
     return AssignmentMade(task.group_id, task.epoch, task.assignor, assigned(BUILT_IN[task.assignor], task.spec))
