@@ -53,7 +53,7 @@ def group_of(topics: str, members: str) -> GroupSpec:
 
 
 def with_owned(group: GroupSpec, owned: Mapping[str, Assignment]) -> GroupSpec:
-    """The group after its members were given this."""
+    """The group after its members got this assignment."""
     members = {
         member_id: dataclasses.replace(member, owned=owned.get(member_id, {}))
         for member_id, member in group.members.items()
@@ -74,7 +74,7 @@ def sizes(result: Mapping[str, Assignment]) -> dict[str, int]:
 
 
 def owners_of(group: GroupSpec, assigned: Mapping[str, Assignment]) -> dict[tuple[TopicId, int], str]:
-    """Who has what, of those who may; the first of two that claim the same."""
+    """The owners, as far as they may own; if two members claim a partition, the first one."""
     owners: dict[tuple[TopicId, int], str] = {}
     for member_id in sorted(group.members):
         for topic, number in sorted(partitions_of(assigned.get(member_id, {}))):

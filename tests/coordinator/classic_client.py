@@ -65,7 +65,7 @@ class ClassicClient:
         return self.generation
 
     def work(self) -> None:
-        """Nothing to do: the client takes its assignment at once."""
+        """No action: the client takes its assignment at once."""
 
     def wants(self, topic: str) -> bool:
         return topic in self.topics

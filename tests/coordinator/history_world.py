@@ -1,4 +1,4 @@
-"""What the worlds of random histories share: a shard, its log, turns, time that passes, and a journal beside it.
+"""The common part of the worlds of random histories: a shard, its log, turns, passing time, and a journal.
 
 Steps are gathered into turns, as the broker does: records become durable and replies leave together, at the turn's end.
 A crash loses both, and every parked request.

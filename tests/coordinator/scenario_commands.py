@@ -1,7 +1,7 @@
-"""The commands of scenario files as requests: what a client of that name, who knows what it was told, would send.
+"""The commands of scenario files as requests: those that a client of that name would send after its earlier answers.
 
-Members have short names. A name's first JoinGroup carries no member id; what is answered is remembered, so that the
-next request of that name carries the id, and the generation, that a client would send. Two worlds run the same files:
+Members have short names. A name's first JoinGroup carries no member id. The answer is remembered, so that the next
+request of that name carries the id and the generation that a client would send. Two worlds run the same files:
 `ShardWorld` asks a shard in this process, and `tests/behaviour` asks servers over sockets.
 """
 
@@ -45,7 +45,7 @@ def duration(text: str) -> int:
 
 
 def subscription(topics: list[str], owned: str = "", since: int = -1) -> bytes:
-    """What a member tells that it wants, and what it owns: `t:0+1/u:2`."""
+    """A member's report of wanted and owned partitions: `t:0+1/u:2`."""
     version = 2 if since >= 0 else 1
     return version.to_bytes(2, "big") + encode(
         ConsumerProtocolSubscription(
@@ -98,7 +98,7 @@ class Name:
 
 
 class Commands(ABC):
-    """What the commands ask for; `_ask` and `_fetch` are the world's."""
+    """The requests of the commands; `_ask` and `_fetch` belong to the world."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[str, str], Name] = {}
@@ -261,7 +261,7 @@ class Commands(ABC):
         self._ask(Name("operator"), 2, DeleteGroupsRequest(groups_names=tuple(text_of(group) for group in groups)))
 
     def _learn(self, who: Name, body: Any) -> None:
-        """What a client remembers of an answer."""
+        """The parts of an answer that a client remembers."""
         if isinstance(body, JoinGroupResponse):
             if body.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 who.member_id = body.member_id

@@ -1,7 +1,7 @@
 """A shard with a clock, clients and a log, driven by lines of text; what happens is printed.
 
-Members have short names. A name's first JoinGroup carries no member id; what the shard answers is remembered, so that
-the next request of that name carries the id, and the generation, that a client would send. Ids are `client-nonce`, the
+Members have short names. A name's first JoinGroup carries no member id. The shard's answer is remembered, so that the
+next request of that name carries the id and the generation that a client would send. Ids are `client-nonce`, the
 nonce a counter. Requests go in their newest version unless `v=` says otherwise.
 
     config group_max_size=2                      before the first request
@@ -136,7 +136,7 @@ class ShardWorld(Commands):
         self.nonces = 0
         self.printed: list[str] = []
         self.tasks: list[tuple[Shard, Task]] = []
-        """What the shard asked to be done, and that has not been done."""
+        """The shard's open requests for work."""
         self.quiet = False
         self.loading = False
         self.tells_steps = False
@@ -310,7 +310,7 @@ class ShardWorld(Commands):
     def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
         schema = schema_of(type(body))
         api = schema.name.removesuffix("Request")
-        # What a client cannot put on the wire, the shard never sees.
+        # Values that have no encoding never reach the shard.
         body = decode(type(body), version, encode(body, version))
         if isinstance(body, OffsetCommitRequest):
             body = self._with_topic_ids(body)
@@ -326,7 +326,7 @@ class ShardWorld(Commands):
         self._step(GroupRequested(request_id, version, client, body, nonce, hold_ms))
 
     def _with_topic_ids(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
-        """As the broker hands commits on: each topic that there is with its name and its id."""
+        """The commit as the broker passes it on: each existing topic with its name and its id."""
         topics = []
         for topic in request.topics:
             spec = self.topics.present.get(topic.name)
@@ -446,7 +446,7 @@ def _error(code: int) -> str:
 
 
 def describe_entry(entry: JournalEntry) -> str:
-    """In brief: who else is in the group, and with what, stands in the record."""
+    """In brief: the record has the other members and their partitions."""
     member = f" {entry.member_id}" if entry.member_id else ""
     cause = f" ({entry.cause})" if entry.cause else ""
     waited = f" after {entry.waited_ms / 1000:.3f}s" if entry.waited_ms >= 0 else ""

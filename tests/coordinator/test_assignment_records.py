@@ -55,7 +55,8 @@ def stored(state: int, epoch: int, epochs: tuple[int, ...] | None) -> ConsumerGr
 
 
 def test_records_from_before_assignment_epochs() -> None:
-    """Null, empty or not one for each partition: the member's epoch, and 0 for a static member who has left (-2)."""
+    """If the epochs are null, empty or not one for each partition: the member's epoch, and 0 for a static member that
+    has left (-2)."""
     for epochs in (None, (), (3,)):
         assert member_state(stored(0, 5, epochs)).assigned == {(A, 1): 5, (A, 2): 5}
         assert member_state(stored(0, -2, epochs)).assigned == {(A, 1): 0, (A, 2): 0}

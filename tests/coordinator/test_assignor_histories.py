@@ -49,7 +49,7 @@ def changed(chance: random.Random, group: GroupSpec, step: int) -> GroupSpec:
 
 
 def hold(assignor: Assignor, group: GroupSpec) -> GroupSpec:
-    """What must hold after each step. Returns the group as assigned."""
+    """Checks after each step. Returns the group as assigned."""
     result = assignor.assign(group)
     after = with_owned(group, result)
     assert assignor.assign(after) == result, "assigned again, something moved"

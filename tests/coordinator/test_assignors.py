@@ -170,7 +170,8 @@ def test_who_is_left_behind_keeps_what_they_have(assignor: Assignor, group: Grou
 @drawn
 @given(group=groups(alike=False), data=st.data())
 def test_no_move_could_be_taken_back(group: GroupSpec, data: st.DataObject) -> None:
-    """Where subscriptions differ: no partition went from one who stayed to one who ended with more than they."""
+    """If subscriptions differ: no partition moved from a remaining member to a member that has more partitions in the
+    end."""
     before = UniformAssignor().assign(group)
     left = without(group, data.draw(st.sampled_from(["nobody", *sorted(group.members)])))
     result = UniformAssignor().assign(with_owned(left, before))
@@ -181,7 +182,7 @@ def test_no_move_could_be_taken_back(group: GroupSpec, data: st.DataObject) -> N
 
 
 def test_a_newcomer_gets_partitions_of_many_topics() -> None:
-    """From twelve members that have one of each topic, three come; they are of three topics."""
+    """Three partitions move from twelve members that have one of each topic; they belong to three topics."""
     names = " ".join(f"t{n}" for n in range(1, 5))
     topics = " ".join(f"t{n}=12" for n in range(1, 5))
     group = group_of(topics, "\n".join(f"{member} {names}" for member in "ABCDEFGHIJKL"))
@@ -365,5 +366,5 @@ def test_no_single_move_gains_noticeably(group: GroupSpec) -> None:
         lag = (topics[unit_topic].lag or ())[number]
         for other, spec in group.members.items():
             if other != owner and unit_topic in spec.topics:
-                # What is light, counts for nothing; all of it together is less than what is noticeable.
+                # Light partitions count as zero; all of them together are below the noticeable difference.
                 assert lags[owner] - lags[other] - lag < 3 * noticeable or lag <= noticeable

@@ -1,9 +1,9 @@
-"""The cases of Kafka's own tests for its assignors, as tables: what each member owned and gets.
+"""The cases of Kafka's own tests for its assignors, as tables: each member's former and new partitions.
 
 The facts are from RangeAssignorTest, OptimizedUniformAssignmentBuilderTest (now UniformHomogeneous…) and
-UniformHeterogeneousAssignmentBuilderTest of Apache Kafka. Each line is a member, its subscription, what it owned, and
-what Kafka gives it. If that is one of several equally good choices, `ours` is what kohort gives instead; the test then
-checks Kafka's sizes and that at least as many partitions stay.
+UniformHeterogeneousAssignmentBuilderTest of Apache Kafka. Each line is a member, its subscription, its former
+partitions, and Kafka's assignment. If several choices are equally good, `ours` is kohort's assignment. The test then
+checks that the sizes are Kafka's and that at least as many partitions stay.
 
 A topic that does not exist makes Kafka's assignors fail; kohort's leave it out.
 """

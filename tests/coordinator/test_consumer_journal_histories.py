@@ -1,5 +1,5 @@
 """The journal beside the random histories of test_consumer_properties.py: a story lasts as long as its rebalance and
-tells what happened.
+explains it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random histories of consumer groups: lost and doubled heartbeats, members and coordinators that crash, topics that
 come, grow and go.
 
-Clients are as real ones are:
-they begin with epoch 0 and no partitions, they use what they were told to use until they have given it up, say what
-they have once after each change, and everything again after an answer that did not come. What must hold:
+Clients behave like real ones: they begin with epoch 0 and no partitions, use their assigned partitions until they
+have given them up, report their partitions once after each change, and report everything again after a lost answer.
+What must hold:
 
 - between two steps, what the shard promises (invariants.py), among it one owner a partition;
 - a client uses nothing that the group has not assigned to it, or waits for it to give up;
@@ -108,7 +108,7 @@ class Consumer:
             self.says_owned = True
 
     def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        # A client that says what it has before it has taken what it was told last would be believed.
+        # The coordinator would believe a client that reports its partitions before it has taken its last assignment.
         says_all = self.epoch == 0 or (self.says_all and self.uses == self.assigned)
         owned = None
         if says_all or (self.says_owned and self.uses == self.assigned):
@@ -160,7 +160,7 @@ class World(HistoryWorld):
         self.running: set[tuple[str, str]] = set()
         """Clients that have heartbeated and not died."""
         self.open: dict[RequestId, Consumer | None] = {}
-        """Requests that wait for a reply, and who awaits it; None when nobody does any more."""
+        """Requests that wait for a reply, with the waiting client; None if no client waits any more."""
         self.tasks: list[Task] = []
         self.effects: list[Effects] = []
         """Of every step."""
@@ -183,7 +183,8 @@ class World(HistoryWorld):
         self.check_uses()
 
     def check_uses(self) -> None:
-        """What a client uses is its own, as long as it is a member; so no two of them use the same partition."""
+        """A client owns the partitions that it uses, as long as it is a member. So no two clients use the same
+        partition."""
         for place in self.running:
             client = self.clients[place]
             group = self.shard.consumers.groups.get(client.group)
@@ -229,8 +230,7 @@ class World(HistoryWorld):
         return request_id
 
     def beat(self, group: str, name: str, hold_ms: int, fate: str) -> None:
-        """fate: whether the answer is lost, the request comes twice (its second answer is the one that counts), or it
-        does not come at all."""
+        """fate: the answer is lost, the request arrives twice (its second answer counts), or it does not arrive."""
         client = self.clients[group, name]
         self.running.add((group, name))
         if client.asked is not None:
@@ -258,7 +258,7 @@ class World(HistoryWorld):
         self.clients[group, name].start()
 
     def leave(self, group: str, name: str, epoch: int) -> None:
-        """The client goes on its own account; nobody looks at the answer. -2 is for static members."""
+        """The client leaves by its own decision and ignores the answer. -2 is for static members."""
         client = self.clients[group, name]
         request = ConsumerGroupHeartbeatRequest(
             group_id=group, member_id=client.member_id, member_epoch=epoch, instance_id=client.instance
@@ -271,7 +271,7 @@ class World(HistoryWorld):
             client.start()
 
     def lives_on(self, name: str) -> bool:
-        """Whether the process subscribes again under its old id. Some do."""
+        """True if the process subscribes again under its old id. Some do."""
         return name in "as"
 
     def former(self, group: str, name: str, epoch: int) -> None:
@@ -457,7 +457,7 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
     play(world, actions)
     world.end_turn()
-    # Nobody asks any more: what is held is answered, and every member's session ends.
+    # No client sends any more: held heartbeats are answered, and every member's session ends.
     world.advance(400_000)
     world.end_turn()
     assert not world.open, "requests without a reply"
@@ -497,7 +497,7 @@ def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any,
 
 @pytest.mark.pure
 def test_a_heartbeat_that_changes_nothing_has_the_effects_of_any_other() -> None:
-    """It takes a shorter way through the coordinator. Without that way every effect is the same."""
+    """It takes a shorter way through the coordinator. Without this shortcut every effect is the same."""
     short_ways = 0
     is_short = Heartbeats._changes_nothing
 

@@ -1,4 +1,4 @@
-"""What an assignor would move: counted by hand, over drawn groups, and for refused answers."""
+"""The moves of a dry run: counted by hand, over random groups, and for refused answers."""
 
 from __future__ import annotations
 

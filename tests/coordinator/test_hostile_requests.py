@@ -99,7 +99,7 @@ requests = st.one_of(
 
 
 def on_the_wire(body: Any, version: int) -> Any | None:
-    """What the shard would be given; None for what this version cannot carry."""
+    """The request as the shard would get it; None if this version cannot carry it."""
     try:
         return decode(type(body), version, encode(body, version))
     except Exception:

@@ -1,4 +1,4 @@
-"""What `groups explain` shows of a consumer group with classic members: who is awaited, and conversions."""
+"""The output of `groups explain` for a consumer group with classic members: awaited members, and conversions."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",))
 
 
 class Known:
-    """What a client of a group knows."""
+    """The state of a group's client."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Known:
 
     def forget(self) -> None:
         self.wants = "join"
-        """What a well-behaved client asks next."""
+        """The next request of a well-behaved client."""
         self.member_id = ""
         self.generation = -1
         self.members: tuple[str, ...] = ()
@@ -277,7 +277,7 @@ def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
     play(world, actions)
     world.end_turn()
-    # Nobody asks any more: what is parked is answered, and every member's session ends.
+    # No client sends any more: parked requests are answered, and every member's session ends.
     world.advance(400_000)
     world.end_turn()
     assert not world.open, "requests without a reply"

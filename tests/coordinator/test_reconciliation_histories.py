@@ -1,10 +1,10 @@
 """Reconciliation over random histories: members come, go, are fenced; targets change; heartbeats and answers get lost.
 
 The world is a group as its clients see it. A client has one heartbeat in flight at a time. The server may receive it
-twice (a client repeats it without an answer) or never, and the answer may be lost. A client takes its time to follow an
-answer. A report is always true when the server receives it: no heartbeat overtakes another of the same client, and no
-client takes partitions while a report without them is in flight. A stale report would acknowledge revocations that its
-client does not know of, in Kafka too.
+twice (a client repeats it without an answer) or never, and the answer may be lost. A client takes its time to follow
+an answer. A report is always true when the server receives it: no heartbeat overtakes another of the same client, and
+no client takes partitions while a report without them is in flight. A stale report would acknowledge revocations that
+have not reached its client; this is so in Kafka too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_ROUNDS = 5
 class Heartbeat:
     epoch: int
     owned: frozenset[TopicPartition] | None
-    """None without a change since the last report."""
+    """None if nothing has changed since the last report."""
     subscribed: frozenset[bytes]
 
 

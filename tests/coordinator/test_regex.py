@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions: which are valid, what they match, and that none is expensive."""
+"""Regular expressions of subscriptions: valid ones, their matches, and the limits of their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Driver of kcat (matrix_stage.py says what a driver is): what it is asked is done by a kcat of its own.
+"""Driver of kcat (matrix_stage.py says what a driver is): each command runs a kcat of its own.
 
 What a member holds, kcat tells on its standard error, a line a rebalance: "% Group g rebalanced (memberid m): assigned:
 t [0], t [1]"; with a cooperative assignor what is added or taken: "% Group g rebalanced: incremental revoke of 3

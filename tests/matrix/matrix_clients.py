@@ -1,7 +1,7 @@
 """The rows and columns of docs/clients.md: which client has which feature, and which programs it needs.
 
-What a client does not have stands here with the reason, and in the page; everything else is run. What is missing of a
-client is of the version that is tested: `LACKS` says why a cell is empty, never that one would fail.
+Features that a client lacks are listed here and in the page, with the reason; all others are run. A missing feature
+is missing in the tested version: `lacks` says why a cell is empty, never that the cell would fail.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Client:
     tools: tuple[str, ...]
     lacks: Mapping[str, str] = field(default_factory=dict)
     fails: Mapping[str, str] = field(default_factory=dict)
-    """What the client is known to fail in, against Apache Kafka too, and why. It is run, and is to fail."""
+    """The known failures of the client, against Apache Kafka too, with the reasons. The cell is run, and must fail."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """What is worth knowing of a cell that passes."""
+    """Remarks on a cell that passes."""
     looks_for_topics: bool = True
-    """Whether it looks for topics of a pattern again after it has subscribed."""
+    """True if the client searches for topics of a pattern again after it has subscribed."""
     codecs: tuple[str, ...] = features.CODECS
     """Those that it can read."""
 

@@ -1,8 +1,8 @@
 """The features of the matrix: each a function that a client has to get through, whichever it is.
 
-A feature says what the client is to do, and looks at what came of it with eyes of its own: at the records in the log,
-the offsets in the group, what each member holds and has read. Topics and groups are named after the feature: every
-client has a server of its own.
+A feature lets the client do something and checks the result by itself: the records in the log, the offsets in the
+group, and each member's partitions and records. Topics and groups are named after the feature: every client has a
+server of its own.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def hands_over(protocol: str) -> Feature:
 
 
 def resumes(stage: Stage) -> None:
-    """What was committed is not read again by who comes later, and nothing is left out."""
+    """A later member does not read committed records again, and no record is left out."""
     name = "resume"
     stage.cluster.create_topic(name, 2)
     fill(stage, name, 0, 100, 2)
@@ -191,7 +191,7 @@ def comes_back(protocol: str) -> Feature:
             # A consumer group refuses a second holder of an instance id while the first is there, so that one leaves.
             if protocol == "consumer":
                 b.close()
-                # It may not be told by what a gets: b may be back before a hears of anything.
+                # The partitions of a do not show it: b may be back before a learns of anything.
                 until(lambda: away(stage, name) == ["instance-b"], "b is away and its place kept")
             else:
                 b.kill()

@@ -1,7 +1,7 @@
 """Requests that the relays kept, as test vectors: merged into tests/wire/golden/requests.json.
 
-One a client, API and version, and of Produce one a compression. What is there of the same version of a client stays, so
-that a run changes nothing where nothing is new; what is there of another version of it goes.
+One request for each client, API and version, and for Produce one for each compression. Requests of the same version
+of a client stay, so that a run without news changes nothing. Requests of another version of the client are removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Place = tuple[str, str, int, int]
 
 
 def merge(kept: dict[str, tuple[str, dict[Kept, bytes]]]) -> int:
-    """Of each client its version and requests. Returns how many are new."""
+    """The version and requests of each client. Returns how many are new."""
     known = _requests_by_key()
     entries: dict[Place, dict[str, Any]] = {}
     for entry in json.loads(REQUESTS.read_text()):

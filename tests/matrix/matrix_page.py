@@ -1,4 +1,4 @@
-"""docs/clients.md: what the cells of a run came to."""
+"""docs/clients.md: the results of the cells of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs the cells of the matrix, a thread a client and a few at once, while pytest runs the tests of whole programs;
 then it waits for the cells one by one. `--rewrite` writes docs/clients.md and the golden requests at the end.
 
-A plugin of pytest, since tests of programs stand in other folders than this one. They have the marker
+A plugin of pytest, because tests of programs are in other folders than this one. They have the marker
 `program(title, what it does)`; where the tools of a cell or program are missing, it is left out, and the end of the run
 and the page say so.
 """

@@ -1,8 +1,9 @@
-"""What the cells of one client share: a server of their own, the relay in front of it, and the client's driver.
+"""The common part of the cells of one client: a server of their own, the relay in front of it, and the client's
+driver.
 
-A driver is a program in the client's language. Its one argument is a JSON object. With a `group` in it, it is a member:
-it consumes, commits after every batch, tells of it as tests/clients/worker.py does, and leaves on a line "close".
-Without, it does what it is told: a JSON object a line on its input ("do" says what), and answers each with
+A driver is a program in the client's language. Its one argument is a JSON object. With a `group` it is a member: it
+consumes, commits after every batch, reports as tests/clients/worker.py does, and leaves on a line "close". Without a
+`group` it carries out commands: one JSON object a line on its input ("do" names the command). It answers each with
 {"done": …} or {"failed": …}. Its first line is {"version": …}.
 """
 
@@ -41,7 +42,7 @@ MEMBER = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as it stands in the log, and the header of its batch."""
+    """A record as the log has it, and the header of its batch."""
 
     partition: int
     offset: int
@@ -52,7 +53,7 @@ class Stored:
 
 
 class Driver:
-    """The driver's process that is told what to do. An answer that does not come in time ends it."""
+    """The driver's process that carries out commands. An answer that does not come in time ends it."""
 
     def __init__(self, command: Sequence[str], log: Path, **options: Any) -> None:
         self._log = log
@@ -110,9 +111,9 @@ class Driver:
 
 
 RECORDED: dict[str, Relay] = {}
-"""Of the programs that ran, what their servers heard."""
+"""The requests to the servers of the programs that ran."""
 VERSIONS: dict[str, str] = {}
-"""Of programs that are not of the version of Java's clients."""
+"""The versions of programs that differ from the version of Java's clients."""
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def recorded_server(
 
 
 def port_of(server: KohortServer) -> int:
-    """Where it listens, which is not where clients are told."""
+    """The address on which it listens; clients get another address."""
     return int(server.listeners.rpartition(":")[2])
 
 

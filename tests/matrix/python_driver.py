@@ -1,4 +1,4 @@
-"""Driver of the Python clients (matrix_stage.py says what a driver is). As a member it is tests/clients/worker.py."""
+"""Driver of the Python clients (matrix_stage.py says what a driver is). A member is run by tests/clients/worker.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A TCP relay between a client and a server: it keeps the smallest request of every API and version that passes.
 
-It is what the server advertises, so all of a client's connections go through it. Asked to (`lose_answer`), it lets a
-request through and cuts the connection in the place of its answer: what a client does then shows whether it is
+The server advertises the relay's address, so all of a client's connections go through the relay. After `lose_answer`
+it lets a request through and closes the connection instead of answering. The client's next action shows whether it is
 idempotent. The test's own requests, which have OWN as their client id, are passed on and not kept.
 """
 
@@ -117,7 +117,7 @@ class Relay:
             return
 
     def _passes(self, frame: bytes) -> bool:
-        """Whether the answer to it is to be lost."""
+        """True if the answer to the request must be lost."""
         header = read_request_header(frame)
         if not self._of(header.client_id or ""):
             return False

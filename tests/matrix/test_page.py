@@ -1,4 +1,4 @@
-"""docs/clients.md and the golden requests, of runs that are made up: what was not run says so."""
+"""docs/clients.md and the golden requests of invented runs: cells that were not run are marked."""
 
 from __future__ import annotations
 

@@ -18,4 +18,4 @@ LIKE_KOHORT = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-"""Kafka's settings: what the tests' kohort has by default or is given."""
+"""Kafka's settings: those that kohort has in the tests, by default or by choice."""

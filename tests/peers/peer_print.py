@@ -1,9 +1,9 @@
 """An answer as lines of text that two servers can agree on.
 
-Every field is printed unless it has its default, so no field is forgotten. What a server makes up stands under the name
-that the sequence has for it: topic ids, group and member ids. Of an assignment the number of partitions of each topic
-is printed, since assignors may divide differently; lists whose order means nothing are sorted. Texts for people,
-throttling and heartbeat intervals are left out.
+Every field is printed unless it has its default, so no field is forgotten. Values that a server makes up (topic ids,
+group and member ids) are printed under their names in the sequence. Of an assignment the number of partitions of each
+topic is printed, since assignors may divide differently; lists whose order means nothing are sorted. Texts for
+people, throttling and heartbeat intervals are left out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ EPOCHS = frozenset(("member_epoch", "group_epoch", "assignment_epoch", "generati
 INDENT = "    "
 
 Names = Mapping[Any, str]
-"""What a server calls something: its name in the sequence."""
+"""The server's name of something, and its name in the sequence."""
 
 
 def printed(message: Any, names: Names, lead: int = 0, indent: str = "", exact: bool = False) -> list[str]:
-    """What the message says: a line of its own fields, then the same of its elements. `lead`: what this server's epochs
-    are ahead of those in the sequence; `exact`: assignments as they are, partition by partition."""
+    """The content of the message: a line of its own fields, then lines of its elements. `lead`: the difference
+    between this server's epochs and those in the sequence; `exact`: assignments partition by partition."""
     own: list[str] = []
     groups: list[Any] = []
     for field in schema_of(type(message)).fields:

@@ -35,7 +35,7 @@ ANSWERS = {FindCoordinatorRequest: FindCoordinatorResponse, DescribeGroupsReques
 
 @contextmanager
 def kohort(settings: Mapping[str, str]) -> Iterator[Address]:
-    """With these settings besides the usual ones."""
+    """A server with these settings besides the usual ones."""
     wanted = (SETTINGS | settings).items()
     with KohortServer(**{name.replace(".", "_"): parse_value(name, v) for name, v in wanted}, **OF_KOHORT) as server:
         host, _, port = server.bootstrap_servers.rpartition(":")
@@ -50,7 +50,7 @@ def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
 
 
 def wait_for_the_coordinator(address: Address) -> None:
-    """Who looks for the first coordinator makes `__consumer_offsets`."""
+    """The first FindCoordinator creates `__consumer_offsets`."""
     deadline = time.monotonic() + 60
     with closing(Connection(*address)) as connection:
         for request in (FindCoordinatorRequest(coordinator_keys=("g",)), DescribeGroupsRequest(groups=("g",))):

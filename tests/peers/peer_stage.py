@@ -1,9 +1,9 @@
 """One sequence of commands against one server, over raw connections; each command yields its normalised answer.
 
 A word that begins a command names a method `do_…` of `Stage`; then come its arguments, then options (`name=value`).
-Actors are clients with a connection of their own. They remember what they were told (member id, epoch, partitions), so
-that a command need not say it: `beat a` is a join for an actor without an epoch, and otherwise a heartbeat with nothing
-to say. `a.0` is the first partition that `a` was told it has: which one that is may differ between servers.
+Actors are clients with a connection of their own. They remember their answers (member id, epoch, partitions), so that
+a command need not repeat these: `beat a` is a join for an actor without an epoch, and otherwise a heartbeat without
+changes. `a.0` is the first partition that `a` was assigned; servers may differ in which partition this is.
 
 Groups and topics have short names here and carry the name of the sequence on the server, so sequences do not meet.
 """
@@ -88,7 +88,7 @@ Partitions = list[tuple[str, int]]
 
 @dataclass(slots=True)
 class Actor:
-    """A client and what it was told."""
+    """A client and the state from its answers."""
 
     name: str
     connection: Connection
@@ -188,7 +188,7 @@ class Stage:
         self._wait_until_known(dict.fromkeys(words, 0))
 
     def _wait_until_known(self, counts: dict[str, int]) -> None:
-        """Until the coordinator knows the topics as they are now: another group's member is given their partitions."""
+        """Wait until the coordinator has the present topics: a member of another group then gets their partitions."""
         self._partition_counts |= counts
         probe = Actor("probe", self._control, "probe", topics=tuple(self._partition_counts), group="probe")
         deadline = time.monotonic() + WAIT_S
@@ -207,7 +207,7 @@ class Stage:
         return self._show(self._beat(actor, options, version), group)
 
     def do_ack(self, words: list[str], options: Options) -> list[str]:
-        """A heartbeat that says what the actor owns: what it was told."""
+        """A heartbeat that reports the actor's partitions: those of its last assignment."""
         return self.do_beat(words, {"owned": "told", **options})
 
     def do_leave(self, words: list[str], options: Options) -> list[str]:
@@ -280,7 +280,7 @@ class Stage:
         return tuple(HeartbeatTopicPartitions(topic_id=id, partitions=tuple(of)) for id, of in by_topic.items())
 
     def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """`t:0`, or `a.0` for the first that an actor was told it has."""
+        """`t:0`, or `a.0` for the first partition that an actor was assigned."""
         for word in words:
             if "." in word:
                 name, _, number = word.partition(".")
@@ -294,8 +294,8 @@ class Stage:
     # -- until it is quiet, or so far
 
     def do_settle(self, words: list[str], options: Options) -> list[str]:
-        """Everybody goes on until the group is stable and nobody is told anything new; `settle t=4`: and until that
-        many partitions are assigned."""
+        """All actors heartbeat until the group is stable and no answer has changes; `settle t=4`: and until that many
+        partitions are assigned."""
         deadline = time.monotonic() + WAIT_S
         wanted = {name: int(count) for name, count in options.items() if name != "group"}
         quiet = 0
@@ -350,11 +350,11 @@ class Stage:
         return ["never"]
 
     def do_forget(self, words: list[str], options: Options) -> None:
-        """The client is gone, and what it was told."""
+        """The client disconnects and its state is dropped."""
         self._actors.pop(words[0]).connection.close()
 
     def do_hear(self, words: list[str], options: Options) -> None:
-        """`hear a 500`: heartbeats until it is told to come back that soon: then its group's configs are in force."""
+        """`hear a 500`: heartbeats until the answer has this interval: then its group's configs are in force."""
         actor, deadline = self._actor(words[0]), time.monotonic() + WAIT_S
         while self._beat(actor, {}).heartbeat_interval_ms > int(words[1]):
             assert time.monotonic() < deadline, f"{actor.name} is not told {words[1]}"
@@ -415,7 +415,7 @@ class Stage:
         return answer
 
     def do_sync(self, words: list[str], options: Options) -> list[str]:
-        """`sync c [c=t:0,t:1 d=t:2] [epoch=]`: what the leader gives to whom. & does not await it."""
+        """`sync c [c=t:0,t:1 d=t:2] [epoch=]`: the leader's assignment by member. & does not await the answer."""
         actor = self._actor(words[0])
         parts = {name: value for name, value in options.items() if name in self._actors}
         version = self._send_sync(actor, options, parts)

@@ -30,7 +30,7 @@ from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, To
 Address = tuple[str, int]
 Options = dict[str, str]
 Real = Callable[[str], str]
-"""What a topic or a group is called on the server."""
+"""The name of a topic or a group on the server."""
 TIMEOUT_S = 10.0
 PRODUCE, LIST_GROUPS, HEARTBEAT, METADATA, API_VERSIONS = 0, 16, 12, 3, 18
 

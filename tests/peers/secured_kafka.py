@@ -1,4 +1,4 @@
-"""Apache Kafka with listeners for every way of a client to prove who it is.
+"""Apache Kafka with a listener for every way of authentication.
 
 SECURED: TLS, and any of the four SASL mechanisms. MUTUAL: TLS with a certificate of the client. BRIEF: SASL without
 TLS, one mechanism, and an authentication that lasts for six seconds. Beside them the plain one.

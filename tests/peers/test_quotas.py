@@ -1,4 +1,4 @@
-"""A quota of Apache Kafka's under the client and a task of the Spark source: waited for, and nothing is lost."""
+"""A quota of Apache Kafka slows the client and a task of the Spark source: both wait, and no record is lost."""
 
 from __future__ import annotations
 

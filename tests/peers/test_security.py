@@ -1,4 +1,4 @@
-"""Every way of a client to prove who it is, to Apache Kafka: what it is used for, and what is said when it fails."""
+"""Every way of authentication against Apache Kafka: its use, and the error when it fails."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_members_in_threads(kafka: SecuredKafka, mechanism: str) -> None:
 
 @EACH
 def test_the_same_settings_for_librdkafka(kafka: SecuredKafka, mechanism: str) -> None:
-    """What the Spark sink writes with."""
+    """The writer of the Spark sink."""
     from confluent_kafka import Consumer, Producer
 
     topic = f"librdkafka-{mechanism}"

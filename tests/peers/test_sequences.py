@@ -63,7 +63,7 @@ def _play_all(address: Address, settings: Settings) -> Answers:
 
 
 def _differences(answers: Answers, server: str) -> str:
-    """What a server answers now and what is recorded, of the commands where that is not the same."""
+    """The present and the recorded answers of a server, for the commands where they differ."""
     lines: list[str] = []
     for path, given in answers.items():
         for step, now in zip(STEPS[path], given, strict=True):

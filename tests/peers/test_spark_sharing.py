@@ -37,7 +37,7 @@ def servers(class_path: str) -> Iterator[str]:
 
 
 class Running(threading.Thread):
-    """A query in a thread, until it is told to stop."""
+    """A query in a thread, until it is stopped."""
 
     def __init__(self, query: Query) -> None:
         super().__init__(daemon=True)
