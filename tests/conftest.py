@@ -21,7 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from kohort import compiled
 
-# Folders whose tests compute, and no clock decides what comes of them.
+# Folders whose tests only compute, so that no clock decides their outcome.
 COMPUTING = {"broker", "coordinator", "fuzz", "simulator", "storage", "structure", "wire"}
 # Folders whose tests share what takes long to start: a session of Spark, the process in which bugs are planted.
 SHARING = ["spark", "mutations"]
@@ -88,7 +88,7 @@ def group_of(nodeid: str) -> str:
 
 
 def rank_of(item: pytest.Item) -> int:
-    """What takes longest comes first, and what is in small pieces last: the processes end at about the same time."""
+    """The longest tests come first and the short ones last, so that the processes end at about the same time."""
     group = group_of(item.nodeid)
     return SHARING.index(group) if group in SHARING else len(SHARING) + (group == item.nodeid)
 

@@ -1,4 +1,4 @@
-"""Which modules run compiled: what is told, what is loaded, and what is not when it is stale."""
+"""Compiled modules: the report of them, their loading, and the refusal of stale ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what is refused and how it is said."""
+"""Settings: their sources, refused values and the messages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
 
 
 def test_a_whole_broker_configuration_starts_a_server(tmp_path: Path) -> None:
-    """What a KRaft broker's properties file and verification scripts set; only what has an effect here takes effect."""
+    """Settings of a KRaft broker's properties file and of verification scripts; only those that kohort has take
+    effect."""
     file = tmp_path / "server.properties"
     without_effect = """\
 process.roles=broker,controller

@@ -1,4 +1,4 @@
-"""A broker of a few lines, for tests of the edge alone: what a frame says is what happens.
+"""A broker of a few lines, for tests of the edge alone: the frame is the command.
 
 anything else     answered with itself
 \\0\\1N           a "Fetch" (its API key is what the edge looks at): answered with N bytes, in pieces
@@ -39,7 +39,7 @@ PIECE = 70_000
 
 
 def fetched(size: int) -> bytes:
-    """What a Fetch is answered, of so many bytes, no two stretches alike."""
+    """The answer to a Fetch, with this many bytes and no repeated part."""
     return b"".join(b"%08d" % n for n in range(size // 8 + 1))[:size]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the edge work with: the edge around an echo, raw clients, a storage that a test holds up."""
+"""The tools of the tests of the edge: the edge around an echo, raw clients, a storage that a test can delay."""
 
 from __future__ import annotations
 

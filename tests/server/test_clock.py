@@ -1,4 +1,4 @@
-"""The server's clock: what times out does so when a test advances it."""
+"""The server's clock: timeouts occur when a test advances the clock."""
 
 from __future__ import annotations
 

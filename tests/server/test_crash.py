@@ -1,4 +1,4 @@
-"""What was acknowledged is there after kill -9, after a full disk, after a bug: the acknowledged set is compared."""
+"""Acknowledged data is there after kill -9, after a full disk, after a bug: the acknowledged set is compared."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ main()
 
 
 def test_a_full_disk_stops_it_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk's end."""
+    """A limit on the size of files simulates a full disk."""
     command = [sys.executable, "-c", LIMITED]
     acknowledged: dict[int, bytes] = {}
     with Serve("--data-dir", str(tmp_path), "--listeners", "127.0.0.1:0", command=command) as serve:

@@ -1,4 +1,4 @@
-"""One damaged batch: its partition says so, the server and every other partition go on."""
+"""One damaged batch: its partition reports it, and the server and every other partition continue."""
 
 from __future__ import annotations
 

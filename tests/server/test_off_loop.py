@@ -77,7 +77,7 @@ def spec(members: int = 2, partitions: int = 4) -> GroupSpec:
 
 
 async def outcomes(*names: str, group: GroupSpec | None = None, timeout_ms: int = 5_000) -> list[AssignmentMade]:
-    """What becomes of these tasks, one for each assignor, in the order in which they are done."""
+    """The outcomes of these tasks, one for each assignor, in the order in which they end."""
     done: list[AssignmentMade] = []
     all_done = asyncio.Event()
 
@@ -110,7 +110,7 @@ def test_a_process_that_cannot_be_started_is_an_outcome(monkeypatch: pytest.Monk
 
 
 def test_a_bug_in_a_thread_is_raised_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it stops the server: nobody waits for an outcome that never comes."""
+    """The case in which it stops the server: no request waits for an outcome that never comes."""
 
     def bug(task: PatternsAsked) -> PatternsResolved:
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""The process: what it prints, when it refuses to start, how it ends."""
+"""The process: its output, its refusals to start, its end."""
 
 from __future__ import annotations
 

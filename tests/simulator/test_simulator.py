@@ -56,7 +56,7 @@ def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_fresh_seeds() -> None:
-    """A minute of seeds that nobody has tried. What one of them finds is kept in artifacts/."""
+    """A minute of fresh seeds. Their finds are kept in artifacts/."""
     first = random.SystemRandom().randrange(1 << 40)
     end = time.monotonic() + FRESH_SECONDS
     seed = first

@@ -1,7 +1,7 @@
 """Spark's own Kafka connector, for the tests (marker java) that run a query on both: copied by Maven.
 
 Its version should be the installed Spark's. A repository that does not have that one may have another: 4.2.0 runs on
-Spark 4.3. Older ones do not: what a streaming query needs has moved since.
+Spark 4.3. Older versions do not work, because classes that a streaming query needs have moved since.
 """
 
 from __future__ import annotations

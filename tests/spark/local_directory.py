@@ -25,7 +25,7 @@ class Fate:
     changes: int = 0
 
     def change(self) -> bool:
-        """Whether the change is made. Raises Crash instead of returning where the process died before it."""
+        """True if the change is made. Raises Crash instead of returning where the process died before it."""
         self.changes += 1
         if self.left is None:
             return False

@@ -1,4 +1,4 @@
-"""The logs of a cluster, made by hand: what planning asks for, without a broker."""
+"""The logs of a cluster, made by hand: the answers that planning needs, without a broker."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Query:
             self.end = self.reader.initialOffset()
 
     def step(self) -> bool:
-        """A trigger. Whether there was something to do."""
+        """A trigger. True if a batch was run."""
         start = self.end
         end = self.reader.latestOffset(start, self.limit)
         if end == start:
@@ -94,7 +94,7 @@ def unfinished(directory: Path) -> int | None:
 
 
 def rows(directory: Path) -> list[Row]:
-    """What the sink of a query has."""
+    """The content of a query's sink."""
     files = [path for path in (directory / "sink").iterdir() if path.name.isdigit()]
     runs = [run for path in files for run in json.loads(path.read_text())]
     return [(topic, index, offset) for topic, index, first, last in runs for offset in range(first, last + 1)]

@@ -45,7 +45,7 @@ def zip_of_kohort(path: Path) -> Path:
 
 
 class StandaloneCluster:
-    """A context manager. What it starts writes into `folder`; at the end all of it is killed."""
+    """A context manager. Its processes write into `folder` and are killed at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""The source as a citizen of its group, in real queries: who committed what, and what a stop leaves."""
+"""The source and its consumer group, in real queries: the commits and their authors, and the offsets after a stop."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def finished(checkpoint: Path) -> dict[tuple[str, int], int]:
 
 
 class Ingest:
-    """What a test sees of a running ingest: the group and the checkpoint, never the one ahead of the other."""
+    """A test's view of a running ingest: the group and the checkpoint, which are never ahead of each other."""
 
     def __init__(self, address: str, lake: Path) -> None:
         self._cluster = Cluster(address, api_timeout_ms=60_000)

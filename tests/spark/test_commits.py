@@ -1,4 +1,4 @@
-"""What a planning process commits to its group, without Spark: the last batch, others in the group, who it was."""
+"""The commits of a planning process, without Spark: the last batch, other clients of the group, the author."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
     holder = group_reader_of(entry.metadata)
     assert holder is not None
     assert (holder.query, holder.batch) == ("0f00", 0)
-    # What is committed is left alone.
+    # Committed offsets stay unchanged.
     cluster.commit("g", {("t", 0): 1})
     commits.finish()
     assert cluster.committed("g")["t", 0].offset == 1

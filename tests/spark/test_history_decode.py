@@ -23,7 +23,7 @@ from kohort.wire.schemas import group_records as tables
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 
 UNTAGGED = tables.ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
-"""What the plain decoder returns for a record without the tag of the classic protocol."""
+"""The plain decoder's result for a record without the tag of the classic protocol."""
 
 names = st.text(max_size=6)
 maybe = st.none() | names

@@ -16,7 +16,7 @@ from kohort.spark.history.ends import Ends, read_ends
 from kohort.spark.history.store import HistoryFailed
 
 NOON, ONE = 1_714_564_800_000, 1_714_568_400_000
-"""Of the first of May 2024."""
+"""Instants of 1 May 2024."""
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

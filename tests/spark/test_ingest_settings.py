@@ -1,4 +1,4 @@
-"""What stays beside a checkpoint, and what is read from it, without Spark."""
+"""The settings that stay beside a checkpoint, written and read without Spark."""
 
 from __future__ import annotations
 

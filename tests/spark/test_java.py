@@ -1,4 +1,4 @@
-"""A Java for Spark: whose is taken. That pip's own is enough for all of it is shown in test_pipeline.py."""
+"""A Java for Spark: whose is taken. test_pipeline.py shows that pip's Java runtime is sufficient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups' journal in Spark: its topic is rows of JSON, one a story, the newest of each key the one that counts."""
+"""The groups' journal in Spark: its topic has one row of JSON for each story; the newest row of each key counts."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ROWS, DEAD = 4, 2
 
 
 def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], Callable[[str], int]]:
-    """What Spark would do: a file for each of two directories, a line a row; and a marker that is no data."""
+    """Writes as Spark would: a file for each of two directories, one line for each row, and a marker without data."""
 
     def write(address: str, names: list[str]) -> None:
         for number, name in enumerate(names):
@@ -43,7 +43,7 @@ def writers(fate: Fate, batch: int) -> tuple[Callable[[str], tuple[int, int]], C
 
 @contextmanager
 def lake_at(where: Path, fate: Fate | None = None, scheme: str = "file", writer: str = "writer-1") -> Iterator[Lake]:
-    """One run's lake. What a process has locked is free when it has died."""
+    """One run's lake. When a process dies, its locks are free."""
     output = LocalDirectory(where, fate or Fate(), scheme)
     lake = Lake(output, output / "_dead_letters", writer)
     try:
@@ -53,7 +53,7 @@ def lake_at(where: Path, fate: Fate | None = None, scheme: str = "file", writer:
 
 
 class Run:
-    """Batches in order, each finished in a checkpoint of our own; a new run repeats the one that is not."""
+    """Batches in order, each finished in a checkpoint of our own; a new run repeats the unfinished batch."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -186,7 +186,7 @@ class Meeting(Fate):
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
 def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path: Path, batches: int) -> None:
-    """It does so many batches while the older one stands still; then that goes on."""
+    """It writes this many batches while the older run is paused; then the older run continues."""
 
     def run(where: Path, fate: Fate) -> None:
         with lake_at(where, fate, "hdfs") as lake:
@@ -219,7 +219,7 @@ def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path:
 
 
 def test_a_batch_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs that have both seen that they may: one of them makes the manifest."""
+    """Two runs that have both found the lock free: one of them makes the manifest."""
     monkeypatch.setattr(Ownership, "check", lambda _: None)
     rows, dead = writers(Fate(), 0)
     with lake_at(tmp_path, scheme="hdfs") as one, lake_at(tmp_path, scheme="hdfs") as other:

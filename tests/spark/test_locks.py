@@ -1,4 +1,4 @@
-"""Who may write to a lake, where locks end with their process and where they do not. Without Spark."""
+"""Locks of a lake, on file systems where a lock ends with its process and on others. Without Spark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kohort.spark.lake.locks import STALE_S, Lease, Ownership, Taken, leased, lo
 
 
 def age(file: Path, seconds: float = STALE_S + 1) -> None:
-    """As if it had not been written to for so long."""
+    """Makes the lock look as if it had not been written for this long."""
     at = file.stat().st_mtime - seconds
     os.utime(file, (at, at))
 
 
 @dataclass
 class Overtaken(Fate):
-    """Just before the n-th change somebody else takes the lock over."""
+    """Just before the n-th change another process takes the lock over."""
 
     before: int = 0
     by: Lease | None = None
@@ -67,7 +67,7 @@ def test_a_lease_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_path: Path, text: str | None) -> None:
-    """Also one of an earlier version, whose file is empty."""
+    """Also a lock of an earlier version, whose file is empty."""
     file = LocalDirectory(tmp_path / "lock", scheme="hdfs")
     dead, second = Lease(file), Lease(file)
     dead.take()

@@ -1,5 +1,5 @@
-"""What a query that shares its group plans and commits when logs and the group are not what they were: against logs
-and a group made by hand."""
+"""Plans and commits of a query that shares its group, after changes of the logs and the group: against logs and a
+group made by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reader_of(logs: Logs, **more: str) -> KohortMemberReader:
 
 
 class Fences:
-    """A broker that knows who owns what: answers fetches of the members of a group."""
+    """A broker that knows the owners: it answers fetches of the members of a group."""
 
     def __init__(self, errors: Mapping[TopicPartition, ErrorCode], *, fenced: bool = True) -> None:
         self.errors = errors
@@ -228,7 +228,7 @@ def test_a_rewind_by_one_batch_counts(metadata: str, begins: int) -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH])
 def test_what_was_refused_to_tasks_is_not_committed(error: ErrorCode, capsys: pytest.CaptureFixture[str]) -> None:
-    """They cannot tell, and their member may not have heard yet that the partition is somebody else's."""
+    """They cannot report it, and their member may not have learned yet that the partition has another owner."""
     member = Made(options())
     end = with_a_batch(member, errors={P: error})
     member.batch_finished(end)

@@ -190,7 +190,7 @@ def test_a_batch_that_takes_too_long_loses_its_partitions_and_is_not_committed(
 def test_300_000_records_and_queries_that_come_and_go(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """One of them in a process of its own, as the planning processes of two applications are."""
+    """One of them runs in a process of its own, as the planning processes of two applications do."""
     total = 300_000
     cluster.create_topic("t", PARTITIONS)
     fill(cluster, total)
@@ -241,7 +241,7 @@ def test_what_tasks_were_refused_is_not_committed_though_its_member_has_not_hear
 
 
 def acknowledge(cluster: Cluster, member: Any, kept: tuple[int, ...]) -> None:
-    """Say in a member's name that it has given up all but what it has `kept`."""
+    """Report in a member's name that it has given up all partitions except `kept`."""
     topic = cluster.topics(["t"])["t"]
     assert topic.topic_id is not None
     owned = HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=kept)
@@ -329,7 +329,7 @@ class Process:
 def test_a_killed_query_loses_nothing(
     run: Any, cluster: Cluster, tmp_path: Path, server: KohortServer, protocol: str, instance: str | None
 ) -> None:
-    """It is killed in the middle of a batch, and comes back; meanwhile the other one goes on."""
+    """A query is killed in the middle of a batch and started again; meanwhile the other one continues."""
     session = "1500" if instance is None else "30000"
     cluster.alter_group_configs("g", {"consumer.session.timeout.ms": session, "consumer.heartbeat.interval.ms": "200"})
     cluster.create_topic("t", PARTITIONS)
@@ -352,7 +352,7 @@ def test_a_killed_query_loses_nothing(
     other.stop()
     found = Counter(rows(a) + rows(b))
     assert len(found) == 8_000
-    # The batch in progress: a replays it, and b has read it meanwhile. Who is back in time, has it for itself.
+    # The batch in progress: a replays it, and b has read it meanwhile. A process that returns in time keeps the batch.
     twice = sum(found.values()) - 8_000
     assert 0 < twice <= 800 if instance is None else twice == 0
 
@@ -386,7 +386,7 @@ def test_a_paused_driver_adds_nothing(run: Any, cluster: Cluster, tmp_path: Path
 def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
     server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str, instance: str | None
 ) -> None:
-    """The dead process is still in the group, for 45 s: nobody waits for that, and nobody reads its batch again."""
+    """The dead process stays in the group for 45 s: no process waits for that, and none reads its batch again."""
     cluster.create_topic("t", 2)
     fill(cluster, 20, 2)
     given = options(server, kafka_group_protocol=protocol)
@@ -441,7 +441,7 @@ def test_a_query_begins_at_the_groups_offsets_and_else_at_starting_offsets(
     query = Query(tmp_path / "a", options(server, startingOffsets="latest"))
     until(query.step)
     assert sorted(rows(tmp_path / "a")) == [("t", 0, 7), ("t", 0, 8), ("t", 0, 9)]
-    # Where it began in the other one is committed, too: whoever gets it next must not begin later.
+    # The start of the other partition is committed, too, because its next owner must not begin later.
     until(lambda: not query.step() and committed(cluster) == 20)
     query.reader.stop()
 

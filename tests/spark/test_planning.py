@@ -1,4 +1,4 @@
-"""What a query plans when logs are not what they were: against logs made by hand, without a broker."""
+"""The plans of a query after changes of the logs: against logs made by hand, without a broker."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_batch_is_repeated_without_what_was_deleted(capsys: pytest.CaptureFixt
 
 
 def test_a_deletion_before_a_repeated_batch_is_reported() -> None:
-    """Of a partition that was new in it: nobody has written down where that began."""
+    """A partition that was new in the batch: its start is not stored anywhere."""
     logs = Logs({("t", 0): 10, ("t", 1): 100})
     end = {"t": {"0": 10, "1": 100}}
     planned = reader(logs)

@@ -36,7 +36,7 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Log:
-    """Answers fetches as a broker does: whole batches from the one that holds the position on, some at a time."""
+    """Answers fetches as a broker does: whole batches, from the batch with the position on, some at a time."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Silent(Log):
 
 @pytest.mark.parametrize("end", [5, 9])
 def test_empty_answers_before_later_records_are_no_gap(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
-    """Also where the range ends with the log: the last offset is there, so what stands before it is owed."""
+    """This also holds if the range ends with the log: the last offset exists, so the records before it must come."""
     monkeypatch.setattr(read, "GAP_S", 0.0)
     batches = [(4, batch(0, [0, 1, 2, 3, 4])), (8, batch(5, [0, 3]))]
     with pytest.raises(DataLoss, match=rf"t-0: nothing to read at offset 0 .* the range goes to {end}, the log to 9"):

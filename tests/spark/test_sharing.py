@@ -57,7 +57,7 @@ class Plain(threading.Thread):
 
 
 def until(condition: Callable[[], Any], what: str, *watched: Plain) -> None:
-    """What one of `watched` failed with is raised here."""
+    """An exception of one of `watched` is raised here."""
     deadline = time.monotonic() + 180
     while not condition():
         for consumer in watched:
@@ -124,7 +124,7 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
                 plain.stop.set()
                 if other.poll() is None:
                     os.killpg(other.pid, signal.SIGKILL)
-        # It comes back to its checkpoint, and repeats what it had begun.
+        # The query continues at its checkpoint and repeats the unfinished batch.
         start(spark, servers, b, own, trigger={"availableNow": True}).awaitTermination()
         until(has_left, "it has left")
         found = Counter(rows(spark, a) + rows(spark, b) + plain.rows)
@@ -134,6 +134,6 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
 
 
 def rows(spark: Any, directory: Path) -> list[tuple[int, int]]:
-    """What the sink's log says is there."""
+    """The files that the sink's log names."""
     table = spark.read.parquet(str(directory / "rows")).toPandas()
     return list(zip(table["partition"].tolist(), table["offset"].tolist(), strict=True))

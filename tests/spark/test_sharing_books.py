@@ -1,4 +1,4 @@
-"""What a query that shares its group may read and has read, without a group."""
+"""The state of a query that shares its group, without a group."""
 
 from __future__ import annotations
 

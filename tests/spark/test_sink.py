@@ -1,4 +1,4 @@
-"""`df.write.format("kohort")` and `writeStream`, judged by a plain consumer; what a task does without Spark, too."""
+"""`df.write.format("kohort")` and `writeStream`, checked by a plain consumer; and a task without Spark."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch
 LOG = LogKey(bytes(range(16)), 0)
 OTHER = LogKey(bytes(range(16)), 1)
 OWN = LogKey(bytes(range(16)), 2)
-"""Of the broker's own records."""
+"""A batch of the broker's own records."""
 
 
 def commit(storage: Storage, operations: Sequence[Operation]) -> None:
@@ -32,7 +32,7 @@ def make_batch(
     leader_epoch: int = 0,
     fill: bytes = b"x",
 ) -> StoredBatch:
-    """A batch with a right header and CRC; its records are `fill`, which no engine looks at."""
+    """A batch with a correct header and CRC; its records are `fill`, which no engine reads."""
     body = struct.pack(
         ">hiqqqhii", 0, records - 1, timestamp, timestamp, producer_id, 0 if producer_id >= 0 else -1, 0, records
     )
@@ -53,5 +53,5 @@ def own_append(
 
 
 def own_records(storage: Storage, offset: int = 0, max_bytes: int = 1 << 30) -> list[Record]:
-    """What may be read of them, however the batches are cut."""
+    """The readable part of the batches, independent of their sizes."""
     return [record for batch in storage.read(OWN, offset, max_bytes) for record in decode_records(batch.data)]

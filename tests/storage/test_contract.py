@@ -1,4 +1,4 @@
-"""What every engine must do, whichever it is."""
+"""The contract of all engines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Reopen = Callable[[Storage], Storage]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Reopen]]:
-    """A fresh engine, and what restarts it with the data that it has."""
+    """A new engine, and a function that restarts it with its data."""
     opened: list[Storage] = []
 
     def keep(storage: Storage) -> Storage:

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what was acknowledged is there."""
+"""kill -9 at random moments: all acknowledged data is there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every row of the conformance list that kohort keeps, or departs from, is proved by something that names it.
 
-The rows and what kohort makes of them stand in docs/conformance.md. A proof is a scenario whose first lines name the
+docs/conformance.md has the rows and kohort's behaviour for each. A proof is a scenario whose first lines name the
 row (`# J3 J29: …`) or a test that carries `@pytest.mark.conformance("W1", …)`; both are found by reading the files, so
 nothing has to run. `pytest --rewrite` writes the proofs into the document.
 """
@@ -23,7 +23,7 @@ SCENARIOS = TESTS / "coordinator" / "scenarios"
 COUNTS = {"W": 9, "J": 37, "S": 13, "H": 14, "L": 12, "O": 25, "X": 6, "D": 10, "R": 6, "N": 24, "T": 10}
 ROWS = [f"{letter}{number}" for letter, last in COUNTS.items() for number in range(1, last + 1)]
 NOT_SERVED = {*(row for row in ROWS if row[0] == "T"), *("N16", "X5")}
-"""What needs transactions or ACLs."""
+"""Rows that need transactions or ACLs."""
 
 
 class Row(NamedTuple):

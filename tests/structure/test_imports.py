@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 
-# What pure modules may not touch: the clock, the world, chance, logging.
+# Modules that pure modules must not import: clock, IO, chance, logging.
 IMPURE = {
     "asyncio", "datetime", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "select", "selectors",
     "shutil", "signal", "socket", "sqlite3", "ssl", "structlog", "subprocess", "sys", "tempfile", "threading", "time",

@@ -1,4 +1,4 @@
-"""KohortServer and the pytest plugin: what users of the package rely on in their own tests."""
+"""KohortServer and the pytest plugin, as users of the package use them in their own tests."""
 
 from __future__ import annotations
 

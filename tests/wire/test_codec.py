@@ -1,4 +1,4 @@
-"""What the codec refuses, in both directions, and what it costs to be fed nonsense."""
+"""The refusals of the codec in both directions, and the cost of invalid input."""
 
 from __future__ import annotations
 

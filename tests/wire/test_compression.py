@@ -1,4 +1,4 @@
-"""The four compressions: what others write is read, and nothing expands beyond its limit."""
+"""The four compressions: data of other implementations is read, and no data expands beyond its limit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tagged fields of our own (docs/wire-extensions.md): others skip them, and unused they take no byte.
 
-That messages without them are Kafka's, byte for byte, is what test_codec_against_kio.py holds us to.
+test_codec_against_kio.py checks that messages without them are Kafka's, byte for byte.
 """
 
 from __future__ import annotations
