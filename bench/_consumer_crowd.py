@@ -1,7 +1,7 @@
 """Many members of one consumer group (KIP-848) in one thread: a connection each, and what a client's heartbeats do.
 
 A member subscribes to one topic. It says what it owns whenever that changes, at once, as clients do; else it heartbeats
-when the interval has passed that it was told last. What it is to give up it gives up without work. The server may hold
+when the interval has passed that it was told last. It gives partitions up at once, without work. The server may hold
 an answer.
 """
 

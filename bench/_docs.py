@@ -1,6 +1,6 @@
-"""What was measured, into docs/: every round as JSON, tables and targets between marks in a page, a picture.
+"""Writes the measurements into docs/: every round as JSON, tables and targets between marks in a page, a picture.
 
-What is between the marks is a function of the JSON: a test renders it again and compares. So a figure there cannot be
+The text between the marks is a function of the JSON: a test renders it again and compares. So a figure there cannot be
 touched by hand.
 """
 
@@ -50,7 +50,7 @@ def read(text: str) -> list[Figures]:
 
 
 def write(found: Sequence[Figures], subjects: Mapping[str, Subject], docs: Path = DOCS) -> None:
-    """What is there of subjects that were not measured now stays."""
+    """Figures of subjects that were not measured now stay."""
     path = docs / KEPT
     kept = {figures.subject: figures for figures in (read(path.read_text()) if path.exists() else [])}
     kept |= {figures.subject: figures for figures in found}

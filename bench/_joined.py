@@ -42,7 +42,7 @@ class Member:
     group: str
     member_id: str
     generation: int
-    """Of a consumer group: the member's epoch."""
+    """In a consumer group: the member's epoch."""
 
 
 def create_topic(server: Server, name: str, partitions: int) -> None:

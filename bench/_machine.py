@@ -1,4 +1,4 @@
-"""What stands beside every figure: the machine, the versions, what a sync of its disk takes, and how busy it was."""
+"""The facts beside every figure: the machine, the versions, the time of a sync of its disk, and its load."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
     mock       librdkafka's mock cluster
     floor      a loop in C that answers the same bytes to everything (needs gcc); only where one answer fits all
 
-What is missing is left out and said once.
+A missing peer is left out and reported once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _cpu_seconds(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the servers are told; everything else is each server's default."""
+    """The settings of the servers; all others are each server's defaults."""
 
     kohort: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def why_not_compiled() -> str:
 
 @cache
 def missing() -> dict[str, str]:
-    """What cannot be started here, and why."""
+    """The servers that cannot be started here, with the reasons."""
     found = {}
     if why := why_not_compiled():
         found["compiled"] = f"kohort's compiled modules: {why} (make compiled)"

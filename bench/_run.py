@@ -1,4 +1,4 @@
-"""A run of `make bench`: which servers, how often, what was measured, and how it is shown.
+"""A run of `make bench`: the servers, the number of rounds, the measurements, and their presentation.
 
 A figure is one round of one row on one server. Rounds go over the servers in turn, so that what the machine does
 meanwhile falls on all of them. Shown is the best of the rounds: the least CPU and the shortest times, the highest
@@ -41,7 +41,7 @@ class Figure:
     server: str
     values: Values
     others: float | None
-    """Cores that others kept busy meanwhile; None where that cannot be told."""
+    """Cores that other processes kept busy meanwhile; None if that is unknown."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One line a row, one column a server."""
+    """One line for each row, one column for each server."""
 
     title: str
     cell: Callable[[Values], str | None]

@@ -1,4 +1,4 @@
-"""The README's examples run as they stand, but for the address."""
+"""The README's examples run unchanged except for the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command left behind, and the type of the fixture that runs one."""
+"""The result of a command, and the type of the fixture that runs one."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_group_that_would_stay_as_it_is(kohort: Kohort, topic: str, pair: tupl
 
 
 def test_lag_is_looked_up(kohort: Kohort, topic: str, bootstrap: str) -> None:
-    """One member has all that waits: with `lag` the other takes half of it."""
+    """One member has the whole lag: with `lag` the other member takes half of it."""
     with Cluster(bootstrap) as cluster:
         cluster.commit(topic, {(topic, partition): 0 for partition in range(4)})
         first, second = with_two(bootstrap, topic)

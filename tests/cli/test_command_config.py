@@ -1,4 +1,4 @@
-"""`--command-config`: a properties file tells a command how to be let in."""
+"""`--command-config`: a properties file has a command's security settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kohort groups explain`: the timeline, the running rebalance, JSON; and how stories are told."""
+"""`kohort groups explain`: the timeline, the running rebalance, JSON, and the wording of stories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kohort groups explain` and `describe` of consumer groups: epochs, who had to give up what, who waits for whom."""
+"""`kohort groups explain` and `describe` of consumer groups: epochs, revocations, and which member waits for which."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Join = Callable[..., ConsumerMember]
 
 @pytest.fixture
 def join(kohort: Kohort, bootstrap: str, unique: str) -> Iterator[Join]:
-    """Members of a group of four partitions; whoever has not left by the end leaves."""
+    """Members of a group of four partitions; those that are left at the end leave."""
     kohort("topics", "create", unique, "--partitions", "4")
     members = []
 

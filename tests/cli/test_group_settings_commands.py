@@ -1,4 +1,4 @@
-"""`kohort groups configs`, `hold` and `release`, and what `groups describe` tells of settings and holds."""
+"""`kohort groups configs`, `hold` and `release`, and the settings and freezes in `groups describe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands tell of a running group that changes its protocol."""
+"""The commands' output about a running group that changes its protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands tell of subscriptions by regular expression."""
+"""The commands' output about subscriptions by regular expression."""
 
 from __future__ import annotations
 

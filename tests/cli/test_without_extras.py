@@ -1,4 +1,4 @@
-"""The base install: what the extras bring is not there, and only who needs it says so, in one line."""
+"""The base install: the packages of the extras are missing, and only commands that need them say so, in one line."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoo
 
 
 class ConsumerMember:
-    """Joins when it is made. It owns what it was told, until `heartbeat` says otherwise."""
+    """Joins when it is made. It owns its last assignment, until `heartbeat` reports other partitions."""
 
     def __init__(self, bootstrap: str, group_id: str, member_id: str, *topics: str, **fields: Any) -> None:
         self.group_id = group_id
@@ -30,7 +30,8 @@ class ConsumerMember:
         self._send(topic_partitions=(), **self._fields)
 
     def heartbeat(self, *, acknowledges: bool = True) -> None:
-        """Say all, what it owns included; that is answered at once. Or say nothing, which may be held."""
+        """Send all fields, including the owned partitions; the coordinator answers at once. Or say nothing, which may
+        be held."""
         owned = tuple(HeartbeatTopicPartitions(topic_id=topic, partitions=p) for topic, p in self.owned.items())
         if acknowledges:
             self._send(topic_partitions=owned, **self._fields)

@@ -34,7 +34,7 @@ class GroupMember:
         self.rejoin()
 
     def rejoin(self) -> None:
-        """Join, and sync when all others have joined too. As a leader it gives partitions to itself alone."""
+        """Join, and sync when all others have joined too. As a leader it assigns all partitions to itself."""
         assigned = self._assigned
         subscription = ConsumerProtocolSubscription(topics=tuple(assigned))
         joined = self._join(self.member_id, b"\x00\x03" + encode(subscription, 3))

@@ -1,7 +1,7 @@
 """The broker's side of SASL for a scripted broker: one connection's exchange at a time.
 
-SCRAM is written from RFC 5802's server side: what it keeps of a password is the salted keys, and it checks the proof
-against the stored key, so that it agrees with the client by way of the RFC only.
+SCRAM is written from RFC 5802's server side: it keeps the salted keys of a password and checks the proof against the
+stored key. So it shares only the RFC with the client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SaslBroker:
     lifetime_ms: int = 0
     iterations: int = 4096
     mangle: Callable[[str], str] = lambda text: text
-    """What a false server does to the messages of SCRAM."""
+    """A false server's changes to the messages of SCRAM."""
     messages: list[bytes] = field(default_factory=list)
     """What clients have sent."""
     let_in: int = 0

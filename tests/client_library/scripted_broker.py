@@ -1,8 +1,8 @@
-"""A broker that answers what a test tells it to: for versions, errors and failures that a real one rarely shows.
+"""A broker whose answers are set by a test: for versions, errors and failures that are rare in a real broker.
 
 A script maps a request class to an answer: a response message, or a function of (request, version) that returns one,
-bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives is kept in `requests`. With `tls` it is
-spoken to in TLS.
+bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives is kept in `requests`. With `tls` it
+serves TLS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SILENCE = object()
 
 
 class ScriptedBroker:
-    """A broker on a port of its own; `versions` narrows what it says it serves: request class to (first, last)."""
+    """A broker on a port of its own; `versions` narrows the advertised versions: request class to (first, last)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The standard assignors: what they promise, and the same bytes and divisions as other people's."""
+"""The standard assignors: their promises, and the same bytes and assignments as other implementations."""
 
 from __future__ import annotations
 

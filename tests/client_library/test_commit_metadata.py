@@ -1,4 +1,4 @@
-"""Who holds a group, as the metadata of its offsets tells."""
+"""The reader of a group, from the metadata of its offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kohort.client.admin.commit_metadata import LONGEST_NAME, GroupReader, group_reader_of
 
 MOST_BYTES = 4_096
-"""What brokers take by default (offset.metadata.max.bytes)."""
+"""The brokers' default limit (offset.metadata.max.bytes)."""
 
 TEXT = st.none() | st.text()
 

@@ -1,4 +1,4 @@
-"""One connection against a broker that behaves in every way but well."""
+"""One connection to a broker that misbehaves in many ways."""
 
 from __future__ import annotations
 

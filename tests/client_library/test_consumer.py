@@ -1,4 +1,4 @@
-"""The consumer in a group against a real server, in both protocols: who has what, hand-over, loss, misuse."""
+"""The consumer in a group against a real server, in both protocols: ownership, hand-over, loss, misuse."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_members_come_and_go_and_every_record_is_read_once(servers: str, topic: 
         with Cluster(servers) as cluster:
             assert sum(entry.offset for entry in cluster.committed(topic).values()) == 660
         if protocol == "cooperative":
-            # What stayed was never given up: not when b and c came, and not for the rebalance.
+            # The remaining partitions were never given up: not when b and c came, and not for the rebalance.
             assert [len(partitions) for call, partitions in a.told if call == "revoked"][:1] != [6]
 
     asyncio.run(story())
@@ -240,7 +240,7 @@ def test_a_partition_is_not_anybody_elses_before_it_is_given_up(servers: str, to
             await until(lambda: shares(slow) == [6])
             await asyncio.to_thread(produce, servers, topic, 60)
             async with working(quick):
-                # Heartbeats go on and so does the work: what is to be given up may be read and committed.
+                # Heartbeats and work continue: partitions that must be given up may still be read and committed.
                 await until(lambda: len(slow.values) == 60)
                 await slow.commit(slow.positions)
                 assert quick.mine == set()

@@ -1,4 +1,5 @@
-"""The member of a consumer group without IO: what it says and when, what it owns, what each error code makes it do."""
+"""The member of a consumer group without IO: its requests and their times, its partitions, its reaction to each
+error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/consumer.md: its program runs as it stands, but for the address."""
+"""docs/consumer.md: its program runs unchanged except for the address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "consumer.md"
 
 @pytest.fixture
 def page(three_brokers: Any) -> dict[str, Any]:
-    """What the program defines, and its consumers as they come; each test has a topic and a group of its own."""
+    """The program's definitions, and its consumers as they start; each test has a topic and a group of its own."""
     [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     found: dict[str, Any] = {"__name__": "page", "consumers": []}
     exec(program.replace("127.0.0.1:9092", three_brokers.bootstrap_servers), found)
@@ -112,7 +112,7 @@ def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) ->
 
 @pytest.mark.usefixtures("orders")
 def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any], cluster: Cluster) -> None:
-    """It does not go on with it, and does not keep the loop to itself."""
+    """The consumer does not continue with the partition, and does not block the loop."""
 
     class Removed(page["Orders"]):  # type: ignore[name-defined,misc]
         removed = False

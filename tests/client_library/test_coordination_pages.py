@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run(page: str, brokers: Any) -> dict[str, Any]:
-    """What the program of a page defines."""
+    """The definitions of a page's program."""
     [program] = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     found: dict[str, Any] = {"__name__": "page"}
     exec(program.replace("127.0.0.1:9092", brokers.bootstrap_servers), found)

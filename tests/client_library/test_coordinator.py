@@ -91,7 +91,7 @@ def test_members_come_and_go(servers: str, unique: str) -> None:
 
 
 def test_a_rebalance_is_pushed(servers_of_kohort: str, unique: str) -> None:
-    """Heartbeats are a minute apart: nobody would learn of it from the next one. Kafka does not push."""
+    """Heartbeats are a minute apart, so no member learns of it from its next heartbeat. Kafka does not push."""
 
     async def story() -> None:
         slow = {"session_timeout_ms": 200_000, "heartbeat_interval_ms": 60_000}

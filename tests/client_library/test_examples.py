@@ -82,7 +82,7 @@ def test_cron_once(servers: str, tmp_path: Path) -> None:
         for _ in range(3):
             fleet.start()
         for how in (signal.SIGKILL, signal.SIGINT):
-            # Who ran the last slots is stopped; somebody else goes on.
+            # The process that ran the last slots is stopped; another one continues.
             until(lambda: len(rows(book, "SELECT slot FROM runs")) >= 3, "three slots")
             leader = rows(book, "SELECT process FROM runs ORDER BY slot DESC LIMIT 1")[0][0]
             fleet.stop(leader, how)

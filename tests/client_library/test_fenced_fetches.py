@@ -43,7 +43,7 @@ def cluster(server: KohortServer) -> Iterator[Cluster]:
 
 
 class Member:
-    """A member that heartbeats when it is told to."""
+    """A member that heartbeats only when the test says so."""
 
     def __init__(self, cluster: Cluster, topic: str, name: str) -> None:
         self.cluster, self.group, self.name, self.topic = cluster, topic, name, topic

@@ -28,7 +28,8 @@ def server() -> Iterator[KohortServer]:
 
 
 class SchemaRegistry(Coordinator):
-    """As Confluent's: each says where it listens; the member with the least address leads; all are told who."""
+    """As Confluent's: each member sends its address; the member with the smallest address leads; all learn the
+    leader."""
 
     protocol_type = "sr"
 

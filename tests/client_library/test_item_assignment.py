@@ -1,4 +1,4 @@
-"""Who gets which item: even, sticky, and never two owners in one round."""
+"""The owners of items: even, sticky, and never two owners in one round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def settle(
     capacities: Mapping[str, float],
     tokens: dict[str, int] | None = None,
 ) -> int:
-    """Rounds until nothing moves any more; returns how many items moved. `tokens`: the last one of each item."""
+    """Rounds until nothing moves any more; returns how many items moved. `tokens`: the last token of each item."""
     moved = 0
     tokens = {} if tokens is None else tokens
     first = max(tokens.values(), default=0) + 1

@@ -269,7 +269,8 @@ def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
 
 
 def test_a_lease_ends_with_the_rebalance_timeout() -> None:
-    """Heartbeats keep a session alive while the group rebalances, but not the place of who does not join again."""
+    """Heartbeats keep a session alive while the group rebalances, but a member that does not rejoin loses its
+    place."""
     driver = Driver(session_timeout_ms=10_000, rebalance_timeout_ms=20_000)
     driver.stable()  # undisturbed until instant 0, for all it knows
     for news in ([LetGo], [], [], [], []):

@@ -1,4 +1,4 @@
-"""What a consumer owns, in either protocol, without IO: the steps, the hand-over of partitions, and what is lost."""
+"""The partitions of a consumer, in either protocol, without IO: the steps, the hand-over and the loss."""
 
 from __future__ import annotations
 

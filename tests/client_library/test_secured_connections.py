@@ -101,7 +101,7 @@ def test_tls_with_a_certificate_of_the_client(ask: Ask, tmp_path: Path) -> None:
     own = {"ssl.keystore.certificate.chain": ALICE.certificate_pem, "ssl.keystore.key": ALICE.key_pem}
     with broker(tmp_path, BROKER, wants_certificate=True) as running:
         assert ask(running, {"security.protocol": "SSL", **TRUSTING, **own}) == GROUPS
-        # What it says of that may get lost: it closes the connection while the client sends.
+        # Its error may get lost, because it closes the connection while the client sends.
         with pytest.raises(
             (AuthenticationFailed, ConnectionFailed), match=r"certificates?[ :;].*see ssl\.keystore\.location"
         ):
@@ -404,7 +404,7 @@ def test_wrong_credentials_are_tried_once(tmp_path: Path) -> None:
 
 
 class _Endpoint(http.server.BaseHTTPRequestHandler):
-    """A token endpoint: what it was asked, and what it answers next."""
+    """A token endpoint: its requests so far, and its next answer."""
 
     asked: list[tuple[str, str]] = []
     answers: list[tuple[int, bytes]] = []

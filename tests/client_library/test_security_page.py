@@ -1,4 +1,4 @@
-"""docs/security.md: its program runs as it stands, but for addresses; it names the properties that are understood."""
+"""docs/security.md: its program runs unchanged except for addresses; the page names the supported properties."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = {
     "sasl.oauthbearer.config": "principal=x",
     "sasl.oauthbearer.extensions": "x=y",
 }
-"""Of properties that do not take any text."""
+"""Values of properties that do not take any text."""
 NAME = re.compile(r"(?:security|ssl|sasl|https|enable)(?:\.[a-z]+)+")
 
 

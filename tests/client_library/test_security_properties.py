@@ -1,4 +1,4 @@
-"""Kafka's security properties: what they come to, what is refused, and that no secret shows."""
+"""Kafka's security properties: their meaning, refused values, and hidden secrets."""
 
 from __future__ import annotations
 

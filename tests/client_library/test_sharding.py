@@ -25,7 +25,7 @@ ITEMS = [f"item{n}" for n in range(12)]
 
 
 class Fleet:
-    """Workers of one group in this loop, and who works on what."""
+    """Workers of one group in this loop, and their items."""
 
     def __init__(self, servers: str, group: str, items: Any = ITEMS, **settings: Any) -> None:
         self.make = lambda **more: shards(servers, group, items, heartbeat_interval_ms=100, **settings, **more)

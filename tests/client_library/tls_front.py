@@ -1,4 +1,4 @@
-"""TLS in front of a server that has none: what comes in by TLS goes on in plain text, and back."""
+"""TLS in front of a server without TLS: it forwards decrypted bytes to the server, and encrypts the answers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OWN_WORKER = (sys.executable, str(Path(__file__).with_name("worker.py")))
 
 
 def kill_all_of(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to a process that was started in a session of its own, and to those that it has started."""
+    """SIGKILL to a process that was started in a session of its own, and to its children."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -43,7 +43,7 @@ class Librdkafka:
         self._consumer = confluent_kafka.Consumer({**base, **settings})
 
     async def run(self) -> None:
-        """Until it is cancelled; then it leaves."""
+        """Reads until it is cancelled; then it leaves."""
         work = asyncio.create_task(asyncio.to_thread(self._work))
         try:
             await asyncio.shield(work)

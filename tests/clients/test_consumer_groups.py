@@ -33,7 +33,7 @@ def server() -> Iterator[KohortServer]:
 
 
 def coordinated(server: KohortServer, group: str) -> Any:
-    """The group, as its shard has it; looked at from another thread, for what does not change any more."""
+    """The group in its shard, read from another thread; only for values that no longer change."""
     state = server._running._broker._state
     return state.shards[partition_for(group, len(state.shards))].consumers.groups[group]
 
@@ -131,7 +131,7 @@ def test_a_restart_of_the_server_keeps_epochs_and_assignments(
 
 
 def test_the_server_is_killed_while_the_group_changes(server: KohortServer, bootstrap: str, unique: str) -> None:
-    """Nothing that was produced is left out, nothing that was committed is read again, nobody owns what another has."""
+    """No produced record is left out, no committed record is read again, and no partition has two owners."""
     create_topic(bootstrap, unique, PARTITIONS)
     with consumers(bootstrap, unique) as group:
         group.start("a")

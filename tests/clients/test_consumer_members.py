@@ -125,7 +125,7 @@ def test_members_share_topics_that_come_grow_and_go(bootstrap: str, admin: Admin
 
 
 def test_many_members_come_and_go_and_every_commit_holds(bootstrap: str, unique: str) -> None:
-    """A commit is sent with the epoch that its member knows; the group goes on meanwhile, and it is accepted."""
+    """A commit is sent with the member's epoch. The group's epoch rises meanwhile, and the commit is accepted."""
     create_topic(bootstrap, unique, 60)
     with Crowd(bootstrap, unique, unique) as crowd:
         first = [crowd.join() for _ in range(10)]

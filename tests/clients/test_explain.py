@@ -1,4 +1,4 @@
-"""What a group tells of itself after real consumers came, died and stood still: the culprit is named."""
+"""The story of a group after real consumers joined, died and paused: it names the member that caused the delay."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_killed_consumer_is_named(client: str, bootstrap: str, unique: str) ->
 
 
 def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer stands still when a rebalance begins: the others wait, and the journal and the log say for whom."""
+    """A consumer is paused when a rebalance begins: the others wait, and the journal and the log name that
+    consumer."""
     create_topic(bootstrap, unique, PARTITIONS)
     with Group("confluent", bootstrap, unique, unique) as group, caplog.at_level(logging.WARNING, "kohort"):
         a, b, c = (group.start(name) for name in ("worker-a", "worker-b", "worker-c"))

@@ -1,6 +1,7 @@
 """Held heartbeats and real clients: a rebalance reaches those that are held at once, and nothing else is held up.
 
-The server may hold for a minute, longer than any wait here: what came through a held answer's end alone would fail.
+The server may hold for a minute, longer than any wait here. So a result that only came with the end of a hold would
+fail.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def server() -> Iterator[KohortServer]:
 
 @pytest.fixture
 def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
-    """Those that come to the server, from now on."""
+    """The requests that reach the server from now on."""
     seen: list[Heartbeat] = []
     ask, answer_stands = groups.ask_shard, Heartbeats._answer_stands
 

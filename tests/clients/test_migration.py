@@ -73,7 +73,7 @@ class Rolled:
         return listed.type
 
     def nothing_went_wrong(self) -> None:
-        """No value is missing, and none was read twice, but for those whose commit was refused and told so."""
+        """No value is missing, and none was read twice, except values whose commit was refused and reported so."""
         values = self.group.values()
         assert set(values) == {f"v{n}" for n in range(self.produced)}
         errors = [error for worker in self.group.workers for error in worker.errors]
@@ -94,7 +94,7 @@ def test_a_group_is_rolled_over_to_the_consumer_protocol_and_back(
         b = group.start("b")
         rolled.settles(a, b)
         assert rolled.type is ConsumerGroupType.CLASSIC
-        # While a third one comes, both kinds are there, and everybody has a part.
+        # While a third member joins, both kinds are there, and every member has partitions.
         c = group.start("c", protocol="consumer")
         rolled.settles(a, b, c)
         assert rolled.type is ConsumerGroupType.CONSUMER

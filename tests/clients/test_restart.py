@@ -2,7 +2,7 @@
 
 SIGTERM, two seconds away, and back on the same port and data, well within the consumers' sessions. They tell each
 assignment and each revocation that their client reports; the group's record tells its generation. Parked requests are
-looked at on connections of our own, as no client shows what it was answered.
+tested on connections of our own, because no client shows their answers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[CrashServer]:
 
 
 def generation(bootstrap: str, group: str) -> int:
-    """As the group's newest record has it."""
+    """The value in the group's newest record."""
     found = -1
     place = ("__consumer_offsets", 0)
     with Cluster(bootstrap) as cluster:

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, for tests that kill consumers: it tells on stdout, as JSON lines, how it fares.
+"""A consumer in a process of its own, for tests that kill consumers: it reports its events on stdout, as JSON lines.
 
 Started by `group.py` as `python worker.py '{"client": "confluent", "bootstrap": …, "group": …, "topic": …}'`.
 It consumes, commits synchronously after every batch, and on a line "close" on stdin leaves its group and ends.
@@ -15,7 +15,7 @@ from typing import Any
 
 SESSION_TIMEOUT_MS = 2_000
 HEARTBEAT_INTERVAL_MS = 300
-"""Unless the options say otherwise."""
+"""Defaults, which the options override."""
 
 
 def say(**what: Any) -> None:
@@ -43,7 +43,7 @@ def asked_to_close(lines: queue.Queue[str]) -> bool:
 
 
 def telling(listener: type) -> Any:
-    """A listener, of the client's own class, that tells of each rebalance."""
+    """A listener, of the client's own class, that reports each rebalance."""
 
     class Telling(listener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Any) -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/testing.md and of the tutorials run as they stand, but for the server's address."""
+"""The programs of docs/testing.md and of the tutorials run unchanged except for the server's address."""
 
 from __future__ import annotations
 
