@@ -27,7 +27,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of what is always there; the peers add theirs when they start."""
+    """Versions of the programs that are always there; the peers add theirs when they start."""
     import confluent_kafka
 
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]

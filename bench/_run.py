@@ -147,7 +147,7 @@ class Run:
         rounds: int = 0,
         columns: Mapping[str, str] = TITLES,
     ) -> None:
-        """`rounds`: how many were asked for, 0 for as many as the subject thinks right."""
+        """`rounds`: the requested number, 0 for the subject's own number."""
         self.quick = quick
         self.only = only
         self.columns = columns

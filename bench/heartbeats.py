@@ -87,7 +87,7 @@ def _join(server: Server, protocol: str) -> Frames:
 def _floor(
     run: Run, stack: ExitStack, servers: Sequence[Server], frames: dict[tuple[str, str], Frames], protocol: str
 ) -> list[Server]:
-    """It answers what a server of the others answers."""
+    """It answers as the other servers do."""
     model = next((s for s in servers if frames[s.name, protocol] and s.name != "mock"), None)
     if model is None or not run.names(("floor",)):
         return []

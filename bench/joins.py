@@ -1,11 +1,12 @@
 """From the first join until a new group is stable, of 10 to 5,000 members, classic and consumer; beside peers.
 
-The members come as fast as one thread can connect them, a connection each. kohort and Apache Kafka with their defaults,
-and both without group.initial.rebalance.delay.ms (which concerns classic groups alone; its default is 3 s). Classic
-members heartbeat every 3 s, consumers when they are told to, and call themselves Java's client, whose heartbeats kohort
-may hold. A classic group is stable when each member has its assignment of the same generation; a consumer group when
-its members own the topic's 500 partitions evenly, and the coordinator has no other target for anybody. What the
-members' thread needs is in the time: `asked` says after how long the last had sent its join.
+The members come as fast as one thread can connect them, a connection each. kohort and Apache Kafka with their
+defaults, and both without group.initial.rebalance.delay.ms (which concerns classic groups alone; its default is 3 s).
+Classic members heartbeat every 3 s, consumers when they are told to, and call themselves Java's client, whose
+heartbeats kohort may hold. A classic group is stable when each member has its assignment of the same generation; a
+consumer group when its members own the topic's 500 partitions evenly, and the coordinator has no other target for
+anybody. The time includes the work of the members' thread: `asked` is the time until the last member had sent its
+join.
 """
 
 from __future__ import annotations

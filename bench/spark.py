@@ -75,7 +75,8 @@ def measure(run: Run) -> None:
 
 
 def _chosen(run: Run, kind: Iterable[str]) -> list[str]:
-    """Those of a kind that were asked for: all, where none was and no server of another benchmark."""
+    """The requested ones of a kind; all of them, if none of the kind and no server of another benchmark was
+    requested."""
     known = list(kind)
     kinds = (list(SOURCES), list(SINKS), [str(size) for size in SIZES])
     strange = set(run.only) - {word for each in kinds for word in each}

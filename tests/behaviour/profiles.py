@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 FACTOR = 1 / 3
-"""A second of a scenario, in seconds. Less, and what is to happen a second later would happen in the noise."""
+"""A second of a scenario, in seconds. With a smaller factor, an event that is due a second later would be lost in the
+noise."""
 
 
 def _scaled(factor: float) -> dict[str, str]:

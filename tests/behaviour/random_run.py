@@ -122,7 +122,7 @@ def _play(
 
 
 def _differs_again(pair: Pair, seed: int) -> bool:
-    """Calmly: a busy machine is late."""
+    """Run alone, because a busy machine answers late."""
     commands, hints, exact = requests.sequence(seed)
     return all(_compare(pair, commands, hints, exact, CALM).at >= 0 for _ in range(2))
 

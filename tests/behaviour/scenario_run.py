@@ -1,4 +1,4 @@
-"""All scenarios against both servers, side by side: they mostly wait.
+"""All scenarios against both servers, side by side, because they mostly wait.
 
 What differs otherwise than it is known to is run again with fewer at a time, up to three times: clocks are real, and a
 busy machine is late. What differs then too is a finding, and so is a known difference that is none any more.

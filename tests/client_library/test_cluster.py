@@ -23,7 +23,7 @@ def write(cluster: Cluster, topic: str, partition: int, *values: bytes, timestam
 
 
 def read_all(cluster: Cluster, positions: dict[TopicPartition, int]) -> dict[TopicPartition, list[bytes | None]]:
-    """Everything up to the present ends; moves the positions."""
+    """Reads all records up to the present ends, and moves the positions."""
     ends = cluster.offsets(positions, "latest")
     found: dict[TopicPartition, list[bytes | None]] = {partition: [] for partition in positions}
     while any(positions[partition] < ends[partition] for partition in positions):

@@ -14,7 +14,7 @@ PARTITIONS = 7
 
 
 class Reader(Coordinator):
-    """Knows what it has been assigned; a cooperative one keeps it while the group rebalances."""
+    """A reader that keeps its assignment; a cooperative reader keeps it also while the group rebalances."""
 
     protocol_type = "consumer"
 

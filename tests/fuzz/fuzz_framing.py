@@ -89,7 +89,7 @@ class FramingFuzz:
 
 
 def reference(data: bytes) -> tuple[list[bytes], bool]:
-    """The whole frames, and whether the stream is lost behind them."""
+    """The whole frames, and True if the stream is unreadable behind them."""
     frames = []
     while len(data) >= 4:
         length = int.from_bytes(data[:4], "big", signed=True)

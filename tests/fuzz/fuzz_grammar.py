@@ -72,7 +72,7 @@ class Words:
     """The values of the fields. Subclasses say more of some fields, by their names."""
 
     owner: type = object
-    """The class of the struct whose field is asked for."""
+    """The class of the struct that has the field."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -1,4 +1,4 @@
-"""What tests in Java need: Maven copies it once, into .jars, until what is asked for changes."""
+"""The libraries of tests in Java: Maven copies them once into .jars, and again only if the list changes."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_a_stream_commits_each_finished_batch_and_the_last_one_too(
     assert (first.rows, first.batches) == (200, 3)
     assert lags == [120, 40, 0]
     assert {place: c.offset for place, c in cluster.committed("lake").items()} == {("t", 0): 100, ("t", 1): 100}
-    # Restart from the checkpoint: only what is new.
+    # Restart from the checkpoint: only new records are read.
     fill(cluster, "t", 2, 10, create=False, first=100)
     assert ingest(spark, output=tmp_path / "a", **arguments).rows == 20
     assert offsets(spark, tmp_path / "a") == {0: list(range(110)), 1: list(range(110))}

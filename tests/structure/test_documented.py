@@ -1,4 +1,4 @@
-"""What exists is documented where a reader looks for it."""
+"""Files, settings and configs are documented."""
 
 from __future__ import annotations
 

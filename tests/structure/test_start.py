@@ -1,6 +1,7 @@
-"""What a server does not load on its way to being ready: a start is measured in tens of milliseconds, and so are these.
+"""Modules that a server does not load before it is ready: a start takes tens of milliseconds, and so does each of
+these.
 
-Whoever needs one of them later imports it where it is needed, and the function's docstring or the module's says why.
+Code that needs one of them later imports it there, and the docstring of the function or module says why.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class TurnBuilder:
         self._appended.clear()
 
     def append(self, partition: Partition, data: bytes, room: Room) -> Appended:
-        """Append a producer's batch. A refused batch changes nothing but the room that its request has left."""
+        """Append a producer's batch. A refused batch changes only the remaining limits of its request."""
         return self.write(partition, partition.append(data, self.now, room))
 
     def append_records(self, partition: Partition, records: Sequence[Record]) -> None:

@@ -109,7 +109,7 @@ class Config:
     producer_id_expiration_ms: int = _setting(86_400_000, "A silent producer id is forgotten after this time", low=1)
     compression_type: str = _setting(
         "producer",
-        "Codec that batches are stored with; producer keeps them as they came",
+        "Codec of stored batches; producer keeps the producer's",
         one_of=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     )
     min_insync_replicas: int = _setting(1, "Accepted for clients' sake", low=1)

@@ -148,7 +148,8 @@ class Callbacks(ABC):
 
     @property
     def lease_left_ms(self) -> int:
-        """For how long at least the coordinator keeps this member, by the clock; 0 if it may have removed it.
+        """The least time for which the coordinator keeps this member, by the clock; 0 if it may have removed the
+        member.
 
         The session, counted from when the last accepted request was sent. Unlike `generation_if_stable`, it counts
         also while the group rebalances, for applications that keep work over a rebalance. The order is safe if

@@ -67,7 +67,7 @@ class Cost:
 
 
 def costs(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cost], list[str]]:
-    """One for each point, in the order of the rows; and the reasons of runs without figures, each once."""
+    """One summary for each point, in the order of the rows; and the reasons of runs without figures, each once."""
     runs: dict[Point, list[Mapping[str, Any]]] = {}
     errors: dict[str, None] = {}
     for row in rows:

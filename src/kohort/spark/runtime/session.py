@@ -93,7 +93,7 @@ def timestamps_in_micros(session: Any) -> Iterator[None]:
 
 
 def cause(error: Exception) -> str:
-    """The line of Spark's long message with the cause: kohort's innermost error, else the first line."""
+    """The line with the cause in Spark's long message: kohort's innermost error, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
