@@ -183,7 +183,7 @@ class Crowd:
         return member
 
     def run(self, done: Callable[[], bool], seconds: float) -> None:
-        """Serve them until `done`, which must come within `seconds`."""
+        """Serve the members until `done` is true, within `seconds` at most."""
         deadline = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < deadline, f"after {seconds} s {self.stable} of {len(self.members)} are stable"

@@ -33,7 +33,8 @@ def load(
 
 
 def warm(server: Server, requests: Sequence[Sequence[bytes]], *, depth: int, limit_s: float) -> None:
-    """Until a request gets no cheaper (less than a twentieth, twice in a row): a JVM compiles what it runs often."""
+    """Runs until a request gets no cheaper (less than a twentieth, twice in a row), because a JVM compiles frequent
+    code."""
     ends = time.monotonic() + limit_s
     best, no_better = float("inf"), 0
     while no_better < 2 and time.monotonic() < ends:

@@ -24,7 +24,8 @@ COMPILER = "gcc"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a load. Answers in the first tenth of the time are not `counted`; the percentiles are of those."""
+    """Of a load. Answers in the first tenth of the time are not `counted`; the percentiles are those of the counted
+    answers."""
 
     answered: int
     counted: int

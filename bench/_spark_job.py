@@ -98,7 +98,7 @@ def measure(spark: Any, job: Job, folder: str) -> Run:
 
 
 def family() -> list[tuple[int, list[str]]]:
-    """This process and all below it: ids, and what /proc says of them behind the name."""
+    """This process and all its descendants: ids, and the fields of /proc behind the name."""
     found: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

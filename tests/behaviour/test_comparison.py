@@ -30,7 +30,7 @@ RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
 
 @contextmanager
 def two_of_kohort(**other: str) -> Iterator[Pair]:
-    """In the places of Kafka and kohort; the first one has other settings besides."""
+    """Two servers that play Kafka and kohort; the first one also has other settings."""
     with starting_kohort(SETTINGS | other) as first, starting_kohort(SETTINGS) as second:
         yield started({"kafka": first, "kohort": second}, scenario_run.SHARED_TOPICS | requests.TOPICS)
 

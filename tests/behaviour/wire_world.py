@@ -135,8 +135,8 @@ class WireWorld(Commands):
         self._told: list[tuple[int, str, Any, str]] = []
         """The answers after the command: the request's number, its client, the answer and its group."""
         self._joined: list[tuple[int, Name, JoinGroupResponse]] = []
-        """Answers to JoinGroups that came: of two of a client the one to the later request counts, in whatever order
-        they came over their two connections."""
+        """Answers to JoinGroups that arrived. Of two answers to one client, the answer to the later request counts,
+        in any order of arrival over its two connections."""
         self._names = Names()
         """This server's name of something, and its name in the scenario."""
         self._labels: dict[str, str] = {}

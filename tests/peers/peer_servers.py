@@ -1,7 +1,7 @@
 """The two servers, with the same settings: kohort in a thread of this process, Apache Kafka from its Maven jars.
 
-Sessions and intervals may be short, assignments are made at once and in the request. Heartbeats are not held: when an
-answer comes is no matter here.
+Sessions and intervals may be short, assignments are made at once and in the request. Heartbeats are not held, because
+the times of answers are not compared here.
 """
 
 from __future__ import annotations

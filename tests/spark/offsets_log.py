@@ -154,7 +154,7 @@ class Log:
         return last
 
     def modern(self, group: str, topic: Topic, members: int = 3, **how: float) -> Assignment:
-        """A group of the consumer protocol that starts, and takes in one more in the middle of the time."""
+        """A group of the consumer protocol that starts, and gets one more member in the middle of the time."""
         names = [f"{group}-{n}" for n in range(members)]
         owned = shares(names, topic.partitions)
         middle = (START + self.stop) / 2

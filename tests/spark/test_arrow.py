@@ -92,7 +92,8 @@ def test_damage_is_found_or_harmless(filler_class: FillerClass, with_headers: bo
 
 @pytest.mark.timeout(300)
 def test_compiled_code_stays_inside_its_buffers() -> None:
-    """Every buffer ends where memory ends: a byte too far would end the process, as the first run shows."""
+    """Every buffer ends at the end of readable memory: reading one byte more would end the process, as the first run
+    shows."""
     script = Path(__file__).with_name("arrow_guard.py")
     for words, code in ((["beyond"], -11), (["0", "6000"], 0)):
         done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, timeout=280)

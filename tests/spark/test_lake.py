@@ -173,7 +173,7 @@ def test_a_second_run_is_refused_while_the_first_one_lives(tmp_path: Path) -> No
 
 @dataclass
 class Meeting(Fate):
-    """Somebody else comes along just before the n-th change."""
+    """Another process acts just before the n-th change."""
 
     before: int = 0
     comes: Callable[[], None] = lambda: None

@@ -115,7 +115,7 @@ def test_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> No
 
 
 def physical(file: Path) -> tuple[tuple[str, str], ...]:
-    """The columns of a file as they lie in it."""
+    """The columns that a file itself contains."""
     schema = pq.read_metadata(file).schema
     return tuple((schema.column(n).name, schema.column(n).physical_type) for n in range(len(schema)))
 
