@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench [name...]`. Each is a module here with a `main()`."""
+"""Benchmarks: `python -m bench [SUBJECT...]`. Each subject is a module here with a `SUBJECT`."""

@@ -1,8 +1,7 @@
 """Many members of one consumer group (KIP-848) in one thread: a connection each, and what a client's heartbeats do.
 
-A member subscribes to one topic. It says what it owns whenever that changes, at once, as clients do; else it heartbeats
-when the interval has passed that it was told last. It gives partitions up at once, without work. The server may hold
-an answer.
+A member subscribes to one topic. When its partitions change, it reports them at once, as clients do; else it heartbeats
+after the interval of the last answer. It revokes partitions at once, without work. The server may hold an answer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
 
 REBALANCE_MS = 300_000
 DESCRIBE_S = 0.05
-"""How often the coordinator is asked, once the members seem to agree."""
+"""The interval of ConsumerGroupDescribe, once the members seem to agree."""
 
 Owned = tuple[HeartbeatTopicPartitions, ...]
 
@@ -55,7 +54,7 @@ class ConsumerCrowd:
         self.members: dict[int, Member] = {}
         self.heartbeats = 0
         self._joining = self._owned = 0
-        """Members that have no answer yet; the partitions of all."""
+        """Members without an answer; the number of owned partitions of all members."""
         self._due: list[tuple[float, int]] = []
         self._epoll = select.epoll()
         self._described = 0.0
@@ -119,7 +118,7 @@ class ConsumerCrowd:
     # -- until all is settled
 
     def settled(self) -> bool:
-        """All partitions are owned, evenly, and the coordinator has no other target for anybody."""
+        """All partitions are owned, evenly, and every member has reached its target."""
         if self._joining or self._owned != self.partitions or time.monotonic() < self._described + DESCRIBE_S:
             return False
         fair = -(-self.partitions // len(self.members))

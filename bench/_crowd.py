@@ -1,8 +1,9 @@
-"""Many members of classic groups in one thread: a connection each, as real clients have, and as little work as can be.
+"""Many members of classic groups in one thread: a connection each, as real clients have, and as little work as
+possible.
 
 Each member is a small state machine over a socket of its own; one epoll serves them all. They join with two requests
-(KIP-394), sync, heartbeat every three seconds and rejoin when they are told to, with the versions of today's clients.
-A request's correlation id is its API key, so an answer says by itself what it answers.
+(KIP-394), sync, heartbeat every three seconds and rejoin at a rebalance, with the versions of today's clients. A
+request's correlation id is its API key, so the answer names its API.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Member:
         self.send(JOIN, request, 9)
 
     def heartbeat(self, due: float) -> None:
-        """Unless it is rebalancing, as clients do, or has another one planned since."""
+        """Heartbeat, unless a rebalance is under way or a later heartbeat is scheduled."""
         if self.stable and due == self.quiet_until:
             self.quiet_until = time.monotonic() + HEARTBEAT_S
             self.connection.send(self.heartbeat_frame)
@@ -157,14 +158,14 @@ class Member:
 
 
 class Crowd:
-    """All members of a run. `software` is their name in ApiVersions; without one they do not send that request."""
+    """All members of a run. `software` is their name in ApiVersions; without a name they send no such request."""
 
     def __init__(self, address: Address, *, software: str = "") -> None:
         self.address = address
         self.software = software
         self.members: dict[int, Member] = {}
         self.due: deque[tuple[float, Member]] = deque()
-        """Heartbeats, in the order of their time: all have the same interval."""
+        """Scheduled heartbeats, in order: all have the same interval."""
         self.stable = 0
         self.generation = 0
         self._epoll = select.epoll()
@@ -190,7 +191,7 @@ class Crowd:
             self._round(0.005)
 
     def serve(self, seconds: float) -> None:
-        """Serve them for so long; for 0, whatever has come."""
+        """Serve the members for this long; with 0, only the answers that have arrived."""
         deadline = time.monotonic() + seconds
         while True:
             self._round(0.005 if seconds else 0.0)

@@ -1,7 +1,7 @@
 """Writes the measurements into docs/: every round as JSON, tables and targets between marks in a page, a picture.
 
-The text between the marks is a function of the JSON: a test renders it again and compares. So a figure there cannot be
-touched by hand.
+The text between the marks is a function of the JSON: a test renders it again and compares, so nobody can edit a figure
+by hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = 3
 
 
 def as_json(found: Iterable[Figures]) -> str:
-    """A figure a line, so that a change of one is a line of a diff."""
+    """One figure a line, for readable diffs."""
     subjects = []
     for figures in found:
         kept = figures.kept()
@@ -62,7 +62,7 @@ def write(found: Sequence[Figures], subjects: Mapping[str, Subject], docs: Path 
 
 
 def rendered(page: str, kept: Mapping[str, Figures], subjects: Mapping[str, Subject]) -> str:
-    """The page with what is between its marks made anew."""
+    """The page with new text between its marks."""
     parts = {name: section(kept[name], subjects[name]) for name in subjects if name in kept}
     parts["targets"] = _targets.table(kept)
     for name, lines_ in parts.items():
@@ -114,7 +114,7 @@ def draw(kept: Mapping[str, Figures], subjects: Mapping[str, Subject], path: Pat
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
     plt.close(figure)
-    # matplotlib ends lines with blanks.
+    # matplotlib leaves blanks at line ends.
     path.write_text("".join(line.rstrip() + "\n" for line in path.read_text().splitlines()))
 
 

@@ -1,4 +1,4 @@
-"""Members that have truly joined, a group each, and the requests that they send from then on, as whole frames."""
+"""Members that have joined, a group each, and their later requests as whole frames."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Member:
 
 
 def create_topic(server: Server, name: str, partitions: int) -> None:
-    """librdkafka's mock makes topics when it is asked about them, of four partitions."""
+    """Create a topic. librdkafka's mock creates topics on Metadata requests, with four partitions."""
     if server.name == "mock":
         with socket.create_connection(server.address, 30) as connection:
             asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True)
@@ -59,7 +59,7 @@ def create_topic(server: Server, name: str, partitions: int) -> None:
 
 
 def classic_members(address: Address, prefix: str, count: int) -> list[Member]:
-    """Up to fifty at once: librdkafka's mock lets a new group wait for three seconds."""
+    """Join up to fifty members at once, since librdkafka's mock delays a new group by three seconds."""
     with socket.create_connection(address, 30) as connection:
         find_coordinator(connection, prefix)
     parts = [range(first, count, AT_ONCE) for first in range(min(AT_ONCE, count))]
@@ -97,8 +97,8 @@ def _classic(connection: socket.socket, group: str) -> Member:
 
 
 def coordinators_ready(server: Server) -> None:
-    """Apache Kafka makes its topic of offsets when it is first asked for a coordinator, and then loads its fifty
-    partitions one by one: so many groups that some are of each have to be answered."""
+    """Wait until every coordinator answers. Apache Kafka creates its offsets topic at the first FindCoordinator and
+    then loads the fifty partitions one by one, so this asks for enough groups to cover each partition."""
     with socket.create_connection(server.address, 30) as connection:
         find_coordinator(connection, "ready")
         for n in range(SPREAD if server.name == "kafka" else 0):
@@ -118,7 +118,7 @@ def find_coordinator(connection: socket.socket, group: str) -> None:
 
 
 def _not_yet(error: int, answer: object) -> bool:
-    """The coordinator is still being loaded, or its topic made."""
+    """True if the coordinator is loading, or its topic is being created."""
     assert error in (0, 14, 15, 16), answer
     if error:
         time.sleep(0.2)
@@ -132,7 +132,7 @@ def consumer_members(address: Address, prefix: str, count: int, topic: str) -> l
 
 
 def _consumer(connection: socket.socket, group: str, topic: str) -> Member:
-    """Joined, given everything, and the server told that it has it: two answers in a row have nothing new."""
+    """Join, take the assignment and acknowledge it: until two answers in a row have no news."""
     member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     epoch, quiet, owned = 0, 0, ()
     for _ in range(TRIES):
@@ -161,7 +161,7 @@ def _consumer(connection: socket.socket, group: str, topic: str) -> Member:
             )
         if quiet >= 2 and owned:
             return Member(group, member_id, epoch)
-        if not owned:  # the coordinator has yet to hear of the topic
+        if not owned:  # the coordinator does not know the topic yet
             time.sleep(0.1)
     raise AssertionError(f"{group} has no partitions")
 
@@ -172,7 +172,7 @@ def heartbeat(member: Member, version: int = 4) -> bytes:
 
 
 def consumer_heartbeat(member: Member) -> bytes:
-    """As between two changes: nothing but who it is."""
+    """A heartbeat without changes: only the member's identity."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=member.group, member_id=member.member_id, member_epoch=member.generation
     )

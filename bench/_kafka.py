@@ -1,4 +1,4 @@
-"""Apache Kafka beside kohort: its jars from Maven Central, a single node on loopback in a directory of its own."""
+"""Apache Kafka for comparison: jars from Maven Central, a single node on loopback in a directory of its own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 JAVA = Path(__file__).parent / "java"
 HEAP = ("-Xms512m", "-Xmx1g")
 COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
-"""As Kafka's own start script sets it."""
+"""The options of Kafka's start script."""
 BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a server that lives for a minute or two: it is ready with little more than half of the CPU time."""
+"""Options for a server that lives for a minute or two: its start takes little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 START_S = 180.0
 
@@ -31,7 +31,7 @@ _handing_out = threading.Lock()
 
 
 def fetch_jars(into: Path) -> str:
-    """Kafka's server and client, of the version that java/pom.xml names: a class path."""
+    """A class path with Kafka's server and client, in the version of java/pom.xml."""
     copy = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
     subprocess.run([*copy, f"-DoutputDirectory={into}"], check=True, timeout=500)
     return f"{into}/*"
@@ -49,10 +49,10 @@ def compile_java(source: Path, class_path: str, into: Path) -> str:
 
 
 class Node:
-    """A broker and controller in one process, on ports that it keeps over restarts. Its files go with `remove`.
+    """A broker and controller in one process, with the same ports after restarts. `remove` deletes its files.
 
-    `listeners` are further ones and their ports; `format_options` go to the tool that prepares the storage;
-    `java_options` are of the machine that it runs in.
+    `listeners` are additional ones with their ports; `format_options` are arguments of the storage tool; `java_options`
+    are arguments of the JVM.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Node:
         return self._process.pid
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
-        """Returns when it answers. `settings` are added to the node's own, until it is started again."""
+        """Start, and return when the node answers. `settings` are added to its own for this start only."""
         options = [*self._java_options, QUIET, "-cp", self._class_path]
         added = [word for name, value in (settings or {}).items() for word in ("--override", f"{name}={value}")]
         command = ["java", *options, "kafka.Kafka", str(self._properties), *added]
@@ -118,7 +118,7 @@ class Node:
             process.wait()
 
     def kill(self) -> None:
-        """With SIGKILL."""
+        """Send SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -160,10 +160,10 @@ def _cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Each once: servers that start beside each other take theirs seconds later.
+    """Free ports, each returned only once, because a server binds its port seconds later.
 
-    They are below those that the system gives away by itself, which a connection could have by then, and each of
-    pytest's parallel workers has its own.
+    They are below the system's ephemeral ports, which a connection could take meanwhile, and each of pytest's parallel
+    workers has a range of its own.
     """
     ports: list[int] = []
     with _handing_out:
@@ -178,7 +178,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _own_ports() -> Iterator[int]:
-    """Counted up from a place of this process, as there may be another run of the tests."""
+    """Ports of this worker, starting at an offset of this process, since another test run may use the same range."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
     end = int(given_away.read_text().split()[0]) if given_away.exists() else 32_768

@@ -51,8 +51,8 @@ def _cpu_model() -> str:
 
 
 def sync_probe(folder: str | None = None) -> tuple[float, float]:
-    """fdatasync after each 4 KiB appended: median and 99th percentile in ms. The sum of what the disk and its cache do;
-    a cache that loses power loses nothing only if the disk says so, which no program can check."""
+    """fdatasync after each 4 KiB appended: median and 99th percentile in ms. The time includes the disk's
+    cache; whether that cache survives a power failure cannot be checked by a program."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
@@ -64,7 +64,7 @@ def sync_probe(folder: str | None = None) -> tuple[float, float]:
 
 
 class Others:
-    """How many cores the processes of others keep busy, from here on. What this run started is not among them."""
+    """Cores that other processes keep busy from now on, without the processes of this run."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -76,19 +76,19 @@ class Others:
 
 
 def _busy_s() -> float:
-    """User, nice, system, interrupts, and what the hypervisor took away."""
+    """User, nice, system, interrupts, and time stolen by the hypervisor."""
     with open("/proc/stat") as file:
         times = [int(word) for word in file.readline().split()[1:9]]
     return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_s() -> float:
-    """This process and all that came of it; those that ended and were waited for are in their parents' figures."""
+    """CPU seconds of this process and its descendants; their parents' figures include ended ones."""
     return sum(_ticks(pid) for pid in descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:
-    """With itself."""
+    """The process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))):
@@ -105,7 +105,7 @@ def _ticks(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """What follows the name in its stat file; nothing when it is gone."""
+    """The fields after the name in the process's stat file; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

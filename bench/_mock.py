@@ -1,7 +1,7 @@
-"""librdkafka's mock cluster for `make bench`: one broker in a process of its own, until its input ends.
+"""librdkafka's mock cluster for `make bench`: one broker in a process of its own, until its stdin ends.
 
-Prints the broker's address. It has groups and topics of its own make, in memory; no consumer groups of KIP-848 as a
-wire client sees them, and not many connections.
+Prints the broker's address. The mock keeps topics and groups in memory; it serves no consumer groups of KIP-848 and
+few connections.
 """
 
 import sys

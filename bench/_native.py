@@ -24,8 +24,8 @@ COMPILER = "gcc"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a load. Answers in the first tenth of the time are not `counted`; the percentiles are those of the counted
-    answers."""
+    """The result of a load. Answers in the first tenth of the time are not `counted`; the percentiles are those of
+    the counted answers."""
 
     answered: int
     counted: int
@@ -36,11 +36,11 @@ class Outcome:
     p99_us: float
     max_us: float
     server_cpu: float
-    """What the server used meanwhile, by the kernel's count."""
+    """The server's CPU time during the load, by the kernel's count."""
 
     @property
     def cpu_us(self) -> float:
-        """Of the server, for each request."""
+        """The server's CPU time for each request."""
         return self.server_cpu / max(1, self.answered) * 1e6
 
     @property
@@ -59,7 +59,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def program(name: str) -> Path:
-    """The compiled program, made once a run."""
+    """The program, compiled once a run."""
     built = Path(_folder().name) / name
     command = [COMPILER, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(built), str(SOURCES / f"{name}.c")]
     subprocess.run(command, check=True, timeout=60)
@@ -67,7 +67,7 @@ def program(name: str) -> Path:
 
 
 def write_requests(path: Path, requests: Sequence[Sequence[bytes]]) -> None:
-    """Of each connection, as load.c reads them."""
+    """Write each connection's requests in the format of load.c."""
     with path.open("wb") as file:
         file.write(struct.pack(">I", len(requests)))
         for frames in requests:
@@ -84,9 +84,9 @@ def load(
     rate: float = 0.0,
     error_at: int = -1,
 ) -> Outcome:
-    """Send each connection its `requests`, whole frames, in turn. native/load.c says the rest.
+    """Send each connection its `requests`, whole frames, in turn; native/load.c has the details.
 
-    `cpu_seconds` is asked for the server's CPU when all connections are there and when the time is over.
+    `cpu_seconds` returns the server's CPU time; it is called when all connections are open, and at the end.
     """
     with tempfile.NamedTemporaryFile() as file:
         write_requests(Path(file.name), requests)

@@ -1,7 +1,7 @@
-"""The servers that `make bench` sets side by side, each pinned to one core, the same for all; the load has the other.
+"""The servers that `make bench` compares, all pinned to one core; the load has the other core.
 
-    compiled   kohort, its hot modules compiled, where they are
-    pure       kohort, as the interpreter runs it
+    compiled   kohort with compiled hot modules, if there are any
+    pure       kohort in pure Python
     kafka      Apache Kafka (needs Maven and Java 17)
     kfake      franz-go's kfake (needs Go)
     mock       librdkafka's mock cluster
@@ -38,13 +38,13 @@ TITLES = {
 }
 GO = Path(__file__).parent / "go"
 COMPILED, PURE = (
-    # Modules keep their bytecode, as pip leaves those that it installs.
+    # Bytecode is cached, as in an installation by pip.
     {"KOHORT_PURE": pure, "PYTHONDONTWRITEBYTECODE": ""}
     for pure in "01"
 )
 ALLOWED = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = ALLOWED[0], ALLOWED[-1]
-"""The same one where there is only one."""
+"""Equal on a machine with one core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Server:
         return TITLES[self.name]
 
     def cpu_seconds(self) -> float:
-        """Its own and its children's."""
+        """CPU seconds of the process and its children."""
         return sum(_cpu_seconds(pid) for pid in descendants(self.pid))
 
     def memory_mb(self) -> float:
@@ -66,7 +66,7 @@ class Server:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Nothing of one that ended meanwhile."""
+    """0 for a process that has ended."""
     try:
         return cpu_seconds(pid)
     except OSError:
@@ -91,7 +91,7 @@ NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 
 @cache
 def why_not_compiled() -> str:
-    """Nothing when kohort's hot modules run compiled here, whatever the environment of this process says."""
+    """Why kohort's compiled modules cannot be used here; empty if they can, whatever this process uses."""
     asked = "from kohort import compiled; print('' if compiled.in_use else compiled.why_pure)"
     command = [sys.executable, "-c", asked]
     said = subprocess.run(command, env={**os.environ, **COMPILED}, capture_output=True, text=True, check=True)
@@ -120,7 +120,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def kafka_jars() -> str:
-    """The class path, fetched once a run; KAFKA_JARS names a folder that has them, or is to."""
+    """The class path. KAFKA_JARS names a folder to keep the jars in; else they are fetched once a run."""
     into = Path(os.environ.get("KAFKA_JARS") or Path(_folder().name) / "lib")
     return f"{into}/*" if any(into.glob("kafka-clients-*.jar")) else apache.fetch_jars(into)
 
@@ -133,7 +133,7 @@ def _kfake_program() -> Path:
 
 
 def versions(names: set[str]) -> dict[str, str]:
-    """Fetches and builds them too, so that this is not in a figure."""
+    """Also fetches and builds the peers, so that no figure includes it."""
     found = {}
     if "kafka" in names:
         found["Apache Kafka"] = apache.version(kafka_jars())
@@ -148,7 +148,7 @@ def versions(names: set[str]) -> dict[str, str]:
 
 @contextmanager
 def started(name: str, settings: Settings, *, data: str = "") -> Iterator[Server]:
-    """`data`: kohort's data directory, a fresh one when empty."""
+    """`data`: kohort's data directory; "" for a new one."""
     with ExitStack() as stack:
         with pinned(SERVER_CORE):
             pid, address = _start(stack, name, settings, data)
@@ -176,7 +176,7 @@ def _start(stack: ExitStack, name: str, settings: Settings, data: str) -> tuple[
 
 @contextmanager
 def floor(answer: bytes) -> Iterator[Server]:
-    """The C server. `answer` is a whole frame, whose correlation id is replaced."""
+    """The C server. `answer` is a whole frame; the server replaces its correlation id."""
     with pinned(SERVER_CORE):
         process = subprocess.Popen([str(_native.program("echo")), answer.hex()], stdout=subprocess.PIPE, text=True)
     try:
@@ -189,7 +189,7 @@ def floor(answer: bytes) -> Iterator[Server]:
 
 @contextmanager
 def _said(command: list[str], environment: Mapping[str, str]) -> Iterator[tuple[int, Address]]:
-    """A program that prints its address, and ends with its input."""
+    """A program that prints its address, and ends when its stdin ends."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )

@@ -1,4 +1,4 @@
-"""A kohort server as a child process: started, asked over plain sockets, its CPU by its own clock."""
+"""A kohort server as a child process: start, requests over plain sockets, CPU time, memory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ START_S = 60.0
 def serving(
     *settings: str, data: str = "", environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, Address, int]]:
-    """A server on an ephemeral port: its process id, its address, and after how many ms it said that it was ready.
+    """A server on an ephemeral port: its process id, its address, and the ms until its ready line.
 
-    `settings` are NAME=VALUE; `data` is the data directory, a fresh one when empty; `environment` adds to this one's.
+    `settings` are NAME=VALUE; `data` is the data directory, "" for a new one; `environment` is added to this process's.
     """
     with tempfile.TemporaryDirectory() as fresh, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -56,7 +56,7 @@ def _ready(process: subprocess.Popen[str]) -> int:
     for line in process.stdout:
         found = re.search(r"took_ms=(\d+)", line)
         if found:
-            # What it says later is read and dropped, or the full pipe would stop it.
+            # Drain later output, because a full pipe would block the server.
             Thread(target=process.stdout.read, daemon=True).start()
             return int(found[1])
     raise AssertionError("the server ended before it was ready")
@@ -64,7 +64,7 @@ def _ready(process: subprocess.Popen[str]) -> int:
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """What is started meanwhile stays on this core; the caller goes back to where it was."""
+    """Processes started in the block stay on this core; the caller returns to its former cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -74,13 +74,13 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all its threads, user and system. /proc counts in hundredths of a second; the process's clock, whose number is
-    made of the process id (clock_getcpuclockid), in nanoseconds."""
+    """User and system time of all its threads. Uses the process's CPU clock (clock_getcpuclockid), which counts in
+    nanoseconds; /proc counts in hundredths of a second."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory."""
+    """Resident memory in MB."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

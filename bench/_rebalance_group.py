@@ -1,12 +1,12 @@
-"""A group under `bench rebalance`: what its members tell, when it has settled, what paused meanwhile.
+"""A group of `bench rebalance`: reports of its members, its settling, its pauses.
 
-Members live in other processes (_rebalance_members.py, java/RebalanceMembers.java) and tell what they get, give up and
-read, with times of one clock. So nothing here is timed by when it is heard.
+Members are in other processes (_rebalance_members.py, java/RebalanceMembers.java) and report new, revoked and read
+partitions with times of one machine-wide clock. So the time at which a report arrives does not matter.
 
-A partition is *read again* when the member that has it now reads its first record from it; the group has settled when
-that is so of all partitions and the members have even shares. The pause of a partition is the longest time without a
-record from it, less the usual one; of a partition that has not moved it counts when it is longer than any was in the
-quiet seconds before.
+A partition is *read again* when its new owner reads its first record; the group has settled when all partitions are
+read again and the members have even shares. The pause of a partition is the longest time without a record, minus the
+usual one. For a partition that has not moved, a pause counts if it is longer than all pauses of the quiet seconds
+before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import pairwise
 
 WAIT_S = 90.0
 LINGER_S = 0.4
-"""Watched on after the group has settled: pauses may end later."""
+"""Time of observation after the settling, because pauses may end later."""
 
 
 class Host:
@@ -60,14 +60,14 @@ class Host:
 class Outcome:
     settled_ms: float
     pause_s: float
-    """Partition-seconds."""
+    """In partition-seconds."""
     moved: int
     stayed_paused: int
-    """Partitions that did not move and paused all the same."""
+    """Partitions that paused without a move."""
     longest_ms: float
     """The longest pause of a partition."""
     usual_ms: float
-    """The longest time between two records of a partition in the quiet before."""
+    """The longest time between two records of a partition in the quiet seconds before."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Group:
         self._reads: list[list[tuple[int, str]]] = [[] for _ in range(self.partitions)]
         self._lock = threading.Condition()
 
-    # -- what members tell
+    # -- reports of members
 
     def hear(self, words: list[str]) -> None:
         what, name, at = words[0], words[1], int(words[2])
@@ -134,7 +134,7 @@ class Group:
             return {index: name for name, held in self.held.items() for index in held}
 
     def is_settled(self) -> bool:
-        """All partitions with one owner each, even shares, and each read by its owner since it got it."""
+        """Each partition has one owner, which has read it since its assignment; the shares are even."""
         shares = [self.held.get(name, set()) for name in self.present]
         least, rest = divmod(self.partitions, len(shares))
         if sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
@@ -153,10 +153,10 @@ class Group:
         time.sleep(LINGER_S)
         self.wait(self.is_settled, "settled")
 
-    # -- what it cost
+    # -- pauses
 
     def forget_reads(self, before: int) -> None:
-        """Keep those from `before` on, and of each partition the last one."""
+        """Drop reads before `before`, except the last one of each partition."""
         with self._lock:
             for index, reads in enumerate(self._reads):
                 first = next((n for n, (at, _) in enumerate(reads) if at >= before), len(reads))
@@ -172,8 +172,8 @@ class Group:
         return longest / 1e9
 
     def outcome(self, began: int, before: dict[int, str], usual_s: float, gone: str = "") -> Outcome:
-        """Of what began at `began`, when the partitions were those of `before`. A member that is `gone` had stopped
-        earlier: its partitions' pauses count from `began`."""
+        """The outcome of an event at `began`, with the owners `before`. A `gone` member had stopped earlier: the
+        pauses of its partitions count from `began`."""
         after = self.owners()
         ends, pauses, stayed = [began], [0.0], 0
         moved = [index for index in after if after[index] != before.get(index)]
@@ -199,7 +199,7 @@ class Group:
 
 
 def _longest(reads: list[tuple[int, str]], began: int, *, clip: bool) -> tuple[int, int]:
-    """The longest time between two records that ends after `began`, and its end."""
+    """The longest gap between two records that ends after `began`, and its end."""
     longest, end = 0, began
     for (a, _), (b, _) in pairwise(reads):
         if b >= began:

@@ -1,8 +1,7 @@
-"""librdkafka's consumers for `bench rebalance`: as many as are asked for, each in a thread, in a process that can be
-killed. java/RebalanceMembers.java is the same for Java's.
+"""librdkafka's consumers for `bench rebalance`, each in a thread, in a process that can be killed.
 
-Takes the address and the topic as arguments and commands on stdin, tells on stdout, a line each; times in nanoseconds
-of the monotonic clock, which all processes of a machine share:
+java/RebalanceMembers.java is the same for Java's. The arguments are the address and the topic. Commands come on stdin,
+reports go to stdout, a line each, with times in nanoseconds of the machine's monotonic clock:
 
     warm GROUP       →  warm                           joined, read a record, left: code is loaded
     join GROUP NAME  →  subscribed NAME TIME           taken just before subscribe()
@@ -12,7 +11,7 @@ of the monotonic clock, which all processes of a machine share:
                         read NAME TIME 1               a record of that partition came out of poll()
     leave NAME       →  left NAME TIME                 after close()
 
-Lines leave together, every 20 ms. The end of stdin ends the process, without a goodbye.
+Reports are written together, every 20 ms. The end of stdin ends the process at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Something to read for `bench rebalance`: a record to each partition at a steady pace, from a process of its own.
+"""The records of `bench rebalance`: one to each partition at a steady pace, from a process of its own.
 
 Arguments: address, topic, number of partitions, seconds between two records of a partition. Ends with its stdin.
 """

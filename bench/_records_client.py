@@ -1,10 +1,10 @@
-"""librdkafka for `bench records`, in a process of its own: produces or reads, prints what it took as JSON.
+"""librdkafka for `bench records`, in a process of its own: produces or reads, and prints the times as JSON.
 
     python -m bench._records_client produce ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
     python -m bench._records_client consume ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
 
-Time is taken from the first record on: the client has its metadata and its connections by then, and a consumer its
-partitions. A consumer takes 10,000 records at a time and looks at none of them.
+The time counts from the first record on: by then the client has metadata and connections, and a consumer its
+partitions. A consumer takes 10,000 records at a time and does not look at them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A run of `make bench`: the servers, the number of rounds, the measurements, and their presentation.
 
-A figure is one round of one row on one server. Rounds go over the servers in turn, so that what the machine does
-meanwhile falls on all of them. Shown is the best of the rounds: the least CPU and the shortest times, the highest
-rates; or where chance is part of what is measured, the median and the worst. A round in which others kept the machine
-busy is done again, twice at most, and counts with how busy it was.
+A figure is one round of one row on one server. Rounds alternate between the servers, so that disturbances of the
+machine affect all of them. The tables show the best of the rounds: the least CPU, the shortest times, the highest
+rates; for subjects with random results the median and the worst. A round on a busy machine is repeated, at most twice,
+and records how busy the machine was.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TRIES = 3
 ROUNDS, QUICK_ROUNDS = 3, 2
 SECONDS, QUICK_SECONDS = 1.2, 0.7
 RATES = {"rate", "half_rate", "mb_s", "records_s"}
-"""More of them is better; of all else less."""
+"""Values for which more is better; for all others less is."""
 HIGHEST = {*RATES, "load_share"}
-"""Of these the highest of the rounds is shown: of the load's share because it is a doubt."""
+"""Values whose highest round is shown; the load's share is among them, because a high share casts doubt on a rate."""
 
 WORST = "worst "
 
@@ -46,7 +46,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Figures:
-    """Of one subject, with what stands beside them."""
+    """The figures of one subject, with machine and versions."""
 
     subject: str
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -63,13 +63,13 @@ class Figures:
         return {figure.server for figure in self.figures}
 
     def best(self, row: str, server: str) -> Values | None:
-        """Of each value the best of all rounds, of a doubt the worst; None when nothing was measured."""
+        """The best round of each value; None without measurements."""
         return {
             name: (max if name in HIGHEST else min)(found) for name, found in self._rounds(row, server).items()
         } or None
 
     def typical(self, row: str, server: str) -> Values | None:
-        """Of each value the median of all rounds, under its name, and the largest under WORST of it; their number."""
+        """The median of each value under its name, the largest under WORST and its name, and the number of rounds."""
         rounds = self._rounds(row, server)
         if not rounds:
             return None
@@ -100,7 +100,7 @@ class Table:
 
     title: str
     cell: Callable[[Values], str | None]
-    """Of the values that the subject shows; None where there are none of this table's."""
+    """A cell from the values of a row; None if the table has none of them."""
 
 
 LOAD_SHARE = Table(
@@ -110,7 +110,7 @@ LOAD_SHARE = Table(
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A row of the picture."""
+    """A panel of the picture."""
 
     title: str
     row: str
@@ -118,7 +118,7 @@ class Panel:
     unit: str
     scale: float = 1.0
     floor: bool = True
-    """Whether to show it: beside many times more the others would be too small to see."""
+    """Whether to show the floor: some floors would make the other bars too small to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ class Subject:
     tables: Sequence[Table]
     panels: Sequence[Panel]
     columns: Mapping[str, str] = field(default_factory=lambda: TITLES)
-    """What stands side by side, and its titles."""
+    """The columns and their titles."""
     shown: Callable[[Figures, str, str], Values | None] = Figures.best
-    """Of a row and a server, of all rounds."""
+    """The values to show for a row and a server."""
     needs_load: bool = False
     """Whether it sends the load of native/load.c, which needs gcc."""
     pinned: bool = True
-    """Servers on one core and the load on the other; otherwise all have the whole machine."""
+    """Servers on one core and the load on the other; otherwise all use the whole machine."""
 
 
 class Run:
@@ -158,7 +158,7 @@ class Run:
 
     @contextmanager
     def beside(self, *, pinned: bool) -> Iterator[None]:
-        """Around the measurements: the load's core, the disk's probe, the time."""
+        """Pin the load to its core, probe the disk, and take the total time."""
         began = time.monotonic()
         self.result.sync_ms = sync_probe()
         allowed = os.sched_getaffinity(0)
@@ -171,14 +171,14 @@ class Run:
             self.result.took_s = time.monotonic() - began
 
     def names(self, wanted: Sequence[str]) -> list[str]:
-        """Those of `wanted` that can be started here and were asked for."""
+        """The servers of `wanted` that were requested and can be started here."""
         names = [name for name in wanted if name not in _peers.missing() and (not self.only or name in self.only)]
         self.result.versions.update(_peers.versions(set(names)))
         return names
 
     @contextmanager
     def servers(self, wanted: Sequence[str], settings: Settings) -> Iterator[list[Server]]:
-        """All at once; what one does while another is measured is little, and it is the same for all."""
+        """Start all servers at once. An idle one uses little CPU while another is measured, and all do so equally."""
         with ExitStack() as stack:
             yield [stack.enter_context(_peers.started(name, settings)) for name in self.names(wanted)]
 

@@ -1,4 +1,4 @@
-"""The targets that the project set itself, beside what was measured: met or not, by arithmetic and not by judgement."""
+"""The project's targets and the measured values; arithmetic decides whether a target is met."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Kept = Mapping[str, Figures]
 PROTOCOLS = ("classic", "consumer")
 CONNECTIONS = ("50", "1,000")
 KOHORT = ("compiled", "pure")
-"""The one that stands for kohort: compiled, where that was measured."""
+"""The server that stands for kohort: compiled, if that was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the figures that a target is about."""
+    """One figure of a target."""
 
     of: str
     shown: str
@@ -46,7 +46,7 @@ def _verdict(parts: Sequence[Part]) -> str:
     return f"{met} of {len(parts)} met" if met else "not met"
 
 
-# -- looking things up
+# -- lookups
 
 
 def _best(kept: Kept, subject: str, row: str, server: str) -> Values:
@@ -118,7 +118,7 @@ def _commits(kept: Kept) -> Iterator[Part]:
 
 
 def _rebalances(kept: Kept) -> Iterator[Part]:
-    """By the medians."""
+    """Compares medians."""
     figures = kept.get("rebalance")
     for row in figures.rows() if figures else ():
         ours, kafka = (figures.typical(row, name) for name in ("pushed", "kafka"))  # type: ignore[union-attr]

@@ -2,8 +2,8 @@
 
 50 members of classic groups, a group and a connection each, one commit under way on each; 1, 10 or 100 partitions in
 each commit. kohort answers when the offsets are on the disk (fdatasync), Apache Kafka when they are in the page cache:
-those are the defaults, and left so. kfake and librdkafka's mock keep them in memory, the mock of topics of four
-partitions. The floor answers the same bytes and keeps nothing.
+these are the defaults. kfake and librdkafka's mock keep them in memory; the mock's topics have four partitions. The
+floor answers the same bytes and stores nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SETTINGS = Settings(kohort=NO_DELAY, kafka=NO_DELAY)
 CLIENTS = 50
 PARTITIONS = (1, 10, 100)
 ERROR_AT = -5
-"""Of the last partition: its error, then the empty tags of the partition, the topic and the answer."""
+"""The error of the last partition, before the empty tags of the partition, the topic and the answer."""
 TOPIC = "bench"
 LIMIT_S = 12.0
-"""For the JVM to warm up, with each kind; a quarter in a quick run."""
+"""Time limit of the JVM's warm-up for each kind; a quarter in a quick run."""
 
 
 def measure(run: Run) -> None:

@@ -1,10 +1,10 @@
-"""The server's CPU per heartbeat, classic and consumer groups', and answers' times at half load; peers and a floor.
+"""The server's CPU per heartbeat of classic and consumer groups, and latencies at half load; with peers and a floor.
 
-Members that have truly joined, a group each; 50 and 1,000 connections, a member each, 1 and 16 heartbeats under way on
-each. In one row sixteen members share a connection and take turns: the same bytes again and again are the cheapest a
-server can get. Sessions last ten minutes, so that nobody has to be heard in between; kohort does not hold heartbeats
-here (it would answer them when there is something to say, and not before). Members of consumer groups own one partition
-each. librdkafka's mock has no consumer groups and does not take 1,000 connections.
+The members have joined, a group each; 50 and 1,000 connections with a member each, 1 and 16 heartbeats in flight on
+each. In one row sixteen members share a connection and take turns, since identical requests are the cheapest for a
+server. Sessions last ten minutes, so members not under test do not expire. kohort does not hold heartbeats here.
+Members of consumer groups own one partition each. librdkafka's mock has no consumer groups and does not accept 1,000
+connections.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ SETTINGS = Settings(
 FEW, MANY = 50, 1_000
 DEPTHS = (1, 16)
 SHARED = 16
-"""Members that take turns on a connection, in a row of their own."""
+"""Members that share a connection, in one row."""
 ROWS = ((FEW, 1, 1), (FEW, 16, 1), (FEW, 16, SHARED), (MANY, 1, 1), (MANY, 16, 1))
-"""Connections, heartbeats under way on each, members on each."""
+"""Connections, heartbeats in flight on each, members on each."""
 PROTOCOLS = ("classic", "consumer")
 ERROR_AT = 9
-"""In both answers: the header, the throttle time, the error."""
+"""The position of the error in both answers: after the header and the throttle time."""
 TOPIC = "bench"
 LIMIT_S = 12.0
-"""For the JVM to warm up, with each kind; a quarter in a quick run."""
+"""Time limit of the JVM's warm-up for each kind; a quarter in a quick run."""
 
 Frames = list[list[bytes]]
 
@@ -64,7 +64,7 @@ def measure(run: Run) -> None:
 
 
 def _spread(frames: dict[tuple[str, str], Frames], protocol: str, connections: int, shared: int) -> dict[str, Frames]:
-    """Of each server, by connection: `shared` members each, one heartbeat of every one in turn."""
+    """By server and connection: one heartbeat of each of `shared` members."""
     return {
         name: [[members[n * shared + m][0] for m in range(shared)] for n in range(connections)]
         for (name, of), members in frames.items()

@@ -1,12 +1,11 @@
-"""From the first join until a new group is stable, of 10 to 5,000 members, classic and consumer; beside peers.
+"""Time from the first join until a new group is stable, for 10 to 5,000 members, classic and consumer; with peers.
 
 The members come as fast as one thread can connect them, a connection each. kohort and Apache Kafka with their
 defaults, and both without group.initial.rebalance.delay.ms (which concerns classic groups alone; its default is 3 s).
 Classic members heartbeat every 3 s, consumers when they are told to, and call themselves Java's client, whose
 heartbeats kohort may hold. A classic group is stable when each member has its assignment of the same generation; a
-consumer group when its members own the topic's 500 partitions evenly, and the coordinator has no other target for
-anybody. The time includes the work of the members' thread: `asked` is the time until the last member had sent its
-join.
+consumer group when its members own the topic's 500 partitions evenly, and every member has reached its target. The
+time includes the work of the members' thread: `asked` is the time until the last member had sent its join.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bench._run import Figure, Panel, Run, Subject, Table, Values
 SERVERS = ("compiled", "pure", "kafka", "kfake")
 SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
 TWICE = 100
-"""Groups of more are measured once."""
+"""Larger groups are measured once."""
 TOPIC, PARTITIONS = "orders", 500
 JAVA = "apache-kafka-java"
 MANY = {"max.connections": "12000", "max.connections.per.ip": "12000"}
@@ -51,7 +50,7 @@ def _measure(run: Run, row: str, server: Server, size: int) -> None:
     form = _classic if row.startswith("classic") else _consumer
 
     def once() -> Values:
-        """A group of its own, each time."""
+        """A new group each time."""
         return form(server, f"joins-{time.monotonic_ns()}", size)
 
     try:

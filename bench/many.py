@@ -1,9 +1,8 @@
-"""100,000 members, a heartbeat of each every 3 s: the share of a core that the server needs, and the answers' times.
+"""100,000 members with a heartbeat every 3 s each: the server's share of a core, and latencies.
 
-Members of classic groups that have truly joined, a group each; then their heartbeats come over 100 connections, those
-of 1,000 members in turn on each, evenly spread, 33,333 a second: what is measured is heartbeats, not connections (a
-connection each costs memory, see `startup`, and wake-ups, which at this rate are there too). No server may hold an
-answer. Apache Kafka gets the same as far as one core goes.
+The members have joined classic groups, a group each. Their heartbeats come over 100 connections, each shared by 1,000
+members in turn, evenly spread, 33,333 a second. So this measures heartbeats, not connections (`startup` measures the
+memory of a connection). No server may hold an answer. Apache Kafka gets the same load, as far as one core allows.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ MEMBERS, QUICK_MEMBERS = 100_000, 10_000
 CONNECTIONS = 100
 INTERVAL_S = 3.0
 INTERVALS = 10
-"""How many heartbeats of each member: in the first one a server meets it on its connection."""
+"""Heartbeats of each member; with the first one its server learns of it on this connection."""
 DEPTH = 64
 LIMIT_S = 20.0
-"""For the JVM to warm up; a quarter in a quick run."""
+"""Time limit of the JVM's warm-up; a quarter in a quick run."""
 SETTINGS = Settings(kohort={**NO_DELAY, "group.heartbeat.hold.enable": "false"}, kafka=NO_DELAY)
 
 

@@ -1,22 +1,22 @@
-"""Rebalances of consumer groups (KIP-848): how long until all partitions are read again, and what paused meanwhile.
+"""Rebalances of consumer groups (KIP-848): the time until all partitions are read again, and the pauses.
 
-Unmodified consumers at their defaults but for `group.protocol=consumer`, librdkafka's (_rebalance_members.py) and
+Unmodified consumers at their defaults except `group.protocol=consumer`, librdkafka's (_rebalance_members.py) and
 Java's (java/RebalanceMembers.java), in groups of 3, 10 and 50 that read 60 partitions, a record of each every 50 ms.
-Kohort, kohort without held heartbeats, Apache Kafka from its Maven jars, one node each, all on this machine; side by
-side, but for groups of 50, which run on one after another. A round: a newcomer subscribes, the group settles, the
-newcomer's process is killed (kill -9), its session ends, the group settles. Random times in between, so that each meets
-any moment of the others' heartbeat interval.
+The servers are kohort, kohort without held heartbeats, and Apache Kafka from its Maven jars, one node each, all on
+this machine. They run side by side, except for groups of 50, which run on one server after the other. A round: a
+newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its session expires, the group
+settles. Random pauses in between spread the events over the members' heartbeat interval.
 
     joins   from just before subscribe() until every partition is read by its owner
     kills   from the end of the session, that is the first answer of ConsumerGroupDescribe (asked every 20 ms) in which
             the member is missing, until every partition is read by its owner
     pause   the longest time without a record of a partition, less the usual one; in all, in partition-seconds. After a
             kill the partitions of the dead member count from the end of the session
-    moved   how many partitions changed hands; `others`: how many more paused all the same
+    moved   partitions with a new owner; `others`: partitions that paused without a move
 
-The session timeout is 15 s on all three servers, not 45, so that a run is short; all else is each server's default. A
-group's members are threads of one process, the newcomer has a process of its own, which has been a member of another
-group before: its code is loaded. Needs Maven and Java 17 for Java and Kafka; what is missing is left out and said.
+The session timeout is 15 s on all three servers, not 45, for a shorter run; all else is each server's default. A
+group's members are threads of one process. The newcomer has a process of its own, which has been a member of another
+group before, so its code is loaded. Java and Kafka need Maven and Java 17; missing peers are left out with a message.
 Takes a quarter of an hour; `--quick` three minutes. `--only librdkafka|java|pushed|plain|kafka|3|10|50`, more than one
 with commas; `--rounds N`; `--json FILE` keeps every round.
 """
@@ -47,7 +47,8 @@ from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsReques
 
 TOPIC, PARTITIONS, PERIOD_S = "orders", 60, 0.05
 SESSION_MS, INTERVAL_MS = 15_000, 5_000
-"""Not below three times the limit of a hold, which would shorten it; and the default heartbeat interval."""
+"""A session timeout of at least three times the hold limit, because a shorter one shortens holds; and the default
+heartbeat interval."""
 PAUSE_S = (2.5, 6.5)
 QUIET_S = 2.0
 PHASES = (
@@ -60,12 +61,12 @@ PHASES = (
 )
 """Client, size, rounds."""
 ALONE = 50
-"""Groups of this size run on one server after another: three times 50 consumers are too much for two cores."""
+"""Groups of this size run on one server after the other: three times 50 consumers are too many for two cores."""
 PHASE_S = 200.0
 """No round begins when a phase has taken this long, on a server or on all."""
 QUICK_ROUNDS, QUICK_SIZE = 2, 10
 MEMBERS_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""So that one that starts costs the others less."""
+"""Options for a JVM whose start disturbs the others little."""
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
 HOLD = "group.heartbeat.hold.enable="
 
@@ -90,7 +91,7 @@ def measure(run: Run) -> None:
 
 
 def _place(phase: tuple[str, int, int]) -> tuple[bool, int]:
-    """In the tables: librdkafka's first, small groups first."""
+    """Order in the tables: librdkafka first, small groups first."""
     client, size, _ = phase
     return client != "librdkafka", size
 
@@ -110,7 +111,7 @@ def _chosen(run: Run) -> list[str]:
 
 
 def _java_members(folder: Path) -> str:
-    """The class path of Java's members; empty where it cannot be had."""
+    """The class path of Java's members; empty if it cannot be built."""
     if "kafka" in _peers.missing() or not shutil.which("javac"):
         print("Java's consumers are not measured: they need Maven and Java 17")
         return ""
@@ -121,7 +122,7 @@ def _java_members(folder: Path) -> str:
 
 
 def _servers(stack: ExitStack, chosen: Sequence[str]) -> dict[str, Address]:
-    """Each with the topic and a stream of records."""
+    """Start the servers, each with the topic and a stream of records."""
     found: dict[str, Address] = {}
     names = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
     session = dict.fromkeys(names, str(SESSION_MS))
@@ -146,7 +147,7 @@ def _create_topic(address: Address) -> None:
 
 
 def _stream(address: Address) -> subprocess.Popen[str]:
-    """Its exit closes stdin, which ends it."""
+    """Closing its stdin ends the process."""
     words = [f"{address[0]}:{address[1]}", TOPIC, str(PARTITIONS), str(PERIOD_S)]
     return subprocess.Popen([sys.executable, "-m", "bench._rebalance_stream", *words], stdin=subprocess.PIPE, text=True)
 
@@ -231,7 +232,7 @@ class _Story:
         self._keep(JOINS, self._group.outcome(self._group.subscribed[name], before, usual), others)
 
     def _kill(self, host: Host, name: str, next_number: int) -> Host:
-        """The next newcomer's process, which starts while the dead one's session runs."""
+        """Returns the next newcomer's process, which starts while the session of the killed one runs."""
         others, usual, before = Others(), self._quiet(), self._group.owners()
         host.kill()
         killed = time.monotonic()
@@ -244,7 +245,7 @@ class _Story:
         return successor
 
     def _session_end(self) -> int:
-        """When the server says for the first time that the group has a member less."""
+        """The time of the first answer in which the group has a member less."""
         deadline = time.monotonic() + WAIT_S
         with closing(socket.create_connection(self._address, 10)) as connection:
             while time.monotonic() < deadline:

@@ -1,11 +1,10 @@
-"""Produce and fetch with librdkafka: MB and records a second, the server's CPU for each MB; beside peers.
+"""Produce and fetch with librdkafka: MB and records a second, the server's CPU for each MB; with peers.
 
-One producer or one consumer, a process of its own on the load's core; a topic of four partitions, made anew for every
-round. The server's CPU counts until it is idle again, so what it puts off is in it. An MB is a million bytes of values,
-before compression. acks=1 asks for no more than the leader, acks=all for all replicas, of which there is one: so Apache
-Kafka does the same for both, and kohort syncs for both. A fetch reads what was produced just before, from the page
-cache. Apache Kafka's JVM is warmed up before, by the same work, which is not counted.
-Topics stay until the end: what was deleted goes from the disk later, on all servers, and would be in others' figures.
+One producer or consumer runs in a process of its own on the load's core, with a new topic of four partitions for every
+round. The server's CPU counts until it is idle again, so deferred work is included. An MB is a million bytes of
+values, before compression. With one replica, acks=1 and acks=all are the same for Apache Kafka; kohort syncs for both.
+A fetch reads the records just produced, from the page cache. Apache Kafka's JVM is warmed up by the same work,
+uncounted. Topics stay until the end, because servers delete files later, which would be in other figures.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsR
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 PARTITIONS = 4
 AMOUNTS = {1_000: 300_000, 100: 1_000_000}
-"""Records of so many bytes."""
+"""Value size in bytes to number of records."""
 CASES = ((1_000, "none", "all"), (1_000, "none", "1"), (1_000, "lz4", "all"), (100, "none", "all"), (100, "lz4", "all"))
-"""Bytes of a value, compression, acks."""
+"""Value size in bytes, compression, acks."""
 ROUNDS, QUICK_ROUNDS = 3, 2
 WARM_UP, QUICK_WARM_UP = 6, 1
-"""Times that the first case and its like with compression are done before, to warm the JVM up."""
+"""Repetitions of the first case, with and without compression, that warm the JVM up."""
 IDLE_S, IDLE_SHARE, IDLE_LIMIT_S = 0.3, 0.1, 5.0
-"""Less than this share of a core for so long is idle."""
+"""A server is idle if it uses less than this share of a core for this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _round(run: Run, server: Server, case: Case, topic: str) -> None:
             "client_ms_mb": done["own_cpu"] / case.mb * 1e3,
         }
 
-    # Done again on a busy machine, as `measure` does, it appends; the fetch reads as many as were produced once.
+    # A round that `measure` repeats appends records; the fetch reads the number of one round.
     create_topic(server, topic, PARTITIONS)
     _idle(server)
     run.measure(case.row("produce"), server, lambda: _client("produce", server, topic, case), values)
@@ -110,7 +109,7 @@ def _client(what: str, server: Server, topic: str, case: Case) -> dict[str, floa
 
 
 def _idle(server: Server) -> None:
-    """Returns when it has little to do any more, or after a while."""
+    """Wait until the server is idle, or for the time limit."""
     deadline = time.monotonic() + IDLE_LIMIT_S
     while time.monotonic() < deadline:
         before = server.cpu_seconds()

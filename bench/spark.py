@@ -1,9 +1,9 @@
-"""Rows per second and core out of a topic through Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
+"""Rows per second and core from a topic into Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
 
 One kohort server, one topic for each size of records, and a Spark session (local[1]) for each source and sink, warmed
-up. Rows are divided by the CPU seconds of JVM and Python together, garbage collection and what is left of JIT included,
-so the figure holds on a busy machine; half a second that a query costs without any rows is in it. The server's CPU is
-beside it. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
+up. Rows are divided by the CPU seconds of JVM and Python together, including garbage collection, the rest of JIT, and
+the half second that a query takes without rows; so the figure is valid on a busy machine. The server's CPU is reported
+separately. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
 without Spark: a range of a partition into Arrow batches, in one process.
 Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is at hand: that of the installed
 version, else the nearest one that is there. Takes 25 minutes; `--quick` two minutes. `--only
@@ -39,7 +39,7 @@ SINKS = ("noop", "Parquet")
 WITHOUT = "no Spark"
 SIZES = (100, 1_000)
 ROWS, QUICK_ROWS = 3_000_000, 300_000
-"""Of 100 bytes; a quarter of them of 1 kB."""
+"""Rows of 100 bytes; a quarter of this number for 1 kB."""
 RUNS, QUICK_RUNS = 5, 2
 WARM_UP, QUICK_WARM_UP = 4, 1
 """Runs before the measured ones: of three million rows the first takes a third more of the JVM's CPU, which is JIT."""
@@ -92,7 +92,7 @@ def _versions() -> dict[str, str]:
 
 
 def fill(servers: str, size: int, rows: int) -> int:
-    """A topic with records of this size, keys of 10 bytes. Returns how many."""
+    """Fill a topic with records of this size and keys of 10 bytes. Returns the number of records."""
     each = BATCH_BYTES // (size + 24)
     batch = encode_batch([NewRecord(b"key%07d" % n, b"v" * size, 1_700_000_000_000 + n) for n in range(each)])
     with Cluster(servers) as cluster:
@@ -104,7 +104,7 @@ def fill(servers: str, size: int, rows: int) -> int:
 
 
 def _in_spark(run: Run, job: Job, row: str) -> None:
-    """Each run of a session is a round. Spark's processes end unseen, so what others did cannot be told."""
+    """Each run of a session is a round. The load of other processes is unknown: Spark's end unobserved."""
     command = [sys.executable, "-m", "bench._spark_job", json.dumps(dataclasses.asdict(job))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1_800)
     if done.returncode:
@@ -124,7 +124,7 @@ def _in_spark(run: Run, job: Job, row: str) -> None:
 
 
 def _jars(run: Run, folder: Path) -> str:
-    """Spark's own source and what it needs, with commas between them; empty where it cannot be had."""
+    """The jars of Spark's own source and its dependencies, separated by commas; empty if they are not available."""
     import pyspark
 
     if not shutil.which("mvn"):
@@ -146,7 +146,7 @@ ALONE = "import sys; from bench.spark import read_alone; print(*read_alone(*sys.
 
 
 def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
-    """A way into Arrow without Spark, in a process of its own."""
+    """Read into Arrow without Spark, in a process of its own."""
     for _ in range(RUNS_WITHOUT):
         command = [sys.executable, "-c", ALONE, source, servers]
         numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
@@ -164,7 +164,7 @@ def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
 
 
 def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]:
-    """Reads one partition: rows, seconds, CPU seconds, and resident MB before and at most."""
+    """Read one partition. Returns rows, seconds, CPU seconds, resident MB before, and the largest resident MB."""
     from bench._spark_source import read as read_messages
     from kohort.spark.options.source import parse
     from kohort.spark.source.read import Range, read_range
@@ -173,7 +173,7 @@ def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]
     with Cluster(servers) as cluster:
         end = cluster.offsets([("t", 0)])["t", 0]
     before = memory_mb(os.getpid())
-    for _ in range(2):  # a worker that has read before has loaded what there is to load
+    for _ in range(2):  # the second reading has all code loaded
         cpu, began = time.process_time(), time.perf_counter()
         batches = read_range(options, Range("t", 0, 0, end)) if way == "kohort" else read_messages(servers, "t", 0)
         rows = sum(batch.num_rows for batch in batches)

@@ -1,12 +1,10 @@
-"""Start until ready, memory idle and with 10,000 members, and a restart with 1,000,000 committed offsets; beside peers.
+"""Start until ready, memory idle and with 10,000 members, and a restart with 1,000,000 committed offsets; with peers.
 
-Ready: from just before the process is started until it has answered a first Metadata request that names a broker, asked
-every few milliseconds; a fresh directory, code and libraries in the page cache, kohort's bytecode made before, as an
-installation has it. Memory is what is resident, of the
-process and its children: two seconds after that, and with 10,000 members of 100 classic groups, a connection each,
-which heartbeat every 3 s (as many as `ulimit -n` allows). The restart: 1,000 groups have committed 1,000 partitions
-each; from the start of the process until the offsets of fifty of the groups have been fetched. The log is as the
-commits left it, on both: nothing was compacted.
+The start ends with the first answer to a Metadata request that names a broker, sent every few milliseconds; with a new
+directory, code and libraries in the page cache, and kohort's bytecode cached as in an installation. Memory is the
+resident memory of the process and its children, two seconds later, and with 10,000 members of 100 classic groups with a
+connection each, which heartbeat every 3 s (fewer if `ulimit -n` is lower). For the restart, 1,000 groups have committed
+1,000 partitions each; it ends when the offsets of fifty groups have been fetched. No log is compacted.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ def _ready(run: Run) -> None:
 
 @contextmanager
 def _timed(name: str, *, node: apache.Node | None = None, data: str = "") -> Iterator[tuple[Server, float]]:
-    """A server and after how many ms it answered. Kafka's storage is prepared before."""
+    """A server, and the ms until its first answer. Kafka's storage is formatted before."""
     if name == "kafka":
         made = node or apache.Node(_peers.kafka_jars(), KEPT.kafka)
         try:
@@ -104,7 +102,7 @@ def _timed(name: str, *, node: apache.Node | None = None, data: str = "") -> Ite
 
 
 def answered(address: Address) -> None:
-    """Returns when it names a broker."""
+    """Wait until the server names a broker."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         try:
@@ -202,7 +200,7 @@ def _commit(server: Server, groups: int) -> None:
 
 
 def _fetched(server: Server, group: str) -> None:
-    """Returns when it has all offsets of the group."""
+    """Wait until the server returns all offsets of the group."""
     deadline = time.monotonic() + WAIT_S
     with socket.create_connection(server.address, 60) as connection:
         topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=tuple(range(OFFSET_PARTITIONS)))

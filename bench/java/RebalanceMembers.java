@@ -1,5 +1,5 @@
-// For `python -m bench rebalance`, what _rebalance_members.py is for librdkafka: Java consumers at their defaults, each
-// in a thread, in a process that can be killed. The same commands on stdin, the same lines on stdout.
+// Java consumers for `python -m bench rebalance`, like _rebalance_members.py for librdkafka: at their defaults, each in
+// a thread, in a process that can be killed. The same commands on stdin, the same reports on stdout.
 // `java -cp 'lib/*' RebalanceMembers.java BOOTSTRAP TOPIC`.
 
 import java.io.*;

@@ -1,10 +1,10 @@
-/* The floor of `make bench`: what the kernel and a loop in C cost, with nothing in between.
+/* The floor of `make bench`: the cost of the kernel and a loop in C alone.
  *
  *     echo ANSWER_HEX
  *
- * Listens on a port of 127.0.0.1 that it prints, one thread, one epoll. To every request, framed by its length, goes the
- * same answer, with the request's correlation id; all answers to what came in one read leave in one write, as a server
- * does that is written well. It keeps no state and looks at nothing but lengths and ids.
+ * Listens on a port of 127.0.0.1, which it prints, with one thread and one epoll. Every request, framed by its length,
+ * gets the same answer with the request's correlation id; the answers to the requests of one read leave in one write, as
+ * in a good server. It has no state and reads only lengths and ids.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -2,19 +2,19 @@
  *
  *     load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT
  *
- * FRAMES is a file that bench/_native.py writes with kohort's codec: how many connections, then of each how many
- * requests, then each with its length before it as on the wire; numbers are 32 bits in network order. A connection sends
- * its requests in turn, again and again. RATE 0: always DEPTH under way on each connection. Else so many a second over
- * all connections, evenly spread, DEPTH of a connection at most; what is late counts from when it was due, so a server
- * that stalls does not hide it.
+ * FRAMES is a file that bench/_native.py writes with kohort's codec: the number of connections, then for each the number
+ * of requests and the requests, each after its length as on the wire; numbers are 32 bits in network order. A connection
+ * repeats its requests in turn. With RATE 0, DEPTH requests are always in flight on each connection. Else RATE is the
+ * number a second over all connections, evenly spread, with at most DEPTH in flight on each; the latency of a late
+ * request counts from when it was due, so a stall of the server shows.
  *
- * The only bytes changed are the correlation id, a number counted up on each connection. An answer must carry the id
- * that is next, and be 0 at ERROR_AT and the byte after it, counted from behind its length; ERROR_AT -1 looks at
- * nothing, and ERROR_AT below -1 means from the answer's end. The answers of the first tenth of the time are not counted.
+ * The load changes only the correlation id, which counts up on each connection. An answer must have the next id, and two
+ * zero bytes at ERROR_AT, counted from after its length; ERROR_AT -1 checks nothing, and ERROR_AT below -1 counts from
+ * the answer's end. The answers of the first tenth of the time are not counted.
  *
- * A line on the output says that all connections are there; a line on the input starts the run; at its end comes a line of
- * JSON, and another line on the input ends the program. So whoever started it can look at the server's CPU at both ends
- * of the run, without what connections cost. Times are CLOCK_MONOTONIC, CPU is this process's own.
+ * A line on stdout says that all connections are open; a line on stdin starts the run; at its end the program prints a
+ * line of JSON, and another line on stdin ends it. So the caller can read the server's CPU time at both ends of the run,
+ * without the cost of connecting. Times are CLOCK_MONOTONIC; CPU is this process's own.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -184,7 +184,7 @@ def test_tls_to_a_listener_without_it(ask: Ask) -> None:
         ask(address, {"security.protocol": "SSL"})
     with (
         answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
-        pytest.raises(AuthenticationFailed, match=r"does not speak TLS: security.protocol would be PLAINTEXT"),
+        pytest.raises(AuthenticationFailed, match=r"does not speak TLS; set security\.protocol to PLAINTEXT"),
     ):
         ask(address, {"security.protocol": "SSL"})
 

@@ -55,7 +55,7 @@ def test_the_command_line_tools(classpath: str, server: KohortServer) -> None:
     assert "cli-group" not in java(classpath, groups, *address, "--list").split()
 
 
-@pytest.mark.program("kafka-consumer-groups", "the same for a group of KIP-848, its members and their assignments")
+@pytest.mark.program("kafka-consumer-groups", "describes a group of KIP-848, its members and their assignments")
 def test_the_command_line_tools_know_groups_of_the_consumer_protocol(classpath: str, server: KohortServer) -> None:
     address = server.bootstrap_servers
     create_topic(address, "tools", 4)

@@ -105,7 +105,7 @@ def write(
     lines += ["## Programs", "", *_wrapped("Whole programs that are made with such clients."), ""]
     lines += _table(
         ["program", "version", "what it does", "result"],
-        [[title, version, what, _all(found, notes)] for (title, what), (version, found) in programs.items()],
+        [[title, version, what, _all(found, notes)] for (title, what), (version, found) in sorted(programs.items())],
     )
     lines += ["## Notes", "", *notes.lines(), "", "## What the columns mean", ""]
     for name, meaning in MEANINGS.items():
