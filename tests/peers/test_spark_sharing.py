@@ -47,7 +47,7 @@ class Running(threading.Thread):
 
     @property
     def held(self) -> int:
-        member = self.query.reader._member
+        member = self.query.reader._membership
         return len(set(member._sharing.places) & set(member.owned)) if member is not None else 0
 
     def run(self) -> None:
@@ -105,9 +105,9 @@ def test_queries_share_a_group_of_kafka(servers: str, tmp_path: Path, protocol: 
         second.join()
         fill(80)
         silent = second.query
-        member = silent.reader._member
+        member = silent.reader._membership
         assert member is not None
-        silent.pause = member._end
+        silent.pause = member._consumer._end
         until(silent.step, "a batch whose member is dead")
         (b / "commits" / str(silent.batch)).unlink()
         back = Query(b, options)
