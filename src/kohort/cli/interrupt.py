@@ -22,7 +22,8 @@ from typing import NoReturn
 
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended, as shells have it."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Windows has no SIGHUP."""
 ENDED = 0
 """The command's own end, among the signal numbers."""
 
