@@ -8,45 +8,66 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from bench import _targets
-from bench._run import Figures, Panel, Subject, lines
+from bench._run import Figure, Figures, Panel, Subject, lines
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, KEPT, PICTURE = "performance.md", "performance.json", "performance.svg"
 COLORS = {
-    "compiled": "#1b5e8c",
-    "pure": "#5b9bc8",
+    **dict.fromkeys(("compiled", "pushed", "kohort"), "#1b5e8c"),
+    **dict.fromkeys(("pure", "plain"), "#5b9bc8"),
     "kafka": "#c0504d",
-    "kfake": "#a8a8a8",
+    **dict.fromkeys(("kfake", "librdkafka"), "#a8a8a8"),
     "mock": "#c8c8c8",
     "floor": "#404040",
 }
 COLUMNS = 3
+PANEL_PX, NAME_PX, BAR_PX = 285, 100, 120
+"""The widths of a panel, of the names in it, and of its longest bar."""
+LINE_PX, TITLE_PX = 13, 16
+"""The heights of a bar with its gap, and of a title."""
 
 
 def as_json(found: Iterable[Figures]) -> str:
-    """One figure a line, for readable diffs."""
-    subjects = []
-    for figures in found:
-        kept = figures.kept()
-        each = ",\n".join("   " + json.dumps(figure) for figure in _figures(kept))
-        head = json.dumps({**kept, "figures": []}, indent=1)
-        subjects.append(head.replace('"figures": []', f'"figures": [\n{each}\n  ]'))
-    return "[\n" + ",\n".join(subjects) + "\n]\n"
+    """A line for all rounds of a row on a server that have the same values, for readable diffs."""
+    return "[\n" + ",\n".join(map(_subject, found)) + "\n]\n"
 
 
-def _figures(kept: Mapping[str, object]) -> Iterable[Mapping[str, object]]:
-    figures: Iterable[dict[str, object]] = kept["figures"]  # type: ignore[assignment]
-    for figure in figures:
-        values: Mapping[str, float] = figure["values"]  # type: ignore[assignment]
-        yield {**figure, "values": {name: float(f"{value:.4g}") for name, value in values.items()}}
+def _subject(figures: Figures) -> str:
+    rounds: dict[tuple[str, str, tuple[str, ...]], list[Figure]] = {}
+    for figure in figures.figures:
+        rounds.setdefault((figure.row, figure.server, tuple(figure.values)), []).append(figure)
+    rows = [
+        {
+            "row": row,
+            "server": server,
+            "others": [figure.others for figure in some],
+            "values": {name: [float(f"{figure.values[name]:.4g}") for figure in some] for name in names},
+        }
+        for (row, server, names), some in rounds.items()
+    ]
+    each = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
+    kept = {**asdict(figures), "figures": []}
+    head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in kept.items())
+    return "{\n" + head.replace('"figures": []', f'"figures": [\n{each}\n ]') + "\n}"
 
 
 def read(text: str) -> list[Figures]:
-    return [Figures.read(kept) for kept in json.loads(text)]
+    return [Figures(**{**kept, "figures": list(_rounds(kept["figures"]))}) for kept in json.loads(text)]
+
+
+def _rounds(rows: Iterable[dict[str, Any]]) -> Iterator[Figure]:
+    for row in rows:
+        for n, others in enumerate(row["others"]):
+            values = {name: found[n] for name, found in row["values"].items()}
+            yield Figure(row["row"], row["server"], values, others)
 
 
 def write(found: Sequence[Figures], subjects: Mapping[str, Subject], docs: Path = DOCS) -> None:
@@ -84,54 +105,47 @@ def section(figures: Figures, subject: Subject) -> list[str]:
         + f"; fdatasync of 4 KiB {median:.2f} ms in the median, {late:.2f} ms the 99th percentile{busy}; the run took "
         f"{figures.took_s / 60:.0f} minutes."
     )
-    return [*_filled(said), "", *lines(figures, subject)[:-1]]
-
-
-def _filled(text: str, width: int = 120) -> list[str]:
-    made = [""]
-    for word in text.split():
-        if len(made[-1]) + 1 + len(word) > width:
-            made.append(word)
-        else:
-            made[-1] = f"{made[-1]} {word}".strip()
-    return made
+    return [*textwrap.wrap(said, 120, break_on_hyphens=False), "", *lines(figures, subject)[:-1]]
 
 
 def draw(kept: Mapping[str, Figures], subjects: Mapping[str, Subject], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kohort", "font.size": 8})
+    """Panels of horizontal bars. The text is text, and a bar with its name and its value is one line of the file."""
     panels = [(name, panel) for name, subject in subjects.items() if name in kept for panel in subject.panels]
-    rows = -(-len(panels) // COLUMNS)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=(11, 1.55 * rows), squeeze=False)
-    for axis in axes.flat:
-        axis.set_visible(False)
-    for axis, (name, panel) in zip(axes.flat, panels, strict=False):
-        _panel(axis, kept[name], subjects[name], panel)
-    figure.tight_layout()
-    figure.savefig(path, format="svg", metadata={"Date": None})
-    plt.close(figure)
-    # matplotlib leaves blanks at line ends.
-    path.write_text("".join(line.rstrip() + "\n" for line in path.read_text().splitlines()))
+    bars = [_bars(kept[name], subjects[name], panel) for name, panel in panels]
+    drawn, top = [], 0
+    for first in range(0, len(panels), COLUMNS):
+        for n in range(first, min(first + COLUMNS, len(panels))):
+            panel = panels[n][1]
+            drawn += [f'<g transform="translate({(n - first) * PANEL_PX + 8},{top})">', *_panel(panel, bars[n]), "</g>"]
+        top += TITLE_PX + LINE_PX * max(map(len, bars[first : first + COLUMNS])) + LINE_PX
+    size = f'viewBox="0 0 {COLUMNS * PANEL_PX} {top}" width="{COLUMNS * PANEL_PX}" height="{top}"'
+    style = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="9"'
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    path.write_text("\n".join([*head, *drawn, "</svg>"]) + "\n")
 
 
-def _panel(axis: object, figures: Figures, subject: Subject, panel: Panel) -> None:
-    values = {}
-    for name in subject.columns:
-        found = subject.shown(figures, panel.row, name)
-        if found is not None and panel.value in found and (panel.floor or name != "floor"):
-            values[name] = found[panel.value] * panel.scale
-    names = list(reversed(values))
-    axis.set_visible(bool(names))  # type: ignore[attr-defined]
-    bars = axis.barh(  # type: ignore[attr-defined]
-        [subject.columns[n] for n in names], [values[n] for n in names], color=[COLORS.get(n, "#888888") for n in names]
-    )
-    axis.bar_label(bars, [f"{values[n]:,.3g}" if values[n] < 1e3 else f"{values[n]:,.0f}" for n in names], padding=2)  # type: ignore[attr-defined]
-    axis.set_title(f"{panel.title}, {panel.unit}", loc="left", fontsize=8)  # type: ignore[attr-defined]
-    axis.margins(x=0.18)  # type: ignore[attr-defined]
-    axis.xaxis.set_visible(False)  # type: ignore[attr-defined]
-    for side in ("top", "right", "bottom"):
-        axis.spines[side].set_visible(False)  # type: ignore[attr-defined]
+def _bars(figures: Figures, subject: Subject, panel: Panel) -> dict[str, tuple[str, float]]:
+    """For each server its title and its value."""
+    return {
+        name: (title, found[panel.value] * panel.scale)
+        for name, title in subject.columns.items()
+        if (found := subject.shown(figures, panel.row, name)) is not None
+        and panel.value in found
+        and (panel.floor or name != "floor")
+    }
+
+
+def _panel(panel: Panel, bars: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+    yield f'<text y="{TITLE_PX - 4}" font-weight="bold">{escape(f"{panel.title}, {panel.unit}")}</text>'
+    longest = max(value for _, value in bars.values())
+    for n, (name, (title, value)) in enumerate(bars.items()):
+        y, width = TITLE_PX + n * LINE_PX, value / longest * BAR_PX
+        shown = f"{value:,.3g}" if value < 1e3 else f"{value:,.0f}"
+        yield (
+            f'<text x="{NAME_PX}" y="{y + 9}" text-anchor="end">{escape(title)}</text>'
+            f'<rect x="{NAME_PX + 4}" y="{y + 1}" width="{width:.1f}" height="{LINE_PX - 3}" fill="{COLORS[name]}"/>'
+            f'<text x="{NAME_PX + 7 + width:.1f}" y="{y + 9}">{shown}</text>'
+        )

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bench import _native, _peers
@@ -84,14 +84,6 @@ class Figures:
                 for name, value in figure.values.items():
                     found.setdefault(name, []).append(value)
         return found
-
-    @classmethod
-    def read(cls, kept: Mapping[str, object]) -> Figures:
-        figures: Iterable[dict[str, object]] = kept["figures"]  # type: ignore[assignment]
-        return cls(**{**kept, "figures": [Figure(**figure) for figure in figures]})  # type: ignore[arg-type]
-
-    def kept(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -125,7 +124,7 @@ def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
         for panel in SUBJECTS[name].panels:
             assert f">{panel.title}, {panel.unit}<" in drawn
             assert kept[name].best(panel.row, "kafka"), panel
-    assert len(drawn) < 250_000
+    assert len(drawn) < 25_000
 
 
 def test_writing_leaves_what_was_not_measured_now(tmp_path: Path) -> None:
@@ -134,13 +133,10 @@ def test_writing_leaves_what_was_not_measured_now(tmp_path: Path) -> None:
     before = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}
     rows = [(f.row, f.server, {**f.values, "cpu_us": random.Random(1).random()}) for f in before["commits"].figures]
     _docs.write([made("commits", *rows)], SUBJECTS, tmp_path)
-    after = {found["subject"]: found for found in json.loads((tmp_path / _docs.KEPT).read_text())}
-    assert after["commits"]["machine"]["date"] == "2026-01-01"
-    assert {name: len(found["figures"]) for name, found in after.items()} == {
-        name: len(found.figures) for name, found in before.items()
-    }
-    other = next(name for name in before if name != "commits")
-    assert after[other]["figures"][0]["values"] == before[other].figures[0].values
+    after = {figures.subject: figures for figures in _docs.read((tmp_path / _docs.KEPT).read_text())}
+    assert after["commits"].machine["date"] == "2026-01-01"
+    assert len(after.pop("commits").figures) == len(before.pop("commits").figures)
+    assert after == before
     assert "2026-01-01" in (tmp_path / _docs.PAGE).read_text()
 
 
