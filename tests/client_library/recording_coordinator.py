@@ -9,7 +9,15 @@ from typing import Any
 from kohort.client import Coordinator, JoinedMember
 
 
-class Recording(Coordinator):
+class Member(Coordinator):
+    async def run(self) -> None:
+        """A worker's life."""
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
+
+class Recording(Member):
     protocol_type = "recorders"
 
     def __init__(self, servers: str, group: str, name: str = "a", **settings: Any) -> None:
@@ -52,19 +60,3 @@ class Recording(Coordinator):
     @property
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
-
-    async def run(self) -> None:
-        """A worker's life."""
-        while True:
-            await self.ensure_active_group()
-            await self.wait_for_rejoin()
-
-
-async def until(condition: Any, what: str = "") -> None:
-    """Polls a condition; it fails with the test's patience."""
-    try:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"never true: {what or condition}") from None

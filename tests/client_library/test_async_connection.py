@@ -106,14 +106,11 @@ def test_a_broker_that_says_nothing() -> None:
         connected(broker, listed, connect_timeout_ms=200)
 
 
-def test_nobody_listens() -> None:
-    async def story() -> None:
-        with pytest.raises(ConnectionFailed, match="connection refused"):
-            await AsyncConnection.open("127.0.0.1", 1)
-        with pytest.raises(ConnectionFailed):
-            await AsyncConnection.open("no.such.host.invalid", 9092)
-
-    asyncio.run(story())
+async def test_nobody_listens() -> None:
+    with pytest.raises(ConnectionFailed, match="connection refused"):
+        await AsyncConnection.open("127.0.0.1", 1)
+    with pytest.raises(ConnectionFailed):
+        await AsyncConnection.open("no.such.host.invalid", 9092)
 
 
 # -- the search for a coordinator
@@ -182,16 +179,13 @@ def test_nobody_to_ask() -> None:
     assert caught.value.retriable
 
 
-def test_a_coordinator_tells_what_the_search_was_answered(finder: ScriptedBroker) -> None:
+async def test_a_coordinator_tells_what_the_search_was_answered(finder: ScriptedBroker) -> None:
     finder.script[FindCoordinatorRequest] = found(finder, 30)
 
-    async def story() -> None:
-        async with Recording(finder.address, "orders") as member:
-            with pytest.raises(ServerError) as caught:
-                await member.ensure_active_group()
-            assert caught.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-            finder.script[FindCoordinatorRequest] = found(finder)
-            with pytest.raises(UnsupportedVersion, match="JoinGroup"):
-                await member.ensure_active_group()
-
-    asyncio.run(story())
+    async with Recording(finder.address, "orders") as member:
+        with pytest.raises(ServerError) as caught:
+            await member.ensure_active_group()
+        assert caught.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        finder.script[FindCoordinatorRequest] = found(finder)
+        with pytest.raises(UnsupportedVersion, match="JoinGroup"):
+            await member.ensure_active_group()

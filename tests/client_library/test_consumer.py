@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from recording_coordinator import Recording
-from working_consumer import Working, until
+from running_tasks import running, until
+from working_consumer import Working
 
 from kohort.client import (
     BlockingGroupConsumer,
@@ -31,6 +32,8 @@ from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+# A classic group waits for as long as its most patient member.
+IMPATIENT = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +49,13 @@ def server() -> Iterator[KohortServer]:
 
 @pytest.fixture
 def topic(servers: str, unique: str) -> str:
-    with Cluster(servers) as cluster:
-        cluster.create_topic(unique, 6)
+    create(servers, unique, 6)
     return unique
+
+
+def create(servers: str, topic: str, partitions: int) -> None:
+    with Cluster(servers) as cluster:
+        cluster.create_topic(topic, partitions)
 
 
 def settings(protocol: str) -> dict[str, Any]:
@@ -67,16 +74,11 @@ def produce(servers: str, topic: str, count: int, partitions: int = 6) -> set[by
 
 @contextlib.asynccontextmanager
 async def working(*members: Working, may_fail: bool = False) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(member.run()) for member in members]
-    try:
+    async with running(*(member.run() for member in members)) as tasks:
         yield
         for task in tasks:
             if task.done() and not may_fail:
                 task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def shares(*members: Working) -> list[int]:
@@ -86,202 +88,162 @@ def shares(*members: Working) -> list[int]:
 
 
 @BOTH
-def test_members_come_and_go_and_every_record_is_read_once(servers: str, topic: str, protocol: str) -> None:
-    async def story() -> None:
-        a, b, c = (Working(servers, topic, [topic], **settings(protocol)) for _ in range(3))
-        async with working(a):
-            await until(lambda: shares(a) == [6])
-            first = await asyncio.to_thread(produce, servers, topic, 600)
-            async with working(b, c):
-                await until(lambda: shares(a, b, c) == [2, 2, 2])
-                await until(lambda: len(a.values + b.values + c.values) >= 600)
-            await until(lambda: shares(a) == [6])
-            assert set(a.owned) == a.mine
-            await asyncio.to_thread(produce, servers, topic, 60)
-            await until(lambda: len(a.values + b.values + c.values) >= 660)
-        values = a.values + b.values + c.values
-        assert len(values) == 660
-        assert set(values) == first
-        assert not [call for member in (a, b, c) for call in member.told if call[0] == "lost"]
-        with Cluster(servers) as cluster:
-            assert sum(entry.offset for entry in cluster.committed(topic).values()) == 660
-        if protocol == "cooperative":
-            # The remaining partitions were never given up: not when b and c came, and not for the rebalance.
-            assert [len(partitions) for call, partitions in a.told if call == "revoked"][:1] != [6]
-
-    asyncio.run(story())
+async def test_members_come_and_go_and_every_record_is_read_once(servers: str, topic: str, protocol: str) -> None:
+    a, b, c = (Working(servers, topic, [topic], **settings(protocol)) for _ in range(3))
+    async with working(a):
+        await until(lambda: shares(a) == [6])
+        first = await asyncio.to_thread(produce, servers, topic, 600)
+        async with working(b, c):
+            await until(lambda: shares(a, b, c) == [2, 2, 2])
+            await until(lambda: len(a.values + b.values + c.values) >= 600)
+        await until(lambda: shares(a) == [6])
+        assert set(a.owned) == a.mine
+        await asyncio.to_thread(produce, servers, topic, 60)
+        await until(lambda: len(a.values + b.values + c.values) >= 660)
+    values = a.values + b.values + c.values
+    assert len(values) == 660
+    assert set(values) == first
+    assert not [call for member in (a, b, c) for call in member.told if call[0] == "lost"]
+    with Cluster(servers) as cluster:
+        assert sum(entry.offset for entry in cluster.committed(topic).values()) == 660
+    if protocol == "cooperative":
+        # The remaining partitions were never given up: not when b and c came, and not for the rebalance.
+        assert [len(partitions) for call, partitions in a.told if call == "revoked"][:1] != [6]
 
 
-def test_the_protocol_is_what_the_cluster_has(servers: str, topic: str) -> None:
-    async def story(servers: str, expected: str) -> None:
-        auto = Working(servers, "auto", [topic])
-        async with working(auto):
-            await until(lambda: auto.protocol is not None)
-            assert auto.protocol == expected
-
-    asyncio.run(story(servers, "consumer"))
+async def test_the_protocol_is_what_the_cluster_has(servers: str, topic: str) -> None:
     with KohortServer(group_coordinator_rebalance_protocols="classic") as classic:
-        asyncio.run(story(classic.bootstrap_servers, "classic"))
+        for cluster, expected in ((servers, "consumer"), (classic.bootstrap_servers, "classic")):
+            auto = Working(cluster, "auto", [topic])
+            async with working(auto):
+                await until(lambda auto=auto: auto.protocol is not None)  # type: ignore[misc]
+                assert auto.protocol == expected
 
 
-def test_a_classic_group_that_stays_one_is_joined_as_such(topic: str) -> None:
-    async def story(servers: str) -> None:
+async def test_a_classic_group_that_is_not_converted_is_joined_as_such() -> None:
+    with KohortServer(group_consumer_migration_policy="disabled") as server:
+        servers = server.bootstrap_servers
+        create(servers, "t", 2)
         old = Working(servers, "g", ["t"], group_protocol="classic")
         auto = Working(servers, "g", ["t"])
-        told = Working(servers, "g", ["t"], group_protocol="consumer")
+        new = Working(servers, "g", ["t"], group_protocol="consumer")
         async with working(old):
             await until(lambda: shares(old) == [2])
             async with working(auto):
                 await until(lambda: shares(old, auto) == [1, 1])
                 assert auto.protocol == "classic"
             with pytest.raises(ServerError, match="GROUP_ID_NOT_FOUND"):
-                await told.run()
-
-    with KohortServer(group_consumer_migration_policy="disabled") as server:
-        with Cluster(server.bootstrap_servers) as cluster:
-            cluster.create_topic("t", 2)
-        asyncio.run(story(server.bootstrap_servers))
+                await new.run()
 
 
 @BOTH
-def test_a_static_member_comes_back_to_what_it_had(servers: str, topic: str, protocol: str) -> None:
-    async def story() -> None:
-        def member(name: str) -> Working:
-            return Working(servers, topic, [topic], group_instance_id=name, **settings(protocol))
+async def test_a_static_member_comes_back_to_what_it_had(servers: str, topic: str, protocol: str) -> None:
+    def member(name: str) -> Working:
+        return Working(servers, topic, [topic], group_instance_id=name, **settings(protocol))
 
-        a, b = member("a"), member("b")
-        async with working(a):
-            async with working(b):
-                await until(lambda: shares(a, b) == [3, 3])
-                had, kept = b.mine, a.mine
-                calls = len(a.told)
-            back = member("b")
-            async with working(back):
-                await until(lambda: back.mine == had)
-                assert a.mine == kept
-                assert len(a.told) == calls  # it was not disturbed
-
-    asyncio.run(story())
+    a, b = member("a"), member("b")
+    async with working(a):
+        async with working(b):
+            await until(lambda: shares(a, b) == [3, 3])
+            had, kept = b.mine, a.mine
+            calls = len(a.told)
+        back = member("b")
+        async with working(back):
+            await until(lambda: back.mine == had)
+            assert a.mine == kept
+            assert len(a.told) == calls  # it was not disturbed
 
 
 @pytest.mark.parametrize("protocol", ["classic", "cooperative"])
-def test_whose_instance_id_another_takes_is_fenced(servers: str, topic: str, protocol: str) -> None:
-    async def story() -> None:
-        named = {"group_instance_id": "b", **settings(protocol)}
-        first, twin = (Working(servers, topic, [topic], **named) for _ in range(2))
-        async with working(first, may_fail=True):
-            await until(lambda: shares(first) == [6])
-            async with working(twin):
-                await until(lambda: len(twin.mine) == 6)
-                await until(lambda: first.failure is not None)
-        with pytest.raises(ServerError, match="another member has joined as 'b'") as fenced:
-            await first.commit({})
-        assert fenced.value.code == ErrorCode.FENCED_INSTANCE_ID
-        assert first.told[-1][0] == "lost"
-
-    asyncio.run(story())
+async def test_whose_instance_id_another_takes_is_fenced(servers: str, topic: str, protocol: str) -> None:
+    named = {"group_instance_id": "b", **settings(protocol)}
+    first, twin = (Working(servers, topic, [topic], **named) for _ in range(2))
+    async with working(first, may_fail=True):
+        await until(lambda: shares(first) == [6])
+        async with working(twin):
+            await until(lambda: len(twin.mine) == 6)
+            await until(lambda: first.failure is not None)
+    with pytest.raises(ServerError, match="another member has joined as 'b'") as fenced:
+        await first.commit({})
+    assert fenced.value.code == ErrorCode.FENCED_INSTANCE_ID
+    assert first.told[-1][0] == "lost"
 
 
 @BOTH
-def test_topics_come_and_grow(servers: str, unique: str, protocol: str) -> None:
-    async def story() -> None:
-        member = Working(servers, unique, metadata_max_age_ms=50, **settings(protocol))
-        member.pattern = f"{unique}-[a-z]"
-        async with working(member):
-            await until(lambda: member.protocol is not None)
-            for n, name in enumerate(("a", "b"), 1):
-                await asyncio.to_thread(create, f"{unique}-{name}", 2)
-                await until(lambda n=n: len(member.mine) == 2 * n)  # type: ignore[misc]
-            member.subscribe([f"{unique}-b"])
-            await until(lambda: member.mine == {(f"{unique}-b", 0), (f"{unique}-b", 1)})
-
-    def create(name: str, partitions: int) -> None:
-        with Cluster(servers) as cluster:
-            cluster.create_topic(name, partitions)
-
-    asyncio.run(story())
+async def test_topics_come_and_grow(servers: str, unique: str, protocol: str) -> None:
+    member = Working(servers, unique, metadata_max_age_ms=50, **settings(protocol))
+    member.pattern = f"{unique}-[a-z]"
+    async with working(member):
+        await until(lambda: member.protocol is not None)
+        for n, name in enumerate(("a", "b"), 1):
+            await asyncio.to_thread(create, servers, f"{unique}-{name}", 2)
+            await until(lambda n=n: len(member.mine) == 2 * n)  # type: ignore[misc]
+        member.subscribe([f"{unique}-b"])
+        await until(lambda: member.mine == {(f"{unique}-b", 0), (f"{unique}-b", 1)})
 
 
 @BOTH
-def test_a_topic_that_is_not_there_yet_is_not_awaited_for_minutes(servers: str, unique: str, protocol: str) -> None:
-    async def story() -> None:
-        there, later = f"{unique}-there", f"{unique}-later"
-        await asyncio.to_thread(create, there)
-        member = Working(servers, unique, [there, later], **settings(protocol))
-        async with working(member):
-            await until(lambda: shares(member) == [2])
-            await asyncio.to_thread(create, later)
-            await until(lambda: shares(member) == [4])
-
-    def create(name: str) -> None:
-        with Cluster(servers) as cluster:
-            cluster.create_topic(name, 2)
-
-    asyncio.run(story())
+async def test_a_topic_that_is_created_later_is_assigned_soon(servers: str, unique: str, protocol: str) -> None:
+    there, later = f"{unique}-there", f"{unique}-later"
+    await asyncio.to_thread(create, servers, there, 2)
+    member = Working(servers, unique, [there, later], **settings(protocol))
+    async with working(member):
+        await until(lambda: shares(member) == [2])
+        await asyncio.to_thread(create, servers, later, 2)
+        await until(lambda: shares(member) == [4])
 
 
 # -- giving up
 
 
 @BOTH
-def test_a_partition_is_not_anybody_elses_before_it_is_given_up(servers: str, topic: str, protocol: str) -> None:
-    class Slow(Working):
-        release = asyncio.Event()
+async def test_a_partition_is_not_anybody_elses_before_it_is_given_up(servers: str, topic: str, protocol: str) -> None:
+    release = asyncio.Event()
 
+    class Slow(Working):
         async def on_revoked(self, partitions: Partitions) -> None:
-            await self.release.wait()
+            await release.wait()
             await super().on_revoked(partitions)
 
-    async def story() -> None:
-        slow = Slow(servers, topic, [topic], **settings(protocol))
-        quick = Working(servers, topic, [topic], **settings(protocol))
-        slow.release = asyncio.Event()
-        async with working(slow):
-            await until(lambda: shares(slow) == [6])
-            await asyncio.to_thread(produce, servers, topic, 60)
-            async with working(quick):
-                # Heartbeats and work continue: partitions that must be given up may still be read and committed.
-                await until(lambda: len(slow.values) == 60)
-                await slow.commit(slow.positions)
-                assert quick.mine == set()
-                slow.release.set()
-                await until(lambda: shares(slow, quick) == [3, 3])
-                assert quick.values == []
-
-    asyncio.run(story())
+    slow = Slow(servers, topic, [topic], **settings(protocol))
+    quick = Working(servers, topic, [topic], **settings(protocol))
+    async with working(slow):
+        await until(lambda: shares(slow) == [6])
+        await asyncio.to_thread(produce, servers, topic, 60)
+        async with working(quick):
+            # Heartbeats and work continue: partitions that must be given up may still be read and committed.
+            await until(lambda: len(slow.values) == 60)
+            await slow.commit(slow.positions)
+            assert quick.mine == set()
+            release.set()
+            await until(lambda: shares(slow, quick) == [3, 3])
+            assert quick.values == []
 
 
 @BOTH
-def test_who_does_not_give_up_in_time_loses_it(servers: str, topic: str, protocol: str) -> None:
-    class Stuck(Working):
-        errors: list[NotOwned]
+async def test_who_does_not_give_up_in_time_loses_it(servers: str, topic: str, protocol: str) -> None:
+    errors: list[NotOwned] = []
 
+    class Stuck(Working):
         async def on_revoked(self, partitions: Partitions) -> None:
             await until(lambda: not partitions & self.owned.keys())
             try:
                 await self.commit(dict.fromkeys(partitions, 1))
             except NotOwned as error:
-                self.errors.append(error)
+                errors.append(error)
 
-    async def story() -> None:
-        limits = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
-        stuck = Stuck(servers, topic, [topic], **settings(protocol), **limits)
-        stuck.errors = []
-        # A classic group waits for as long as its most patient member.
-        other = Working(servers, topic, [topic], **settings(protocol), **limits)
-        async with working(stuck):
-            await until(lambda: shares(stuck) == [6])
-            async with working(other):
-                await until(lambda: [call for call, _ in stuck.told if call == "lost"] != [])
-                await until(lambda: stuck.errors)
-                await until(lambda: shares(stuck, other) == [3, 3])
-                stuck.errors.clear()
-
-    asyncio.run(story())
+    stuck = Stuck(servers, topic, [topic], **settings(protocol), **IMPATIENT)
+    other = Working(servers, topic, [topic], **settings(protocol), **IMPATIENT)
+    async with working(stuck):
+        await until(lambda: shares(stuck) == [6])
+        async with working(other):
+            await until(lambda: [call for call, _ in stuck.told if call == "lost"] != [])
+            await until(lambda: errors)
+            await until(lambda: shares(stuck, other) == [3, 3])
 
 
 @BOTH
-def test_a_commit_in_on_revoked_that_comes_too_late_does_not_end_the_consumer(
+async def test_a_commit_in_on_revoked_that_comes_too_late_does_not_end_the_consumer(
     servers: str, topic: str, protocol: str
 ) -> None:
     class Slow(Working):
@@ -297,82 +259,67 @@ def test_a_commit_in_on_revoked_that_comes_too_late_does_not_end_the_consumer(
                 await self.commit(dict.fromkeys(partitions, 1))
             await super().on_revoked(partitions)
 
-    async def story() -> None:
-        limits = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
-        slow = Slow(servers, topic, **settings(protocol), **limits)
-        async with slow:
-            slow.subscribe([topic])
-            await until(lambda: shares(slow) == [6])
-            slow.subscribe([f"{topic}-other"])
-            await until(lambda: slow.lost)
-            slow.subscribe([topic])
-            await until(lambda: shares(slow) == [6])
-            assert slow.failure is None
-
-    asyncio.run(story())
+    slow = Slow(servers, topic, **settings(protocol), **IMPATIENT)
+    async with slow:
+        slow.subscribe([topic])
+        await until(lambda: shares(slow) == [6])
+        slow.subscribe([f"{topic}-other"])
+        await until(lambda: slow.lost)
+        slow.subscribe([topic])
+        await until(lambda: shares(slow) == [6])
+        assert slow.failure is None
 
 
-def test_a_commit_in_on_revoked_that_can_never_be_does(servers: str, topic: str) -> None:
+async def test_a_commit_in_on_revoked_that_can_never_be_does(servers: str, topic: str) -> None:
     class Wrong(Working):
         async def on_revoked(self, partitions: Partitions) -> None:
             await self.commit({(topic, 17): 1})
 
-    async def story() -> None:
-        wrong = Wrong(servers, topic)
-        wrong.subscribe([topic])
-        await until(lambda: shares(wrong) == [6])
-        with pytest.raises(NotOwned, match=f"{topic}-17"):
-            await wrong.close()
-
-    asyncio.run(story())
+    wrong = Wrong(servers, topic)
+    wrong.subscribe([topic])
+    await until(lambda: shares(wrong) == [6])
+    with pytest.raises(NotOwned, match=f"{topic}-17"):
+        await wrong.close()
 
 
-def test_what_on_revoked_raises_while_the_consumer_is_closed_is_raised_once(servers: str, topic: str) -> None:
+async def test_what_on_revoked_raises_while_the_consumer_is_closed_is_raised_once(servers: str, topic: str) -> None:
+    fails = asyncio.Event()
+
     class Broken(Working):
-        waits = asyncio.Event()
-
         async def on_revoked(self, partitions: Partitions) -> None:
             self.told.append(("revoked", partitions))
-            await self.waits.wait()
+            await fails.wait()
             raise KafkaError(None, "of the program's database")
 
-    async def story() -> None:
-        broken = Broken(servers, topic)
-        broken.waits = asyncio.Event()
-        await broken.__aenter__()
-        broken.subscribe([topic])
-        await until(lambda: shares(broken) == [6])
-        broken.subscribe([f"{topic}-other"])
-        await until(lambda: broken.told[-1][0] == "revoked")
-        closing = asyncio.create_task(broken.close())
-        await asyncio.sleep(0)
-        broken.waits.set()
-        with pytest.raises(KafkaError, match="of the program's database"):
-            await closing
-        assert [call for call, _ in broken.told].count("revoked") == 1
-
-    asyncio.run(story())
+    broken = Broken(servers, topic)
+    await broken.__aenter__()
+    broken.subscribe([topic])
+    await until(lambda: shares(broken) == [6])
+    broken.subscribe([f"{topic}-other"])
+    await until(lambda: broken.told[-1][0] == "revoked")
+    closing = asyncio.create_task(broken.close())
+    await asyncio.sleep(0)
+    fails.set()
+    with pytest.raises(KafkaError, match="of the program's database"):
+        await closing
+    assert [call for call, _ in broken.told].count("revoked") == 1
 
 
-def test_who_just_tries_again_does_not_stop_the_loop(servers: str, topic: str) -> None:
-    async def story() -> None:
-        member = Working(servers, topic)
-        other = asyncio.Event()
-        async with member:
+async def test_who_just_tries_again_does_not_stop_the_loop(servers: str, topic: str) -> None:
+    member = Working(servers, topic)
+    other = asyncio.Event()
+    async with member:
+        for call in (member.fetch, member.commit):
+            other.clear()
             asyncio.get_running_loop().call_soon(other.set)
-            for call in (member.fetch, member.commit):
-                other.clear()
-                asyncio.get_running_loop().call_soon(other.set)
-                for _ in range(100):
-                    if not other.is_set():
-                        with pytest.raises(NotOwned):
-                            await call({(topic, 0): 0})
-                assert other.is_set()
-
-    asyncio.run(story())
+            for _ in range(100):
+                if not other.is_set():
+                    with pytest.raises(NotOwned):
+                        await call({(topic, 0): 0})
+            assert other.is_set()
 
 
-def test_a_commit_between_generations_is_taken_with_the_next(
+async def test_a_commit_between_generations_is_taken_with_the_next(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer says REBALANCE_IN_PROGRESS, the next one STALE_MEMBER_EPOCH."""
@@ -382,20 +329,19 @@ def test_a_commit_between_generations_is_taken_with_the_next(
     def refused(cluster: Cluster, group_id: str, offsets: Any, committer: Committer) -> Any:
         return dict.fromkeys(offsets, answers.pop(0)) if answers else commit_as(cluster, group_id, offsets, committer)
 
-    async def story() -> None:
-        member = Working(servers, topic, [topic])
-        async with working(member):
-            await until(lambda: shares(member) == [6])
-            monkeypatch.setattr(Cluster, "commit_as", refused)
-            await member.commit({(topic, 0): 0})
-            assert not answers
-            assert (await member.committed())[topic, 0].offset == 0
-
-    asyncio.run(story())
+    member = Working(servers, topic, [topic])
+    async with working(member):
+        await until(lambda: shares(member) == [6])
+        monkeypatch.setattr(Cluster, "commit_as", refused)
+        await member.commit({(topic, 0): 0})
+        assert not answers
+        assert (await member.committed())[topic, 0].offset == 0
 
 
 @BOTH
-def test_a_commit_is_not_tried_again_for_what_went_away_and_came_back(servers: str, topic: str, protocol: str) -> None:
+async def test_a_commit_is_not_tried_again_for_what_went_away_and_came_back(
+    servers: str, topic: str, protocol: str
+) -> None:
     """The position that on_revoked commits is the later one."""
 
     class Moving(Working):
@@ -408,20 +354,17 @@ def test_a_commit_is_not_tried_again_for_what_went_away_and_came_back(servers: s
                 return {(topic, 0): ErrorCode.REBALANCE_IN_PROGRESS}
             return await super()._commit_once(offsets)
 
-    async def story() -> None:
-        member = Moving(servers, topic, **settings(protocol))
-        async with member:
-            member.subscribe([topic])
-            await until(lambda: shares(member) == [6])
-            member.positions[topic, 0] = 7
-            with pytest.raises(NotOwned, match=f"commit: not this member's in group {topic}: {topic}-0$"):
-                await member.commit({(topic, 0): 3})
-            assert (await member.committed())[topic, 0].offset == 7
-
-    asyncio.run(story())
+    member = Moving(servers, topic, **settings(protocol))
+    async with member:
+        member.subscribe([topic])
+        await until(lambda: shares(member) == [6])
+        member.positions[topic, 0] = 7
+        with pytest.raises(NotOwned, match=f"commit: not this member's in group {topic}: {topic}-0$"):
+            await member.commit({(topic, 0): 3})
+        assert (await member.committed())[topic, 0].offset == 7
 
 
-def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.FixtureRequest) -> None:
+async def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.FixtureRequest) -> None:
     """Only kohort looks whether the reader owns the partition; the library itself does on every cluster."""
     looks = request.node.callspec.params["servers"] == "kohort"
 
@@ -430,80 +373,67 @@ def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.Fixture
             [only] = cluster.describe_groups([topic])[topic].members
             return only.epoch
 
-    async def story() -> None:
-        member = Working(servers, topic, [topic], group_protocol="consumer")
-        async with working(member):
-            await until(lambda: shares(member) == [6])
-            [fetched] = await member.fetch({(topic, 0): 0}, max_wait_ms=0)
-            assert fetched.fenced is looks
-            assert member.reader is not None
-            assert member.reader.member_epoch == member.epoch == await asyncio.to_thread(described_epoch)
-            with pytest.raises(NotOwned, match=f"fetch: not this member's in group {topic}: {topic}-9"):
-                await member.fetch({(topic, 9): 0})
-
-    asyncio.run(story())
+    member = Working(servers, topic, [topic], group_protocol="consumer")
+    async with working(member):
+        await until(lambda: shares(member) == [6])
+        [fetched] = await member.fetch({(topic, 0): 0}, max_wait_ms=0)
+        assert fetched.fenced is looks
+        assert member.reader is not None
+        assert member.reader.member_epoch == member.epoch == await asyncio.to_thread(described_epoch)
+        with pytest.raises(NotOwned, match=f"fetch: not this member's in group {topic}: {topic}-9"):
+            await member.fetch({(topic, 9): 0})
 
 
 # -- misuse
 
 
-def test_a_callback_that_raises_ends_the_consumer(servers: str, topic: str) -> None:
+async def test_a_callback_that_raises_ends_the_consumer(servers: str, topic: str) -> None:
     class Broken(Working):
         async def on_assigned(self, partitions: Partitions) -> None:
             raise LookupError("no room")
 
-    async def story() -> None:
-        broken = Broken(servers, topic, [topic])
-        other = Working(servers, topic, [topic])
-        with pytest.raises(LookupError, match="no room") as raised:
-            await broken.run()
-        assert raised.value.__notes__ == [f"in on_assigned of group {topic}"]
-        with pytest.raises(LookupError):
-            await broken.commit({})
-        async with working(other):
-            await until(lambda: shares(other) == [6])
-
-    asyncio.run(story())
+    broken = Broken(servers, topic, [topic])
+    other = Working(servers, topic, [topic])
+    with pytest.raises(LookupError, match="no room") as raised:
+        await broken.run()
+    assert raised.value.__notes__ == [f"in on_assigned of group {topic}"]
+    with pytest.raises(LookupError):
+        await broken.commit({})
+    async with working(other):
+        await until(lambda: shares(other) == [6])
 
 
 @pytest.mark.parametrize("protocol", ["auto", "classic", "consumer"])
-def test_a_token_provider_that_raises_ends_the_consumer(servers: str, topic: str, protocol: str) -> None:
+async def test_a_token_provider_that_raises_ends_the_consumer(servers: str, topic: str, protocol: str) -> None:
     def token() -> str:
         raise LookupError("no token today")
 
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
-
-    async def story() -> None:
-        security = Security.of(properties, token_provider=token)
-        member = Working(servers, topic, group_protocol=protocol, security=security)
-        member.subscribe([topic])
-        await until(lambda: member.failure is not None)
-        with pytest.raises(LookupError, match="no token today"):
-            await member.commit({})
-        await member.close()
-
-    asyncio.run(story())
+    security = Security.of(properties, token_provider=token)
+    member = Working(servers, topic, group_protocol=protocol, security=security)
+    member.subscribe([topic])
+    await until(lambda: member.failure is not None)
+    with pytest.raises(LookupError, match="no token today"):
+        await member.commit({})
+    await member.close()
 
 
-def test_one_that_raises_later_does_too(servers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_raises_later_does_too(servers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise LookupError("no token any more")
 
-    async def story() -> None:
-        member = Working(servers, topic, group_protocol="classic", metadata_max_age_ms=100)
-        async with member:
-            member.subscribe(pattern=topic)
-            await until(lambda: shares(member) == [6])
-            monkeypatch.setattr(Cluster, "topics", broken)
-            member.subscribe(pattern="another")  # it looks for topics
-            await until(lambda: member.failure is not None)
-            with pytest.raises(LookupError, match="no token any more"):
-                await member.commit({})
-
-    asyncio.run(story())
+    member = Working(servers, topic, group_protocol="classic", metadata_max_age_ms=100)
+    async with member:
+        member.subscribe(pattern=topic)
+        await until(lambda: shares(member) == [6])
+        monkeypatch.setattr(Cluster, "topics", broken)
+        member.subscribe(pattern="another")  # it looks for topics
+        await until(lambda: member.failure is not None)
+        with pytest.raises(LookupError, match="no token any more"):
+            await member.commit({})
 
 
-def test_misuse_is_told(servers: str, topic: str) -> None:
+async def test_misuse_is_told(servers: str, topic: str) -> None:
     class Closing(Working):
         seen: BaseException | None = None
 
@@ -514,19 +444,16 @@ def test_misuse_is_told(servers: str, topic: str) -> None:
             except Misuse as error:
                 self.seen = error
 
-    async def story() -> None:
-        member = Closing(servers, topic, [topic])
-        async with working(member):
-            await until(lambda: member.seen is not None)
-            assert "inside a callback" in str(member.seen)
-            with pytest.raises(ValueError, match="either topics or a pattern"):
-                member.subscribe()
-            with pytest.raises(Misuse, match="belongs to another event loop"):
-                await asyncio.to_thread(asyncio.run, member.commit({}))
-        with pytest.raises(Closed, match="the consumer of group"):
-            member.subscribe([topic])
-
-    asyncio.run(story())
+    member = Closing(servers, topic, [topic])
+    async with working(member):
+        await until(lambda: member.seen is not None)
+        assert "inside a callback" in str(member.seen)
+        with pytest.raises(ValueError, match="either topics or a pattern"):
+            member.subscribe()
+        with pytest.raises(Misuse, match="belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, member.commit({}))
+    with pytest.raises(Closed, match="the consumer of group"):
+        member.subscribe([topic])
     for wrong, message in (
         ({"group_protocol": "new"}, "group_protocol is 'new'"),
         ({"assignors": ("mine",)}, "no assignor 'mine'"),
@@ -547,6 +474,13 @@ class Threaded(BlockingGroupConsumer):
         self.mine: set[Any] = set()
         self.changed = threading.Condition()
         self.threads: set[int] = set()
+        self.seen: Misuse | None = None
+
+    def try_to_close(self) -> None:
+        try:
+            self.close()
+        except Misuse as error:
+            self.seen = error
 
     def on_assigned(self, partitions: Partitions) -> None:
         self.threads.add(threading.get_ident())
@@ -570,6 +504,9 @@ def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
     with Threaded(servers, topic, **settings(protocol)) as a:
         a.subscribe([topic])
         a.until(6)
+        a.fetch({(topic, 0): 0}, max_wait_ms=0)
+        its = [thread for thread in threading.enumerate() if thread.name.endswith(f"-{topic}")]
+        assert len(its) == 4  # the loop's, two that ask, the callbacks'
         with Threaded(servers, topic, **settings(protocol)) as b:
             b.subscribe([topic])
             a.until(3)
@@ -583,15 +520,6 @@ def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
     with pytest.raises(Closed):
         a.committed()
     a.close()
-
-
-def test_threads_end_with_the_consumer(servers: str, topic: str) -> None:
-    with Threaded(servers, topic) as member:
-        member.subscribe([topic])
-        member.until(6)
-        member.fetch({(topic, 0): 0}, max_wait_ms=0)
-        its = [thread for thread in threading.enumerate() if thread.name.endswith(f"-{topic}")]
-        assert len(its) == 4  # the loop's, two that ask, the callbacks'
     for thread in its:
         thread.join(20)
         assert not thread.is_alive(), thread.name
@@ -615,13 +543,8 @@ def test_sys_exit_in_a_callback_of_threads(servers: str, topic: str) -> None:
 
 def test_misuse_in_on_lost_is_told(servers: str, topic: str) -> None:
     class Closing(Threaded):
-        seen: BaseException | None = None
-
         def on_lost(self, partitions: Partitions) -> None:
-            try:
-                self.close()
-            except Misuse as error:
-                self.seen = error
+            self.try_to_close()
             self.mine -= partitions
             sys.exit("is not for here either")
 
@@ -638,13 +561,8 @@ def test_misuse_in_on_lost_is_told(servers: str, topic: str) -> None:
 
 def test_misuse_in_threads_is_told(servers: str, topic: str) -> None:
     class Closing(Threaded):
-        seen: BaseException | None = None
-
         def on_assigned(self, partitions: Partitions) -> None:
-            try:
-                self.close()
-            except Misuse as error:
-                self.seen = error
+            self.try_to_close()
             super().on_assigned(partitions)
 
     class Awaiting(BlockingGroupConsumer):
@@ -661,14 +579,11 @@ def test_misuse_in_threads_is_told(servers: str, topic: str) -> None:
             asyncio.run(until(lambda: awaiting.failure is not None)) or awaiting.committed()
 
 
-def test_a_group_of_another_kind_is_not_joined(servers: str, topic: str) -> None:
-    async def story() -> None:
-        async with Recording(servers, topic) as other:
-            await other.ensure_active_group()
-            for protocol in ("auto", "classic"):
-                member = Working(servers, topic, [topic], group_protocol=protocol)
-                with pytest.raises(ServerError, match="its members are no consumers") as refused:
-                    await member.run()
-                assert refused.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-    asyncio.run(story())
+async def test_a_group_of_another_kind_is_not_joined(servers: str, topic: str) -> None:
+    async with Recording(servers, topic) as other:
+        await other.ensure_active_group()
+        for protocol in ("auto", "classic"):
+            member = Working(servers, topic, [topic], group_protocol=protocol)
+            with pytest.raises(ServerError, match="its members are no consumers") as refused:
+                await member.run()
+            assert refused.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

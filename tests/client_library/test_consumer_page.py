@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from working_consumer import until
+from page_programs import definitions
+from running_tasks import running, until
 
 from kohort.client import ServerError
 from kohort.client.admin.groups import Committer
@@ -25,15 +24,12 @@ from kohort.wire.schemas.delete_records import (
     DeleteRecordsTopic,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "consumer.md"
-
 
 @pytest.fixture
 def page(three_brokers: Any) -> dict[str, Any]:
     """The program's definitions, and its consumers as they start; each test has a topic and a group of its own."""
-    [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    found: dict[str, Any] = {"__name__": "page", "consumers": []}
-    exec(program.replace("127.0.0.1:9092", three_brokers.bootstrap_servers), found)
+    found = definitions("consumer.md", three_brokers.bootstrap_servers)
+    found["consumers"] = []
 
     class Known(found["Orders"]):  # type: ignore[name-defined,misc]
         def __init__(self, *args: Any, **settings: Any) -> None:
@@ -62,30 +58,24 @@ def delete_records(cluster: Cluster, topic: str, partition: int, until: int) -> 
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_program(page: dict[str, Any], cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_program(page: dict[str, Any], cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     consumers = page["consumers"]
     for partition in range(4):
         cluster.produce("orders", partition, [NewRecord(None, b"v", 0)] * 25)
-
-    async def story() -> None:
-        tasks = [asyncio.create_task(page["main"]())]
+    async with running(page["main"]()) as [first]:
         await until(lambda: consumers and len(consumers[0].positions) == 4)
-        tasks.append(asyncio.create_task(page["main"]()))
-        await until(lambda: [len(consumer.positions) for consumer in consumers] == [2, 2])
-        tasks[0].cancel()
-        await until(lambda: len(consumers[1].positions) == 4)
-        await until(lambda: all(offset == 25 for offset in consumers[1].positions.values()))
-        tasks[1].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(story())
+        async with running(page["main"]()):
+            await until(lambda: [len(consumer.positions) for consumer in consumers] == [2, 2])
+            first.cancel()
+            await until(lambda: len(consumers[1].positions) == 4)
+            await until(lambda: all(offset == 25 for offset in consumers[1].positions.values()))
     assert sum(entry.offset for entry in cluster.committed("billing").values()) == 100
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders ")]
     assert len(lines) == len(set(lines)) == 100
 
 
 @pytest.mark.usefixtures("orders")
-def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) -> None:
+async def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) -> None:
     """One was never committed, one has been deleted, one is behind the end."""
     for partition in range(4):
         cluster.produce("orders", partition, [NewRecord(None, b"v", 0)] * 25)
@@ -99,19 +89,13 @@ def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) ->
             begun.update(self.positions)
 
     page["Orders"] = Watched
-
-    async def story() -> None:
-        program = asyncio.create_task(page["main"]())
+    async with running(page["main"]()) as [program]:
         await until(lambda: program.done() or (begun and set(page["consumers"][0].positions.values()) == {25}))
-        program.cancel()
-        await asyncio.gather(program, return_exceptions=True)
-
-    asyncio.run(story())
     assert begun == {("orders", 0): 20, ("orders", 1): 3, ("orders", 2): 500, ("orders", 3): 20}
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any], cluster: Cluster) -> None:
+async def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any], cluster: Cluster) -> None:
     """The consumer does not continue with the partition, and does not block the loop."""
 
     class Removed(page["Orders"]):  # type: ignore[name-defined,misc]
@@ -131,18 +115,12 @@ def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any
 
     seen: list[set[Any]] = []
     page["Orders"] = partial(Removed, group_protocol="classic", heartbeat_interval_ms=50)
-
-    async def story() -> None:
-        program = asyncio.create_task(page["main"]())
+    async with running(page["main"]()) as [program]:
         await until(lambda: program.done() or len(seen) == 2)
-        program.cancel()
-        await asyncio.gather(program, return_exceptions=True)
-
-    asyncio.run(story())
     assert seen == [set(), {("orders", partition) for partition in range(4)}]
 
 
-def test_transaction_markers_are_passed_and_other_errors_told(page: dict[str, Any]) -> None:
+async def test_transaction_markers_are_passed_and_other_errors_told(page: dict[str, Any]) -> None:
     place = ("orders", 0)
     key, value = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00"
     marker = encode_batch(
@@ -153,13 +131,9 @@ def test_transaction_markers_are_passed_and_other_errors_told(page: dict[str, An
         is_transactional=True,
         is_control=True,
     )
-
-    async def story() -> None:
-        consumer = page["Orders"]("127.0.0.1:1", "billing")
-        consumer.positions = {place: 7}
-        await consumer.work([FetchedPartition(*place, ErrorCode.NONE, 8, 8, 0, marker)])
-        assert consumer.positions == {place: 8}
-        with pytest.raises(ServerError, match="TOPIC_AUTHORIZATION_FAILED"):
-            await consumer.work([FetchedPartition(*place, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, 0, 0, b"")])
-
-    asyncio.run(story())
+    consumer = page["Orders"]("127.0.0.1:1", "billing")
+    consumer.positions = {place: 7}
+    await consumer.work([FetchedPartition(*place, ErrorCode.NONE, 8, 8, 0, marker)])
+    assert consumer.positions == {place: 8}
+    with pytest.raises(ServerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        await consumer.work([FetchedPartition(*place, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, 0, 0, b"")])

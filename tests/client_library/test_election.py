@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from recording_coordinator import Recording, until
+from recording_coordinator import Recording
+from running_tasks import running, until
 
 from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.client.membership.classic import Phase
 from kohort.testing import KohortServer
 
 
@@ -29,26 +28,23 @@ async def elected(election: Any) -> Term:
     raise AssertionError
 
 
-def test_others_come_and_go_without_disturbing_the_leader(servers: str, unique: str) -> None:
-    async def story() -> None:
-        async with lead(servers, unique) as first:
-            term = await elected(first)
-            async with lead(servers, unique) as second:
-                await until(lambda: second.leader_id == first.member_id != "")
-                assert second.term is None
-                await until(lambda: first.generation.generation_id > term.token)  # there was a rebalance
-                assert first.term is term
-            async with lead(servers, unique) as third:
-                await until(lambda: third.leader_id == first.member_id)
-                await until(lambda: first.generation.generation_id == third.generation.generation_id)
-                assert first.term is term
-                assert term.valid
-                await first.close()
-                assert not term.valid
-                later = await elected(third)
-                assert later.token > term.token
-
-    asyncio.run(story())
+async def test_others_come_and_go_without_disturbing_the_leader(servers: str, unique: str) -> None:
+    async with lead(servers, unique) as first:
+        term = await elected(first)
+        async with lead(servers, unique) as second:
+            await until(lambda: second.leader_id == first.member_id != "")
+            assert second.term is None
+            await until(lambda: first.generation.generation_id > term.token)  # there was a rebalance
+            assert first.term is term
+        async with lead(servers, unique) as third:
+            await until(lambda: third.leader_id == first.member_id)
+            await until(lambda: first.generation.generation_id == third.generation.generation_id)
+            assert first.term is term
+            assert term.valid
+            await first.close()
+            assert not term.valid
+            later = await elected(third)
+            assert later.token > term.token
 
 
 async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
@@ -56,108 +52,87 @@ async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
         return (await elected(election)).token
 
 
-def test_tokens_grow_over_deletion(servers_of_kohort: str, unique: str) -> None:
-    servers = servers_of_kohort
-    first = asyncio.run(token_of_a_term(servers, unique))
-    assert isinstance(first, LastingToken)
-    second = asyncio.run(token_of_a_term(servers, unique))
+async def tokens(servers: str, group: str, **settings: Any) -> list[int]:
+    """Of two terms, and of one after the group was deleted."""
+    first, second = [await token_of_a_term(servers, group, **settings) for _ in range(2)]
     with Cluster(servers) as cluster:
-        cluster.delete_group(unique)
-    assert first < second < asyncio.run(token_of_a_term(servers, unique))
+        cluster.delete_group(group)
+    return [first, second, await token_of_a_term(servers, group, **settings)]
+
+
+async def test_tokens_grow_over_deletion(servers_of_kohort: str, unique: str) -> None:
+    first, second, third = await tokens(servers_of_kohort, unique)
+    assert isinstance(first, LastingToken)
+    assert first < second < third
 
 
 @pytest.mark.peers
 @pytest.mark.timeout(300)
-def test_kafka_counts_anew_after_deletion_unless_there_is_a_token_topic(servers_of_kafka: str, unique: str) -> None:
-    servers = servers_of_kafka
+async def test_kafka_counts_anew_after_deletion_unless_there_is_a_token_topic(
+    servers_of_kafka: str, unique: str
+) -> None:
     for settings in ({}, {"token_topic": "tokens"}):
-        group = unique + "".join(settings)
-        first, second = (asyncio.run(token_of_a_term(servers, group, **settings)) for _ in range(2))
-        with Cluster(servers) as cluster:
-            cluster.delete_group(group)
-        third = asyncio.run(token_of_a_term(servers, group, **settings))
-        assert {type(token) for token in (first, second, third)} == {LastingToken if settings else GroupToken}
+        first, second, third = found = await tokens(servers_of_kafka, unique + "".join(settings), **settings)
+        assert {type(token) for token in found} == {LastingToken if settings else GroupToken}
         assert first < second
         assert (second < third) if settings else (third == first)
 
 
-def test_a_token_topic_is_not_needed_here(servers_of_kohort: str, unique: str) -> None:
-    async def story() -> None:
-        async with lead(servers_of_kohort, unique, token_topic="tokens") as election:
-            term = await elected(election)
-            assert isinstance(term.token, LastingToken)
-            assert term.token == election.generation.generation_id
-
-    asyncio.run(story())
+async def test_a_token_topic_is_not_needed_here(servers_of_kohort: str, unique: str) -> None:
+    async with lead(servers_of_kohort, unique, token_topic="tokens") as election:
+        term = await elected(election)
+        assert isinstance(term.token, LastingToken)
+        assert term.token == election.generation.generation_id
     with Cluster(servers_of_kohort) as cluster:
         assert "tokens" not in cluster.topics()
         with pytest.raises(ServerError, match="kohort does not serve transactions"):
             cluster.next_token("tokens", "k")
 
 
-def test_a_term_ends_with_its_lease(own_server: Any, unique: str) -> None:
-    async def story() -> None:
-        begun = asyncio.Event()
-        done: list[str] = []
+async def test_a_term_ends_with_its_lease(own_server: Any, unique: str) -> None:
+    begun = asyncio.Event()
+    done: list[str] = []
 
-        async def work() -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                done.append("stopped")
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            done.append("stopped")
 
-        async with lead(
-            own_server.bootstrap_servers, unique, session_timeout_ms=2_000, heartbeat_interval_ms=100
-        ) as election:
-            term = await elected(election)
-            running = asyncio.create_task(term.run(work()))
-            await begun.wait()
-            await asyncio.to_thread(own_server.kill)
-            assert await running is False
-            assert done == ["stopped"]
-            assert not term.valid
-            assert election.term is None
-            await asyncio.to_thread(own_server.start)
-            assert (await elected(election)).token > term.token
-
-    asyncio.run(story())
+    times = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 100}
+    async with lead(own_server.bootstrap_servers, unique, **times) as election:
+        term = await elected(election)
+        result = asyncio.create_task(term.run(work()))
+        await begun.wait()
+        await asyncio.to_thread(own_server.kill)
+        assert await result is False
+        assert done == ["stopped"]
+        assert not term.valid
+        assert election.term is None
+        await asyncio.to_thread(own_server.start)
+        assert (await elected(election)).token > term.token
 
 
-def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
+async def test_work_that_ends_or_fails_and_the_end_of_the_election(servers: str, unique: str) -> None:
     async def fails() -> None:
         raise LookupError("of my own")
 
-    async def story() -> None:
-        async with lead(servers, unique) as election:
-            async for term in election:
-                assert await term.run(asyncio.sleep(0)) is True
-                with pytest.raises(LookupError):
-                    await term.run(fails())
-                assert term.valid
-                break
-            waiting = asyncio.create_task(elected(election))  # a term is given once
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-
-    asyncio.run(story())
+    async with lead(servers, unique) as election:
+        term = await elected(election)
+        assert await term.run(asyncio.sleep(0)) is True
+        with pytest.raises(LookupError):
+            await term.run(fails())
+        assert term.valid
+        waiting = asyncio.create_task(elected(election))  # a term is given once
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    with pytest.raises(Closed, match=f"group {unique}: the election is over"):
+        await waiting
+    assert await term.run(fails()) is False, "work begins in a term that is over"
 
 
-def test_work_does_not_begin_in_a_term_that_is_over(servers: str, unique: str) -> None:
-    async def work() -> None:
-        raise AssertionError
-
-    async def story() -> None:
-        async with lead(servers, unique) as election:
-            term = await elected(election)
-        assert await term.run(work()) is False
-
-    asyncio.run(story())
-
-
-def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, unique: str) -> None:
+async def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, unique: str) -> None:
     ends, may_end = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -167,110 +142,85 @@ def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, unique: str
             ends.set()
             await may_end.wait()
 
-    async def story() -> None:
-        async with lead(servers, unique) as election:
-            running = asyncio.create_task((await elected(election)).run(work()))
-            await asyncio.sleep(0)
-        await ends.wait()
-        running.cancel()
+    async with lead(servers, unique) as election:
+        task = asyncio.create_task((await elected(election)).run(work()))
         await asyncio.sleep(0)
-        assert not running.done()
-        may_end.set()
-        await asyncio.wait((running,))
-        assert running.cancelled()
-
-    asyncio.run(story())
-
-
-def test_who_waits_for_a_term_is_told_that_the_election_is_over(servers: str, unique: str) -> None:
-    async def story() -> None:
-        async with lead(servers, unique) as election:
-            await elected(election)
-            waiting = asyncio.create_task(elected(election))
-            await asyncio.sleep(0)
-        with pytest.raises(Closed, match=f"group {unique}: the election is over"):
-            await waiting
-
-    asyncio.run(story())
+    await ends.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    may_end.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
 
 
-def test_who_is_removed_while_the_group_rebalances_does_not_lead_any_more(servers: str, unique: str) -> None:
+async def test_who_is_removed_while_the_group_rebalances_does_not_lead_any_more(servers: str, unique: str) -> None:
     """Its term is over at once, and does not come back to life with the next round."""
 
     class Slow(Election[Any]):
+        joins = 0
         gate: asyncio.Event | None = None
 
         async def on_join_prepare(self, generation: int, member_id: str) -> None:
             if self.gate is not None:
                 await self.gate.wait()
 
-    def joins(candidate: Election[Any]) -> bool:
-        return candidate._session._order.membership.phase is Phase.JOINING
+        def metadata(self) -> dict[str, bytes]:
+            self.joins += 1
+            return super().metadata()
 
-    async def story() -> None:
-        settings: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 100}
-        a, b = (lead(servers, unique, **settings) for _ in range(2))
-        slow = Slow(servers, unique, token_topic=None, **settings)
-        async with a:
-            term = await elected(a)
-            async with slow:
-                await until(lambda: slow.leader_id == a.member_id)
-                slow.gate = asyncio.Event()
-                async with b:
-                    await until(lambda: joins(a))
-                    assert term.valid
-                    with Cluster(servers) as cluster:
-                        gone = Committer(a.member_id, -1)
-                        await asyncio.to_thread(cluster.leave_as, unique, gone, classic=True)
-                    await asyncio.wait_for(term.ended(), 10)
-                    assert not term.valid
-                    slow.gate.set()
-                    await until(lambda: not any(one.rejoin_needed for one in (a, b, slow)))
-                    assert not term.valid
-                    later = [one.term for one in (a, b, slow) if one.term is not None]
-                    assert [one.token > term.token for one in later] == [True]
-
-    asyncio.run(story())
+    settings: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 100}
+    a, slow = (Slow(servers, unique, token_topic=None, **settings) for _ in range(2))
+    b = lead(servers, unique, **settings)
+    async with a:
+        term = await elected(a)
+        async with slow:
+            await until(lambda: slow.leader_id == a.member_id)
+            slow.gate = asyncio.Event()
+            joins = a.joins
+            async with b:
+                await until(lambda: a.joins > joins)
+                assert term.valid
+                with Cluster(servers) as cluster:
+                    gone = Committer(a.member_id, -1)
+                    await asyncio.to_thread(cluster.leave_as, unique, gone, classic=True)
+                await asyncio.wait_for(term.ended(), 10)
+                assert not term.valid
+                slow.gate.set()
+                await until(lambda: not any(one.rejoin_needed for one in (a, b, slow)))
+                assert not term.valid
+                later = [one.term for one in (a, b, slow) if one.term is not None]
+                assert [one.token > term.token for one in later] == [True]
 
 
-def test_one_leader_at_a_time_and_tokens_in_order(servers: str, unique: str) -> None:
-    async def story() -> None:
-        terms: list[Term] = []
+async def test_one_leader_at_a_time_and_tokens_in_order(servers: str, unique: str) -> None:
+    terms: list[Term] = []
 
-        async def candidate() -> None:
-            while True:
-                async with lead(servers, unique, heartbeat_interval_ms=100) as election:
-                    term = await elected(election)
-                    assert not any(other.valid for other in terms)
-                    assert all(other.token < term.token for other in terms)
-                    terms.append(term)
-                    await asyncio.sleep(0.02)
-                    assert term.valid
+    async def candidate() -> None:
+        while True:
+            async with lead(servers, unique, heartbeat_interval_ms=100) as election:
+                term = await elected(election)
+                assert not any(other.valid for other in terms)
+                assert all(other.token < term.token for other in terms)
+                terms.append(term)
+                await asyncio.sleep(0.02)
+                assert term.valid
 
-        tasks = [asyncio.create_task(candidate()) for _ in range(4)]
+    async with running(*(candidate() for _ in range(4))) as tasks:
         await until(lambda: len(terms) >= 20 or any(task.done() for task in tasks))
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(result, asyncio.CancelledError) for result in results), results
-
-    asyncio.run(story())
+    assert all(task.cancelled() for task in tasks), tasks
 
 
-def test_misuse(servers: str, unique: str) -> None:
+async def test_misuse(servers: str, unique: str) -> None:
     for name, value in (("group_instance_id", "i"), ("rebalance_timeout_ms", 1)):
         with pytest.raises(ValueError, match=name):
             lead(servers, unique, **{name: value})
-
-    async def story() -> None:
-        outside = lead(servers, unique)
-        assert outside.lasting_generations is False
-        with pytest.raises(Misuse, match="async with"):
-            await elected(outside)
-        async with Recording(servers, unique) as other_kind, contextlib.AsyncExitStack() as stack:
-            await other_kind.ensure_active_group()
-            election = await stack.enter_async_context(lead(servers, unique))
+    outside = lead(servers, unique)
+    assert outside.lasting_generations is False
+    with pytest.raises(Misuse, match="async with"):
+        await elected(outside)
+    async with Recording(servers, unique) as other_kind:
+        await other_kind.ensure_active_group()
+        async with lead(servers, unique) as election:
             with pytest.raises(ServerError, match="kohort-election"):
                 await elected(election)
-
-    asyncio.run(story())

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from recording_coordinator import until
+from recording_coordinator import Member
+from running_tasks import cancel, running, until
 
-from kohort.client import Coordinator, JoinedMember, ServerError
+from kohort.client import JoinedMember
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
-from kohort.wire.errors import ErrorCode
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def server() -> Iterator[KohortServer]:
         yield running
 
 
-class SchemaRegistry(Coordinator):
+class SchemaRegistry(Member):
     """As Confluent's: each member sends its address; the member with the smallest address leads; all learn the
     leader."""
 
@@ -69,34 +69,8 @@ class SchemaRegistry(Coordinator):
         identity = json.loads(assignment)["master_identity"]
         self.leader = None if identity is None else identity["host"]
 
-    async def run(self) -> None:
-        while True:
-            await self.ensure_active_group()
-            await self.wait_for_rejoin()
 
-
-def test_schema_registries_elect_a_leader(servers: str, unique: str) -> None:
-    async def story() -> None:
-        named = [SchemaRegistry(servers, unique, f"registry-{n}.example", heartbeat_interval_ms=100) for n in (2, 0, 1)]
-        reader = SchemaRegistry(servers, unique, "a-reader.example", eligible=False, heartbeat_interval_ms=100)
-        everybody = [*named, reader]
-        tasks = [asyncio.create_task(registry.run()) for registry in everybody]
-        await until(lambda: as_sent(everybody))
-        assert {registry.leader for registry in everybody} == {"registry-0.example"}
-        await asyncio.to_thread(described_as_sent, everybody)
-        tasks[1].cancel()
-        await asyncio.gather(tasks[1], return_exceptions=True)
-        await named[1].close()  # the leader goes
-        left = [named[0], named[2], reader]
-        await until(lambda: as_sent(left))
-        assert {registry.leader for registry in left} == {"registry-1.example"}
-        await asyncio.to_thread(described_as_sent, left)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for registry in left:
-            await registry.close()
-
+async def test_schema_registries_elect_a_leader(servers: str, unique: str) -> None:
     def as_sent(registries: list[SchemaRegistry]) -> bool:
         """Whether one has seen what all said, and all were given what it gave: the very bytes."""
         said = {registry.member_id: registry.said for registry in registries}
@@ -112,10 +86,24 @@ def test_schema_registries_elect_a_leader(servers: str, unique: str) -> None:
         assert {member.member_id: member.metadata for member in described.members} == said
         assert {member.member_id: member.assignment for member in described.members} == assigned
 
-    asyncio.run(story())
+    named = [SchemaRegistry(servers, unique, f"registry-{n}.example", heartbeat_interval_ms=100) for n in (2, 0, 1)]
+    reader = SchemaRegistry(servers, unique, "a-reader.example", eligible=False, heartbeat_interval_ms=100)
+    everybody = [*named, reader]
+    left = [named[0], named[2], reader]
+    async with running(*(registry.run() for registry in everybody)) as tasks:
+        await until(lambda: as_sent(everybody))
+        assert {registry.leader for registry in everybody} == {"registry-0.example"}
+        await asyncio.to_thread(described_as_sent, everybody)
+        await cancel(tasks[1])
+        await named[1].close()  # the leader goes
+        await until(lambda: as_sent(left))
+        assert {registry.leader for registry in left} == {"registry-1.example"}
+        await asyncio.to_thread(described_as_sent, left)
+    for registry in left:
+        await registry.close()
 
 
-class Opaque(Coordinator):
+class Opaque(Member):
     """Sends these bytes, and gives these to the members by their metadata."""
 
     protocol_type = "what ever"
@@ -136,49 +124,26 @@ class Opaque(Coordinator):
     def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
         self.assigned = assignment
 
-    async def run(self) -> None:
-        while True:
-            await self.ensure_active_group()
-            await self.wait_for_rejoin()
-
 
 NOISE = random.Random(1)
 SAID = [b"", bytes(range(256)), b"\xff" * 64, NOISE.randbytes(100_000)]
 GIVEN = dict(zip(SAID, [NOISE.randbytes(100_000), b"", b"\x00\x00", "ü\n{".encode()], strict=True))
 
 
-def test_any_bytes_come_through_and_survive_a_restart(own_server: Any, unique: str) -> None:
+async def test_any_bytes_come_through_and_survive_a_restart(own_server: Any, unique: str) -> None:
     def described(cluster: Cluster) -> dict[bytes, bytes]:
         group = cluster.describe_groups([unique])[unique]
         assert (group.protocol_type, group.protocol) == ("what ever", "strange name: é")
         return {member.metadata: member.assignment for member in group.members}
 
-    async def story() -> None:
-        servers = own_server.bootstrap_servers
-        members = [Opaque(servers, unique, {"strange name: é": said}, GIVEN) for said in SAID]
-        tasks = [asyncio.create_task(member.run()) for member in members]
+    servers = own_server.bootstrap_servers
+    members = [Opaque(servers, unique, {"strange name: é": said}, GIVEN) for said in SAID]
+    async with running(*(member.run() for member in members)):
         await until(lambda: [member.assigned for member in members] == list(GIVEN.values()))
         assert sorted(SAID) in [member.seen for member in members]
         with Cluster(servers) as cluster:
             assert await asyncio.to_thread(described, cluster) == GIVEN
             await asyncio.to_thread(own_server.restart)
             assert await asyncio.to_thread(described, cluster) == GIVEN
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for member in members:
-            await member.close(leave=False)
-
-    asyncio.run(story())
-
-
-def test_another_type_is_refused(servers: str, unique: str) -> None:
-    async def story() -> None:
-        async with SchemaRegistry(servers, unique, "registry") as registry:
-            await registry.ensure_active_group()
-            async with Opaque(servers, unique, {"v0": b""}, {}) as stranger:
-                with pytest.raises(ServerError) as refused:
-                    await stranger.ensure_active_group()
-                assert refused.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-    asyncio.run(story())
+    for member in members:
+        await member.close(leave=False)

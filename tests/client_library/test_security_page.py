@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from own_certificates import authority, issue, written
+from page_programs import DOCS, programs
 from sasl_broker import SaslBroker
 from scripted_broker import ScriptedBroker, server_context, topic
 
@@ -15,7 +16,7 @@ from kohort.client import Security
 from kohort.client.security import properties as security_properties
 from kohort.wire.schemas.metadata import MetadataRequest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "security.md").read_text(encoding="utf-8")
 VALUES = {
     "security.protocol": "PLAINTEXT",
     "ssl.endpoint.identification.algorithm": "https",
@@ -32,7 +33,7 @@ NAME = re.compile(r"(?:security|ssl|sasl|https|enable)(?:\.[a-z]+)+")
 
 
 def test_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    [program] = programs("security.md")
     ca = authority()
     sasl = SaslBroker(users={"alice": "hunter2"})
     with ScriptedBroker(sasl.script(), tls=server_context(issue(ca, "127.0.0.1"), tmp_path)) as broker:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from recording_coordinator import Recording, until
+from recording_coordinator import Recording
+from running_tasks import running, until
 
 from kohort.client import Misuse, Shard, Sharding, shards
 from kohort.client.errors import BadAnswer
@@ -51,13 +52,13 @@ class Fleet:
     @contextlib.asynccontextmanager
     async def worker(self, **settings: Any) -> Any:
         async with self.make(**settings) as sharding:
-            running = asyncio.create_task(sharding.run(self.work))
+            task = asyncio.create_task(sharding.run(self.work))
             try:
                 yield sharding
             finally:
-                running.cancel()
+                task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await running
+                    await task
 
     @property
     def busy(self) -> int:
@@ -68,60 +69,51 @@ def counts(*workers: Sharding) -> list[int]:
     return sorted(len(worker.shards) for worker in workers)
 
 
-def test_workers_come_and_go(servers: str, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(servers, unique)
-        async with fleet.worker() as a:
-            await until(lambda: fleet.busy == 12)
-            kept = dict(a.shards)
-            async with fleet.worker() as b:
-                await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
-                assert all(a.shards[item] is kept[item] for item in a.shards), "what stays goes on undisturbed"
-                async with fleet.worker() as c:
-                    await until(lambda: counts(a, b, c) == [4, 4, 4] and fleet.busy == 12)
-                await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
-            await until(lambda: counts(a) == [12] and fleet.busy == 12)
-        assert fleet.busy == 0
-        assert not any(shard.valid for shard in kept.values())
-
-    asyncio.run(story())
+async def test_workers_come_and_go(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique)
+    async with fleet.worker() as a:
+        await until(lambda: fleet.busy == 12)
+        kept = dict(a.shards)
+        async with fleet.worker() as b:
+            await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
+            assert all(a.shards[item] is kept[item] for item in a.shards), "what stays goes on undisturbed"
+            async with fleet.worker() as c:
+                await until(lambda: counts(a, b, c) == [4, 4, 4] and fleet.busy == 12)
+            await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
+        await until(lambda: counts(a) == [12] and fleet.busy == 12)
+    assert fleet.busy == 0
+    assert not any(shard.valid for shard in kept.values())
 
 
-def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(servers, unique, ["only", "other"])
-        async with fleet.worker() as a:
-            await until(lambda: fleet.busy == 2)
-            fleet.ends_slowly.clear()
-            async with fleet.worker() as b:
-                await until(lambda: len(a.shards) == 1)
-                generation = b.generation.generation_id
-                a.request_rejoin("another round meanwhile")
-                await until(lambda: b.generation.generation_id > generation >= 0)
-                assert counts(b) == [0]
-                fleet.ends_slowly.set()
-                await until(lambda: counts(a, b) == [1, 1] and fleet.busy == 2)
-
-    asyncio.run(story())
+async def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique, ["only", "other"])
+    async with fleet.worker() as a:
+        await until(lambda: fleet.busy == 2)
+        fleet.ends_slowly.clear()
+        async with fleet.worker() as b:
+            await until(lambda: len(a.shards) == 1)
+            generation = b.generation.generation_id
+            a.request_rejoin("another round meanwhile")
+            await until(lambda: b.generation.generation_id > generation >= 0)
+            assert counts(b) == [0]
+            fleet.ends_slowly.set()
+            await until(lambda: counts(a, b) == [1, 1] and fleet.busy == 2)
 
 
-def test_the_lease_ends_before_others_get_the_items(own_server: Any, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(own_server.bootstrap_servers, unique, session_timeout_ms=1_500)
-        async with fleet.worker() as a:
-            await until(lambda: fleet.busy == 12)
-            before = list(a.shards.values())
-            await asyncio.to_thread(own_server.kill)
-            await until(lambda: fleet.busy == 0)
-            assert not a.shards
-            await asyncio.wait_for(before[0].ended(), 1)
-            await asyncio.to_thread(own_server.start)
-            await until(lambda: fleet.busy == 12)  # with larger tokens: `work` looks
-
-    asyncio.run(story())
+async def test_the_lease_ends_before_others_get_the_items(own_server: Any, unique: str) -> None:
+    fleet = Fleet(own_server.bootstrap_servers, unique, session_timeout_ms=1_500)
+    async with fleet.worker() as a:
+        await until(lambda: fleet.busy == 12)
+        before = list(a.shards.values())
+        await asyncio.to_thread(own_server.kill)
+        await until(lambda: fleet.busy == 0)
+        assert not a.shards
+        await asyncio.wait_for(before[0].ended(), 1)
+        await asyncio.to_thread(own_server.start)
+        await until(lambda: fleet.busy == 12)  # with larger tokens: `work` looks
 
 
-def test_items_change_at_run_time(servers: str, unique: str) -> None:
+async def test_items_change_at_run_time(servers: str, unique: str) -> None:
     listed = {"a": 1.0, "b": 1.0}
     fails = False
 
@@ -130,127 +122,98 @@ def test_items_change_at_run_time(servers: str, unique: str) -> None:
             raise ConnectionError("the database is away")
         return dict(listed)
 
-    async def story() -> None:
-        nonlocal fails
-        fleet = Fleet(servers, unique, items, refresh_ms=20)
-        async with fleet.worker() as first, fleet.worker() as second:
-            await until(lambda: counts(first, second) == [1, 1])
-            listed["c"] = 2.0
-            del listed["a"]
-            await until(lambda: {*first.shards, *second.shards} == {"b", "c"} and fleet.busy == 2)
-            fails = True  # the list that is known stands
-            async with fleet.worker() as third:
-                await until(lambda: third.generation.generation_id > 0)
-            await until(lambda: fleet.busy == 2 and not first.rejoin_needed)
-            assert {*first.shards, *second.shards} == {"b", "c"}
-            for worker in (first, second):
-                worker.update(["d"])
-            await until(lambda: {*first.shards, *second.shards} == {"d"})
-
-    asyncio.run(story())
+    fleet = Fleet(servers, unique, items, refresh_ms=20)
+    async with fleet.worker() as first, fleet.worker() as second:
+        await until(lambda: counts(first, second) == [1, 1])
+        listed["c"] = 2.0
+        del listed["a"]
+        await until(lambda: {*first.shards, *second.shards} == {"b", "c"} and fleet.busy == 2)
+        fails = True  # the list that is known stands
+        async with fleet.worker() as third:
+            await until(lambda: third.generation.generation_id > 0)
+        await until(lambda: fleet.busy == 2 and not first.rejoin_needed)
+        assert {*first.shards, *second.shards} == {"b", "c"}
+        for worker in (first, second):
+            worker.update(["d"])
+        await until(lambda: {*first.shards, *second.shards} == {"d"})
 
 
-def test_weights_and_capacity(servers: str, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(servers, unique, {"huge": 10.0, **dict.fromkeys(ITEMS[:10], 1.0)})
-        async with fleet.worker() as a, fleet.worker() as b:
-            await until(lambda: counts(a, b) == [1, 10])
-        fleet = Fleet(servers, unique + "c", ITEMS)
-        async with fleet.worker(capacity=2.0) as a, fleet.worker() as b:
-            await until(lambda: (len(a.shards), len(b.shards)) == (8, 4))
-
-    asyncio.run(story())
+async def test_weights_and_capacity(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique, {"huge": 10.0, **dict.fromkeys(ITEMS[:10], 1.0)})
+    async with fleet.worker() as a, fleet.worker() as b:
+        await until(lambda: counts(a, b) == [1, 10])
+    fleet = Fleet(servers, unique + "c", ITEMS)
+    async with fleet.worker(capacity=2.0) as a, fleet.worker() as b:
+        await until(lambda: (len(a.shards), len(b.shards)) == (8, 4))
 
 
-def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
-    async def story() -> None:
-        done: list[str] = []
+async def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
+    done: list[str] = []
 
-        async def work(shard: Shard) -> None:
-            done.append(shard.item)
-            if shard.item == "bad":
-                raise LookupError("of my own")
-
-        async with shards(servers, unique, ["good"]) as sharding:
-            running = asyncio.create_task(sharding.run(work))
-            await until(lambda: done == ["good"])
-            with pytest.raises(Misuse, match="runs already"):
-                await sharding.run(work)
-            assert list(sharding.shards) == ["good"]
-            assert not running.done()
-            sharding.update(["good", "bad"])
-            with pytest.raises(LookupError, match="of my own") as failure:
-                await running
-            assert "item 'bad'" in failure.value.__notes__[0]
-            assert done == ["good", "bad"]
-            assert not sharding.shards
-
-    asyncio.run(story())
-
-
-def test_who_stops_leaves_its_items_to_others_and_may_run_again(servers: str, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(servers, unique)
-        fails = asyncio.Event()
-
-        async def work(shard: Shard) -> None:
-            await fails.wait()
+    async def work(shard: Shard) -> None:
+        done.append(shard.item)
+        if shard.item == "bad":
             raise LookupError("of my own")
 
-        async with fleet.worker() as a, fleet.make() as b:
-            await until(lambda: counts(a) == [12])
-            running = asyncio.create_task(b.run(work))
-            await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 6)
-            before = max(shard.token for shard in b.shards.values())
-            fails.set()
-            with pytest.raises(LookupError):
-                await running
-            assert not b.shards
-            await until(lambda: counts(a) == [12] and fleet.busy == 12)
-            running = asyncio.create_task(b.run(fleet.work))
+    async with shards(servers, unique, ["good"]) as sharding:
+        task = asyncio.create_task(sharding.run(work))
+        await until(lambda: done == ["good"])
+        with pytest.raises(Misuse, match="runs already"):
+            await sharding.run(work)
+        assert list(sharding.shards) == ["good"]
+        assert not task.done()
+        sharding.update(["good", "bad"])
+        with pytest.raises(LookupError, match="of my own") as failure:
+            await task
+        assert "item 'bad'" in failure.value.__notes__[0]
+        assert done == ["good", "bad"]
+        assert not sharding.shards
+
+
+async def test_who_stops_leaves_its_items_to_others_and_may_run_again(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique)
+    fails = asyncio.Event()
+
+    async def work(shard: Shard) -> None:
+        await fails.wait()
+        raise LookupError("of my own")
+
+    async with fleet.worker() as a, fleet.make() as b:
+        await until(lambda: counts(a) == [12])
+        task = asyncio.create_task(b.run(work))
+        await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 6)
+        before = max(shard.token for shard in b.shards.values())
+        fails.set()
+        with pytest.raises(LookupError):
+            await task
+        assert not b.shards
+        await until(lambda: counts(a) == [12] and fleet.busy == 12)
+        async with running(b.run(fleet.work)):
             await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
             assert min(shard.token for shard in b.shards.values()) > before
-            running.cancel()
-            await asyncio.wait((running,))
-
-    asyncio.run(story())
 
 
-def test_items_of_a_round_before_run_are_worked_on(servers: str, unique: str) -> None:
-    async def story() -> None:
-        fleet = Fleet(servers, unique)
-        async with fleet.make() as sharding:
-            await sharding.ensure_active_group()
-            assert counts(sharding) == [12]
-            running = asyncio.create_task(sharding.run(fleet.work))
+async def test_items_of_a_round_before_run_are_worked_on(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique)
+    async with fleet.make() as sharding:
+        await sharding.ensure_active_group()
+        assert counts(sharding) == [12]
+        async with running(sharding.run(fleet.work)):
             await until(lambda: fleet.busy == 12)
-            running.cancel()
-            await asyncio.wait((running,))
-        assert fleet.busy == 0
-
-    asyncio.run(story())
+    assert fleet.busy == 0
 
 
-def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
-    async def story() -> None:
-        names = [f"https://www.example.org/sites/{n}/index.html" for n in range(10_000)]
-        held = asyncio.Event()
-
-        async def work(shard: Shard) -> None:
-            await held.wait()
-
-        async with shards(servers, unique, names, session_timeout_ms=30_000) as sharding:
-            running = asyncio.create_task(sharding.run(work))
-            await until(lambda: len(sharding.shards) == 10_000)
-            sharding.request_rejoin("with claims")
-            token = sharding.generation.generation_id
-            await until(lambda: sharding.generation.generation_id > token and not sharding.rejoin_needed)
-            assert len(sharding.shards) == 10_000
-            held.set()
-            running.cancel()
-            await asyncio.wait((running,))
-
-    asyncio.run(story())
+async def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
+    names = [f"https://www.example.org/sites/{n}/index.html" for n in range(10_000)]
+    async with (
+        shards(servers, unique, names, session_timeout_ms=30_000) as sharding,
+        running(sharding.run(lambda shard: shard.ended())),
+    ):
+        await until(lambda: len(sharding.shards) == 10_000)
+        sharding.request_rejoin("with claims")
+        token = sharding.generation.generation_id
+        await until(lambda: sharding.generation.generation_id > token and not sharding.rejoin_needed)
+        assert len(sharding.shards) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -270,24 +233,19 @@ def test_what_cannot_be(items: Any, settings: dict[str, Any], error: type[Except
         shards("localhost:1", "g", items, **settings)
 
 
-def test_lists_that_fail_at_first_and_members_of_another_language(servers: str, unique: str) -> None:
+async def test_lists_that_fail_at_first_and_members_of_another_language(servers: str, unique: str) -> None:
     class Foreign(Recording):
         protocol_type = "kohort-shards"
 
         def metadata(self) -> dict[str, bytes]:
             return {"shards": b"not packed"}
 
-    async def story() -> None:
-        async with shards(servers, unique, lambda: ["a", None]) as sharding:
-            with pytest.raises(TypeError, match="item None"):
-                await sharding.run(lambda shard: asyncio.sleep(0))
-        async with shards(servers, unique, ["a"]) as sharding, Foreign(servers, unique) as foreign:
-            running = asyncio.create_task(sharding.run(lambda shard: shard.ended()))
-            await until(lambda: bool(sharding.shards))
-            joining = asyncio.create_task(foreign.ensure_active_group())
+    async with shards(servers, unique, lambda: ["a", None]) as sharding:
+        with pytest.raises(TypeError, match="item None"):
+            await sharding.run(lambda shard: asyncio.sleep(0))
+    async with shards(servers, unique, ["a"]) as sharding, Foreign(servers, unique) as foreign:
+        task = asyncio.create_task(sharding.run(lambda shard: shard.ended()))
+        await until(lambda: bool(sharding.shards))
+        async with running(foreign.ensure_active_group()):
             with pytest.raises(BadAnswer, match="another language"):
-                await running
-            joining.cancel()
-            await asyncio.wait((joining,))
-
-    asyncio.run(story())
+                await task

@@ -61,12 +61,3 @@ class Working(GroupConsumer):
             for record in records(one, self.positions[place]):
                 self.values.append(record.value or b"")
                 self.positions[place] = record.offset + 1
-
-
-async def until(condition: Any, what: str = "", seconds: float = 60) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"never true: {what or condition}") from None

@@ -9,15 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_programs import programs
 
 from kohort.testing import KohortServer
 
-DOCS = Path(__file__).parents[2] / "docs"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-
-
-def programs(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def run(directory: Path, command: list[str]) -> str:
