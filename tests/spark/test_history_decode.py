@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -18,71 +19,65 @@ from kohort.spark.history.decoding import columns, compilation, decode, kernels
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, encode_subscription, rack_in, subscription_of
 from kohort.wire.errors import ProtocolError
-from kohort.wire.schema import NO_UUID
+from kohort.wire.schema import NO_UUID, Field, schema_of
 from kohort.wire.schemas import group_records as tables
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 
 UNTAGGED = tables.ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
 """The plain decoder's result for a record without the tag of the classic protocol."""
 
+MESSAGES = {
+    0: (tables.OffsetCommitKey, tables.OffsetCommitValue),
+    1: (tables.OffsetCommitKey, tables.OffsetCommitValue),
+    2: (tables.GroupMetadataKey, tables.GroupMetadataValue),
+    3: (tables.ConsumerGroupMetadataKey, tables.ConsumerGroupMetadataValue),
+    5: (tables.ConsumerGroupMemberMetadataKey, tables.ConsumerGroupMemberMetadataValue),
+    6: (tables.ConsumerGroupTargetAssignmentMetadataKey, tables.ConsumerGroupTargetAssignmentMetadataValue),
+    7: (tables.ConsumerGroupTargetAssignmentMemberKey, tables.ConsumerGroupTargetAssignmentMemberValue),
+    8: (tables.ConsumerGroupCurrentMemberAssignmentKey, tables.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (tables.ConsumerGroupRegularExpressionKey, tables.ConsumerGroupRegularExpressionValue),
+    kernels.GENERATION: (tables.GenerationKey, tables.GenerationValue),
+}
+
 names = st.text(max_size=6)
-maybe = st.none() | names
-int32 = st.integers(-(2**31), 2**31 - 1)
-int64 = st.integers(-(2**63), 2**63 - 1)
-ids = st.binary(min_size=16, max_size=16)
-indexes = st.lists(int32, max_size=3).map(tuple)
+BY_TYPE = {
+    **{f"int{bits}": st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 32, 64)},
+    "string": names,
+    "bytes": st.binary(max_size=3),
+    "uuid": st.binary(min_size=16, max_size=16),
+}
+BY_NAME: dict[str, st.SearchStrategy[Any]] = {
+    "metadata": names | st.text(min_size=120, max_size=130),
+    "protocol_type": st.sampled_from(["consumer", "connect", ""]),
+    "supported_protocols": st.just(()),
+}
 
 
-def struct(cls: type, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(cls, **fields)
+@cache
+def messages(cls: type, version: int) -> st.SearchStrategy[Any]:
+    """Messages with any values that this version can hold."""
+    return st.builds(cls, **{f.name: _values(f, version) for f in schema_of(cls).fields if version in f.versions})
 
 
-subscriptions = (
-    struct(
-        ConsumerProtocolSubscription,
-        topics=st.lists(names, max_size=3).map(tuple),
-        user_data=st.none() | st.binary(max_size=3),
-        owned_partitions=st.lists(struct(TopicPartition, topic=names, partitions=indexes), max_size=2).map(tuple),
-        generation_id=int32,
-        rack_id=maybe,
-    ).map(encode_subscription)
-    | struct(ConsumerProtocolSubscription, topics=st.lists(names, max_size=3).map(tuple)).map(
-        lambda one: b"\0\0" + encode(one, 0)
-    )
+def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
+    if field.name in BY_NAME:
+        return BY_NAME[field.name]
+    kind = field.type[0] if isinstance(field.type, list) else field.type
+    values = BY_TYPE[kind] if isinstance(kind, str) else messages(kind, version)
+    if isinstance(field.type, list):
+        values = st.lists(values, max_size=3).map(tuple)
+    absent = [None] * (version in field.nullable) + [field.default] * (field.tag is not None)
+    return st.sampled_from(absent) | values if absent else values
+
+
+BY_NAME["subscription"] = (
+    messages(ConsumerProtocolSubscription, 3).map(encode_subscription)
+    | messages(ConsumerProtocolSubscription, 0).map(lambda one: b"\0\0" + encode(one, 0))
     | st.binary(max_size=12)
 )
-assignments = st.dictionaries(names, indexes, max_size=3).map(
+BY_NAME["assignment"] = st.dictionaries(names, st.lists(BY_TYPE["int32"], max_size=3).map(tuple), max_size=3).map(
     lambda owned: assignment_bytes(list(owned.items()), b"\0\1")
 ) | st.binary(max_size=12)
-classic_members = struct(
-    tables.MemberMetadata,
-    member_id=names,
-    group_instance_id=maybe,
-    client_id=names,
-    client_host=names,
-    rebalance_timeout=int32,
-    session_timeout=int32,
-    subscription=subscriptions,
-    assignment=assignments,
-)
-classic_groups = struct(
-    tables.GroupMetadataValue,
-    protocol_type=st.sampled_from(["consumer", "connect", ""]),
-    generation=int32,
-    protocol=maybe,
-    leader=maybe,
-    current_state_timestamp=int64,
-    members=st.lists(classic_members, max_size=3).map(tuple),
-)
-owned = st.lists(
-    struct(
-        tables.CurrentTopicPartitions,
-        topic_id=ids,
-        partitions=indexes,
-        assignment_epochs=st.none() | st.just(()) | indexes,
-    ),
-    max_size=3,
-).map(tuple)
 
 
 def record(kind: int, key: Any, value: Any, version: int) -> Record:
@@ -90,149 +85,19 @@ def record(kind: int, key: Any, value: Any, version: int) -> Record:
     return Record(key_bytes, None if value is None else version.to_bytes(2, "big") + encode(value, version))
 
 
-offsets = st.builds(
-    record,
-    st.sampled_from([0, 1]),
-    struct(tables.OffsetCommitKey, group=names, topic=names, partition=int32),
-    struct(
-        tables.OffsetCommitValue,
-        offset=int64,
-        leader_epoch=st.just(-1),
-        metadata=names | st.text(min_size=120, max_size=130),
-        commit_timestamp=int64,
-        expire_timestamp=st.just(-1),
-        topic_id=st.just(NO_UUID),
-    ),
-    st.integers(0, 4),
-) | st.builds(
-    record,
-    st.just(1),
-    struct(tables.OffsetCommitKey, group=names, topic=names, partition=int32),
-    st.none()
-    | struct(
-        tables.OffsetCommitValue,
-        offset=int64,
-        leader_epoch=int32,
-        metadata=names,
-        commit_timestamp=int64,
-        expire_timestamp=st.just(-1),
-        topic_id=ids,
-    ),
-    st.just(4),
-)
-
-
-def of(kind: int, key: type, value: st.SearchStrategy[Any]) -> st.SearchStrategy[Record]:
-    """Records of a type with a single version; all fields of its key are strings."""
-    return st.builds(record, st.just(kind), struct(key, **dict.fromkeys(key.__annotations__, names)), value, st.just(0))
-
-
-others = st.one_of(
-    st.builds(
-        lambda key, value, version: record(2, key, value if version >= 3 else _without(value, version), version),
-        struct(tables.GroupMetadataKey, group=names),
-        classic_groups,
-        st.integers(0, 4),
-    ),
-    of(
-        3,
-        tables.ConsumerGroupMetadataKey,
-        st.none() | struct(tables.ConsumerGroupMetadataValue, epoch=int32, metadata_hash=int64),
-    ),
-    of(
-        5,
-        tables.ConsumerGroupMemberMetadataKey,
-        struct(
-            tables.ConsumerGroupMemberMetadataValue,
-            instance_id=maybe,
-            rack_id=maybe,
-            client_id=names,
-            client_host=names,
-            subscribed_topic_names=st.lists(names, max_size=3).map(tuple),
-            subscribed_topic_regex=maybe,
-            rebalance_timeout_ms=int32,
-            server_assignor=maybe,
-            classic_member_metadata=st.none()
-            | st.builds(tables.ClassicMemberMetadata, session_timeout_ms=int32, supported_protocols=st.just(())),
-        ),
-    ),
-    of(
-        6,
-        tables.ConsumerGroupTargetAssignmentMetadataKey,
-        struct(
-            tables.ConsumerGroupTargetAssignmentMetadataValue,
-            assignment_epoch=int32,
-            assignment_timestamp=int64,
-        ),
-    ),
-    of(
-        7,
-        tables.ConsumerGroupTargetAssignmentMemberKey,
-        struct(
-            tables.ConsumerGroupTargetAssignmentMemberValue,
-            topic_partitions=st.lists(
-                struct(tables.TargetTopicPartitions, topic_id=ids, partitions=indexes), max_size=3
-            ).map(tuple),
-        ),
-    ),
-    of(
-        8,
-        tables.ConsumerGroupCurrentMemberAssignmentKey,
-        struct(
-            tables.ConsumerGroupCurrentMemberAssignmentValue,
-            member_epoch=int32,
-            previous_member_epoch=int32,
-            state=st.integers(-128, 127),
-            assigned_partitions=owned,
-            partitions_pending_revocation=owned,
-        ),
-    ),
-    of(
-        16,
-        tables.ConsumerGroupRegularExpressionKey,
-        struct(
-            tables.ConsumerGroupRegularExpressionValue,
-            topics=st.lists(names, max_size=3).map(tuple),
-            version=int64,
-            timestamp=int64,
-        ),
-    ),
-    of(
-        kernels.GENERATION,
-        tables.GenerationKey,
-        struct(tables.GenerationValue, generation=int32),
-    ),
-)
-
-
-def _without(value: tables.GroupMetadataValue, version: int) -> tables.GroupMetadataValue:
-    """The value as an old version of the record can hold it."""
-    members = tuple(
-        tables.MemberMetadata(
-            member_id=one.member_id,
-            client_id=one.client_id,
-            client_host=one.client_host,
-            rebalance_timeout=one.rebalance_timeout if version >= 1 else -1,
-            session_timeout=one.session_timeout,
-            subscription=one.subscription,
-            assignment=one.assignment,
-        )
-        for one in value.members
-    )
-    return tables.GroupMetadataValue(
-        protocol_type=value.protocol_type,
-        generation=value.generation,
-        protocol=value.protocol,
-        leader=value.leader,
-        current_state_timestamp=value.current_state_timestamp if version >= 2 else -1,
-        members=members,
-    )
+@st.composite
+def whole(draw: st.DrawFn) -> Record:
+    kind = draw(st.sampled_from(list(MESSAGES)))
+    key, value = MESSAGES[kind]
+    version = draw(st.sampled_from(list(schema_of(value).versions or ())))
+    tombstone = draw(st.integers(0, 9)) == 9
+    return record(kind, draw(messages(key, kind)), None if tombstone else draw(messages(value, version)), version)
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> Record:
-    whole = draw(offsets | others)
-    value = bytearray(whole.value or b"")
+    good = draw(whole())
+    value = bytearray(good.value or b"")
     match draw(st.sampled_from(["cut", "flip", "longer", "version"])):
         case "cut":
             del value[draw(st.integers(0, len(value))) :]
@@ -242,7 +107,7 @@ def damaged(draw: st.DrawFn) -> Record:
             value += draw(st.binary(min_size=1, max_size=3))
         case "version":
             value[:2] = draw(st.integers(5, 99)).to_bytes(2, "big")
-    return Record(whole.key, bytes(value))
+    return Record(good.key, bytes(value))
 
 
 foreign = st.builds(
@@ -441,7 +306,7 @@ def check(records: list[Record]) -> None:
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(records=st.lists(offsets | others | foreign | damaged(), max_size=8))
+@given(records=st.lists(whole() | foreign | damaged(), max_size=8))
 def test_every_record_is_read_as_the_schema_tables_read_it(way: str, records: list[Record]) -> None:
     check(records)
 
