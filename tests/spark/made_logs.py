@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from kohort.client.errors import server_error
 from kohort.client.metadata import Partition, Topic, TopicPartition
+from kohort.spark.source import planner
 from kohort.wire.errors import ErrorCode
 
 
@@ -48,3 +50,10 @@ class Logs:
         return {}
 
     def close(self) -> None: ...
+
+
+def over(logs: Logs, reader: Any) -> Any:
+    """A source's reader that plans over these logs."""
+    with mock.patch.object(planner, "open_cluster", return_value=logs):
+        assert reader.planner
+    return reader

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import Logs
+from made_logs import Logs, over
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 from kohort.spark.options.source import for_batch, parse
 from kohort.spark.options.values import OptionError
 from kohort.spark.source import commits, pacing, planner
 from kohort.spark.source.data_source import KohortReader
-from kohort.spark.source.planner import DataLoss, Planner
+from kohort.spark.source.planner import DataLoss
 from kohort.spark.source.positions import START
 from kohort.spark.source.stream_reader import KohortStreamReader
 
@@ -31,10 +31,7 @@ def reader(logs: Logs, **options: str) -> KohortStreamReader:
     """As in a new process."""
     given = {"kafka.bootstrap.servers": "unused:1", "fetchOffset.retryIntervalMs": "0"}
     given |= {} if {"subscribePattern", "assign"} & set(options) else {"subscribe": "t"}
-    made = KohortStreamReader(parse(given | {name.replace("_", "."): value for name, value in options.items()}))
-    made._planner = Planner(made._options)
-    made._planner._cluster = logs  # type: ignore[assignment]
-    return made
+    return over(logs, KohortStreamReader(parse(given | {n.replace("_", "."): value for n, value in options.items()})))
 
 
 def ranges(tasks: Iterable[Any]) -> list[tuple[str, int, int, int]]:
@@ -46,22 +43,28 @@ def json(**topics: int) -> dict[str, dict[str, int]]:
     return {topic: {"0": offset} for topic, offset in topics.items()}
 
 
-def test_an_empty_first_batch_is_repeated_as_it_was() -> None:
-    """Spark runs a first batch even if there is nothing in it. When it is repeated "latest" means something else."""
+@pytest.mark.parametrize("new", [0, 5])
+def test_a_first_batch_is_repeated_as_it_was(new: int) -> None:
+    """Spark runs a first batch even if there is nothing in it. When it is repeated, "latest" means something else."""
     logs = Logs({("t", 0): 1000})
     first = reader(logs)
     start = first.initialOffset()
+    assert start == first.initialOffset() == json(t=1000)
+    logs.ends["t", 0] += new
     end = first.latestOffset(start, ALL)
-    assert end == {**json(t=1000), START: json(t=1000)}
-    assert ranges(first.partitions(start, end)) == []
+    assert end == {**json(t=1000 + new), START: json(t=1000)}
+    batch = [("t", 0, 1000, 1005)] if new else []
+    assert ranges(first.partitions(start, end)) == batch
     assert first.latestOffset(end, ALL) is end
     logs.ends["t", 0] = 1010
     again = reader(logs)
     assert again.initialOffset() == json(t=1010)
-    assert ranges(again.partitions(again.initialOffset(), end)) == []
+    assert ranges(again.partitions(again.initialOffset(), end)) == batch
+    assert again.reportLatestOffset() == json(t=1010)
     following = again.latestOffset(end, ALL)
+    assert following == json(t=1010)
     again.commit(end)
-    assert ranges(again.partitions(end, following)) == [("t", 0, 1000, 1010)]
+    assert ranges(again.partitions(end, following)) == [("t", 0, 1000 + new, 1010)]
 
 
 def test_an_end_without_a_stored_start_is_not_used_as_a_start() -> None:
@@ -78,7 +81,7 @@ def test_reading_continues_at_the_end_of_a_truncated_log_with_one_warning(capsys
         reader(logs).latestOffset(json(t=100), ALL)
     careless = reader(logs, failOnDataLoss="false", minOffsetsPerTrigger="50")
     end = careless.latestOffset(json(t=100), ReadMinRows(50))
-    assert end["t"] == {"0": 95}
+    assert end == {**json(t=95), START: json(t=95)}
     careless.commit(json(t=100))
     assert ranges(careless.partitions(json(t=100), end)) == []
     assert ranges(reader(logs, failOnDataLoss="false").partitions(json(t=100), end)) == []
@@ -157,18 +160,24 @@ def test_a_narrowed_pattern_excludes_other_topics(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("data loss: orders-us-0") == 1
 
 
-def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
-    logs = Logs({("t", 0): 10})
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_deleted_topic_does_not_end_a_query_that_may_lose_it(
+    capsys: pytest.CaptureFixture[str], available_now: bool
+) -> None:
     start = json(t=3, gone=7)
-    run = reader(logs, subscribe="t,gone", failOnDataLoss="false")
-    run.prepareForTriggerAvailableNow()
-    end = run.latestOffset(start, ALL)
-    assert (end, run.latestOffset(end, ALL)) == (json(t=10), end)
-    assert capsys.readouterr().err.count("data loss: gone-0 is gone; the query had reached its offset 7") == 1
-    strict = reader(logs, subscribe="t,gone")
-    strict.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLoss, match="gone-0 is gone"):
+    strict, run = (reader(Logs({("t", 0): 10}), subscribe="t,gone", failOnDataLoss=loss) for loss in ("true", "false"))
+    if available_now:
+        strict.prepareForTriggerAvailableNow()
+        run.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="gone-0 is gone; the query had reached its offset 7"):
         strict.latestOffset(start, ALL)
+    end = run.latestOffset(start, ALL)
+    assert end == json(t=10)
+    if available_now:
+        assert run.latestOffset(end, ALL) == end
+    run.commit(start)
+    assert ranges(run.partitions(start, end)) == [("t", 0, 3, 10)]
+    assert capsys.readouterr().err.count("data loss: gone-0 is gone; the query had reached its offset 7") == 1
 
 
 @pytest.mark.parametrize("start", [None, {"t": {"0": 3}}])
@@ -199,8 +208,9 @@ def test_a_deletion_before_a_repeated_batch_is_reported() -> None:
     planned.commit(json(t=10))
     assert ranges(planned.partitions(json(t=10), end)) == [("t", 1, 0, 100)]
     logs.begin["t", 1] = 50
-    with pytest.raises(DataLoss, match="t-1 is new to the query and begins at offset 50"):
-        reader(logs).partitions(json(t=10), end)
+    for ask in (lambda: reader(logs).partitions(json(t=10), end), lambda: reader(logs).latestOffset(json(t=10), ALL)):
+        with pytest.raises(DataLoss, match="t-1 is new to the query and begins at offset 50"):
+            ask()
     careless = reader(logs, failOnDataLoss="false")
     assert ranges(careless.partitions(json(t=10), end)) == [("t", 1, 50, 100)]
     assert planned.partitions(json(t=10), end)[0].start == 0  # the task says what is gone

@@ -61,40 +61,6 @@ def committed(cluster: Cluster) -> dict[int, int]:
     return {partition: entry.offset for (_, partition), entry in cluster.committed("g").items()}
 
 
-def test_a_first_batch_is_repeated_as_it_was(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 1)
-    fill(cluster, 5)
-    reader = readers()
-    start = reader.initialOffset()
-    assert start == reader.initialOffset() == {"t": {"0": 5}}
-    fill(cluster, 5)
-    end = reader.latestOffset(start, ALL)
-    assert end == {"t": {"0": 10}, START: {"t": {"0": 5}}}
-    assert ranges(reader.partitions(start, end)) == [(0, 5, 10)]
-    # The query dies before the batch is finished. By now "latest" means something else.
-    fill(cluster, 5)
-    again = readers()
-    assert again.initialOffset() == {"t": {"0": 15}}
-    assert ranges(again.partitions(again.initialOffset(), end)) == [(0, 5, 10)]
-    assert again.reportLatestOffset() == {"t": {"0": 15}}
-    following = again.latestOffset(end, ALL)
-    assert following == {"t": {"0": 15}}
-    assert plan(again, end, following) == [(0, 10, 15)]
-
-
-def test_without_new_records_the_same_start_is_returned(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 1)
-    reader = readers(startingOffsets="earliest")
-    start = reader.initialOffset()
-    empty = reader.latestOffset(start, ALL)  # Spark runs a first batch in any case: it carries its start
-    assert empty == {"t": {"0": 0}, START: {"t": {"0": 0}}}
-    assert reader.latestOffset(empty, ALL) is empty
-    fill(cluster, 1)
-    end = reader.latestOffset(empty, ALL)
-    assert end == {"t": {"0": 1}}
-    assert reader.latestOffset(end, ALL) is end
-
-
 def test_only_what_spark_has_finished_is_committed(readers: Any, cluster: Cluster) -> None:
     cluster.create_topic("t", 2)
     fill(cluster, 10)
@@ -113,9 +79,10 @@ def test_only_what_spark_has_finished_is_committed(readers: Any, cluster: Cluste
 
 
 def test_an_available_now_run_ends_where_the_logs_ended_when_it_began(readers: Any, cluster: Cluster) -> None:
+    """And its last batch waits for no more records, however few it has."""
     cluster.create_topic("t", 1)
     fill(cluster, 10)
-    reader = readers(startingOffsets="earliest")
+    reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="6", maxOffsetsPerTrigger="6")
     reader.prepareForTriggerAvailableNow()
     fill(cluster, 10)
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(6))
@@ -172,36 +139,6 @@ def test_a_commit_that_is_not_allowed_stops_the_query(
         reader.commit({"t": {"0": 0}})
 
 
-def test_a_truncated_log_is_loss_and_then_continues(
-    readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster.create_topic("t", 1)
-    fill(cluster, 4)
-    reached = {"t": {"0": 9}}
-    with pytest.raises(DataLoss, match="t-0 ends at offset 4, below 9, which the query has reached"):
-        readers().latestOffset(reached, ALL)
-    reader = readers(failOnDataLoss="false")
-    end = reader.latestOffset(reached, ReadMaxRows(3))
-    assert end == {"t": {"0": 4}, START: {"t": {"0": 4}}}
-    assert plan(reader, reached, end) == []
-    fill(cluster, 2)
-    assert reader.latestOffset(end, ReadMaxRows(3)) == {"t": {"0": 6}}
-    assert capsys.readouterr().err.count("data loss: t-0 ends") == 1
-
-
-def test_a_deleted_topic_is_loss_and_then_left_out(readers: Any, cluster: Cluster) -> None:
-    reached = {"t": {"0": 9}, "u": {"0": 1}}
-    cluster.create_topic("u", 1)
-    fill_u = [NewRecord(None, b"v", 0)] * 2
-    cluster.produce("u", 0, fill_u)
-    with pytest.raises(DataLoss, match="t-0 is gone; the query had reached its offset 9"):
-        readers(subscribe="t,u").latestOffset(reached, ALL)
-    reader = readers(subscribe="t,u", failOnDataLoss="false")
-    end = reader.latestOffset(reached, ALL)
-    assert end == {"u": {"0": 2}}
-    assert plan(reader, reached, end) == [(0, 1, 2)]
-
-
 def test_offsets_outside_of_the_log_are_loss(readers: Any, cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     fill(cluster, 4)
@@ -213,16 +150,6 @@ def test_offsets_outside_of_the_log_are_loss(readers: Any, cluster: Cluster) -> 
     assert readers(group_id="g", failOnDataLoss="false").initialOffset() == {"t": {"0": 4}}
     with pytest.raises(OptionError, match="differ in t-1"):
         readers(startingOffsets='{"t":{"0":0,"1":0}}').initialOffset()
-
-
-def test_new_partitions_count_from_their_beginning(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 2)
-    fill(cluster, 2)
-    fill(cluster, 3, partition=1)
-    reader = readers()
-    end = reader.latestOffset({"t": {"0": 2}}, ALL)
-    assert end == {"t": {"0": 2, "1": 3}}
-    assert plan(reader, {"t": {"0": 2}}, end) == [(1, 0, 3)]
 
 
 def test_a_batch_waits_for_enough_records_but_not_for_ever(
@@ -255,15 +182,6 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(
     assert reader.latestOffset(late, limit) is late
     now[0] += 15 * 60
     assert reader.latestOffset(late, limit) == {"t": {"0": 12}}
-
-
-def test_a_run_that_ends_waits_for_nothing(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 1)
-    fill(cluster, 3)
-    reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2")
-    reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
-    assert reader.latestOffset(end, ReadMaxRows(2)) == {"t": {"0": 3}}
 
 
 def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
@@ -340,35 +258,6 @@ def test_a_topic_created_anew_is_known_by_its_id_when_it_has_as_much_as_before(
     assert plan(readers(failOnDataLoss="false"), {"t": {"0": 4}}, end) == [(0, 0, 5)]
     assert careless.latestOffset(end, ALL) == {"t": {"0": 6}}
     assert capsys.readouterr().err.count("data loss: t was deleted and created again") == 1
-
-
-def test_a_new_partition_whose_beginning_is_gone_is_loss(readers: Any, cluster: Cluster) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    cluster.create_topic("t", 2)
-    fill(cluster, 3, partition=1)
-    admin = AdminClient({"bootstrap.servers": ",".join(node.address for node in cluster.nodes().values())})
-    next(iter(admin.delete_records([TopicPartition("t", 1, 2)]).values())).result(10)
-    with pytest.raises(DataLoss, match="t-1 is new to the query and begins at offset 2"):
-        readers().latestOffset({"t": {"0": 0}}, ALL)
-    reader = readers(failOnDataLoss="false")
-    end = reader.latestOffset({"t": {"0": 0}}, ALL)
-    assert plan(reader, {"t": {"0": 0}}, end) == [(1, 2, 3)]
-
-
-def test_asynchronous_progress_tracking_is_refused(readers: Any, cluster: Cluster) -> None:
-    """Spark then plans the tasks of a batch without having committed the batch before."""
-    cluster.create_topic("t", 1)
-    fill(cluster, 2)
-    reader = readers(startingOffsets="earliest")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ALL)
-    assert ranges(reader.partitions(start, end)) == [(0, 0, 2)]
-    fill(cluster, 2)
-    following = reader.latestOffset(end, ALL)
-    with pytest.raises(OptionError, match=r"asynchronous progress tracking .*asyncProgressTrackingEnabled.* not supp"):
-        reader.partitions(end, following)
 
 
 def test_an_unreachable_cluster_is_reported_soon(readers: Any) -> None:
