@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench import _kafka
-from micro_batches import Query, rows
+from micro_batches import Query, Running, rows, until
 
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord
@@ -34,37 +32,6 @@ SETTINGS = {
 def servers(class_path: str) -> Iterator[str]:
     with _kafka.kafka(class_path, SETTINGS, java_options=_kafka.BRIEF) as (_, (host, port)):
         yield f"{host}:{port}"
-
-
-class Running(threading.Thread):
-    """A query in a thread, until it is stopped."""
-
-    def __init__(self, query: Query) -> None:
-        super().__init__(daemon=True)
-        self.query = query
-        self.done = threading.Event()
-        self.start()
-
-    @property
-    def held(self) -> int:
-        member = self.query.reader._membership
-        return len(set(member._sharing.places) & set(member.owned)) if member is not None else 0
-
-    def run(self) -> None:
-        while not self.done.is_set():
-            self.query.step()
-
-    def stop(self) -> None:
-        self.done.set()
-        self.join(30)
-        self.query.reader.stop()
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -91,10 +58,10 @@ def test_queries_share_a_group_of_kafka(servers: str, tmp_path: Path, protocol: 
         first = Running(Query(a, options))
         until(lambda: committed() > 1_000, "the first one reads")
         second = Running(Query(b, options))
-        until(lambda: first.held == second.held == 4, "four each")
+        until(lambda: len(first.mine) == len(second.mine) == 4, "four each")
         fill(800)
         first.stop()
-        until(lambda: second.held == 8, "the second one has all")
+        until(lambda: len(second.mine) == 8, "the second one has all")
         fill(800)
         until(lambda: committed() == total, "all is read")
         found = Counter(rows(a) + rows(b))
@@ -105,9 +72,7 @@ def test_queries_share_a_group_of_kafka(servers: str, tmp_path: Path, protocol: 
         second.join()
         fill(80)
         silent = second.query
-        member = silent.reader._membership
-        assert member is not None
-        silent.pause = member._consumer._end
+        silent.pause = silent.fall_silent
         until(silent.step, "a batch whose member is dead")
         (b / "commits" / str(silent.batch)).unlink()
         back = Query(b, options)

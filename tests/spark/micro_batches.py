@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from kohort.client.metadata import TopicPartition
 from kohort.spark.options.source import for_stream
 from kohort.spark.source.member.reader import KohortMemberReader
 
@@ -61,6 +63,11 @@ class Query:
         self._run(start)
         return True
 
+    def fall_silent(self) -> None:
+        """End the member's threads without leaving the group, as the death of the process does."""
+        assert self.reader.membership is not None
+        self.reader.membership._consumer._end()
+
     def _run(self, start: Any) -> None:
         self.pause()
         runs = []
@@ -85,6 +92,57 @@ class Query:
 
     def _last(self, name: str) -> int:
         return max((int(path.name) for path in (self.directory / name).iterdir() if path.name.isdigit()), default=-1)
+
+
+class Running(threading.Thread):
+    """A query in a thread, until it is stopped."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(daemon=True)
+        self.query = query
+        self.failure: BaseException | None = None
+        self.done = threading.Event()
+        self.start()
+
+    @property
+    def mine(self) -> set[TopicPartition]:
+        """The partitions that the query reads."""
+        membership = self.query.reader.membership
+        if membership is None:
+            return set()
+        with membership.locked() as sharing:
+            return set(sharing.places) & set(membership.owned)
+
+    @property
+    def leaving(self) -> set[TopicPartition]:
+        """The partitions that the query is to give up."""
+        assert self.query.reader.membership is not None
+        with self.query.reader.membership.locked() as sharing:
+            return set(sharing.leaving)
+
+    def run(self) -> None:
+        try:
+            while not self.done.is_set():
+                self.query.step()
+        except BaseException as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        self.done.set()
+        self.join(30)
+        assert not self.is_alive()
+        self.query.reader.stop()
+        if self.failure is not None:
+            raise self.failure
+
+
+def until(condition: Callable[[], Any], what: str = "", seconds: float = 60) -> Any:
+    """What the condition returned when it held."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never: {what or condition}"
+        time.sleep(0.01)
+    return found
 
 
 def unfinished(directory: Path) -> int | None:

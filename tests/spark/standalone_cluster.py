@@ -11,13 +11,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pyspark
+from micro_batches import until
 
 from kohort.spark.runtime.java import find_java
 
@@ -25,14 +24,6 @@ SPARK_HOME = Path(pyspark.__file__).parent
 PACKAGES = SPARK_HOME.parent
 SOURCES = Path(__file__).parents[2] / "src"
 START_S = 60.0
-POLL_S = 0.1
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 180.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(POLL_S)
 
 
 def zip_of_kohort(path: Path) -> Path:
@@ -61,14 +52,10 @@ class StandaloneCluster:
         try:
             local = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             master = self._daemon("master.Master", *local)
-            wait_until(
-                lambda: bool(re.search(r"Starting Spark master at (\S+)", master.read_text())), "a master", START_S
-            )
-            found = re.search(r"Starting Spark master at (\S+)", master.read_text())
-            assert found is not None
+            found = until(lambda: re.search(r"Starting Spark master at (\S+)", master.read_text()), "a master", START_S)
             self._url = found[1]
             worker = self._daemon("worker.Worker", *local, "-c", "2", "-m", "2g", "-d", str(self._folder), self._url)
-            wait_until(lambda: "Successfully registered with master" in worker.read_text(), "a worker", START_S)
+            until(lambda: "Successfully registered with master" in worker.read_text(), "a worker", START_S)
         except BaseException:
             self._stop()
             raise

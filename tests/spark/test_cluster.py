@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from crash_server import CrashServer
-from standalone_cluster import StandaloneCluster, kill, wait_until
+from micro_batches import until
+from standalone_cluster import StandaloneCluster, kill
 
 from kohort.cli.jobs import pipeline
 from kohort.client.cluster import Cluster
@@ -20,6 +21,7 @@ from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
+PATIENCE_S = 180.0
 INGEST = Path(pipeline.__file__)
 
 OWN_QUERY = """
@@ -139,19 +141,14 @@ class Ingest:
     def goes_on(self, after: str) -> None:
         """Wait until all that is there by now is finished and committed."""
         ends = self.ends()
-        wait_until(
+        until(
             lambda: all(self.committed().get(place, 0) >= offset for place, offset in ends.items()),
             f"a commit of {ends} after {after}",
+            PATIENCE_S,
         )
 
     def close(self) -> None:
         self._cluster.close()
-
-
-def some(find: Callable[[], list[int]]) -> list[int]:
-    """The processes that are found, as soon as there are any."""
-    wait_until(lambda: bool(find()), "a process to kill")
-    return find()
 
 
 def test_nothing_is_lost_or_doubled_when_executors_server_and_driver_are_killed(
@@ -167,14 +164,14 @@ def test_nothing_is_lost_or_doubled_when_executors_server_and_driver_are_killed(
         feed = Feed(address)
         driver = spark_cluster.submit(INGEST, *arguments, "--continuous", "0.5")
         ingest.goes_on("the start")
-        kill(some(spark_cluster.executors)[0])
+        kill(until(spark_cluster.executors, "an executor", PATIENCE_S)[0])
         ingest.goes_on("an executor's end")
-        for pid in some(spark_cluster.python_workers):
+        for pid in until(spark_cluster.python_workers, "a Python worker", PATIENCE_S):
             kill(pid)
         ingest.goes_on("the Python workers' end")
         admin = AdminClient({"bootstrap.servers": address})
         admin.create_partitions([NewPartitions("t", 4)])["t"].result(30)
-        wait_until(lambda: ingest.ends()["t", 3] > 0, "records in a new partition")
+        until(lambda: ingest.ends()["t", 3] > 0, "records in a new partition", PATIENCE_S)
         ingest.goes_on("the topic's growth")
         crash_server.kill()
         crash_server.spawn()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import Logs
+from made_logs import Logs, over
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
@@ -26,7 +26,7 @@ from kohort.spark.source.member.consumer import unanchored
 from kohort.spark.source.member.membership import Membership
 from kohort.spark.source.member.reader import KohortMemberReader
 from kohort.spark.source.member.sharing import BatchReader, Sharing
-from kohort.spark.source.planner import DataLoss, Planner
+from kohort.spark.source.planner import DataLoss
 from kohort.spark.source.positions import BATCH
 from kohort.wire.errors import ErrorCode
 
@@ -47,10 +47,7 @@ def options(**more: str) -> Options:
 
 
 def reader_of(logs: Logs, **more: str) -> KohortMemberReader:
-    made = KohortMemberReader(options(**more))
-    made._planner = Planner(made._options)
-    made._planner._cluster = logs  # type: ignore[assignment]
-    return made
+    return over(logs, KohortMemberReader(options(**more)))
 
 
 class Fences:
@@ -185,7 +182,7 @@ def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(monkeypatch: pytest
         run = reader_of(logs, subscribe="t,gone", failOnDataLoss=loss)
         run.prepareForTriggerAvailableNow()
         if ends:
-            assert run._joined(start) is run._membership
+            assert run._joined(start) is run.membership
         else:
             with pytest.raises(OptionError, match="no such topic: gone"):
                 run._joined(start)

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
-from micro_batches import Query, rows, unfinished
+from micro_batches import Query, Row, Running, rows, unfinished, until
 
 from kohort.client.cluster import Cluster
 from kohort.spark.options.source import for_stream
@@ -49,44 +48,15 @@ def options(server: KohortServer, **more: str) -> dict[str, str]:
     return base | {"groupMode": "member"} | {name.replace("_", "."): value for name, value in more.items()}
 
 
-def fill(cluster: Cluster, count: int, partitions: int = PARTITIONS) -> None:
+def fill(cluster: Cluster, count: int, partitions: int = PARTITIONS, *, create: bool = False) -> None:
+    if create:
+        cluster.create_topic("t", partitions)
     for partition in range(partitions):
         cluster.produce("t", partition, [NewRecord(None, b"v", 0)] * (count // partitions))
 
 
 def committed(cluster: Cluster) -> int:
     return sum(entry.offset for entry in cluster.committed("g").values())
-
-
-class Running:
-    """A query in a thread."""
-
-    def __init__(self, query: Query) -> None:
-        self.query = query
-        self.failure: BaseException | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    @property
-    def mine(self) -> set[Any]:
-        membership = self.query.reader._membership
-        return set(membership._sharing.places) & set(membership.owned) if membership is not None else set()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.query.step()
-        except BaseException as error:
-            self.failure = error
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        self.query.reader.stop()
-        if self.failure is not None:
-            raise self.failure
 
 
 @pytest.fixture
@@ -99,22 +69,15 @@ def run(server: KohortServer, tmp_path: Path) -> Iterator[Any]:
 
     yield make
     for running in made:
-        running._stop.set()
+        running.done.set()
     for running in made:
         with contextlib.suppress(BaseException):
             running.stop()
 
 
-def until(condition: Callable[[], Any], what: str = "", seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what or condition}"
-        time.sleep(0.01)
-
-
-def exactly(count: int, *directories: Path) -> None:
+def exactly(count: int, *directories: Path, also: Iterable[Row] = ()) -> None:
     """Every record once, over all sinks."""
-    found = Counter(row for directory in directories for row in rows(directory))
+    found = Counter([*also, *(row for directory in directories for row in rows(directory))])
     assert (len(found), sum(found.values())) == (count, count)
 
 
@@ -123,22 +86,27 @@ def exactly(count: int, *directories: Path) -> None:
 
 @BOTH
 def test_two_queries_share_and_every_record_is_in_one_of_them(
-    run: Any, cluster: Cluster, tmp_path: Path, protocol: str
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
 ) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 8_000)
+    fill(cluster, 8_000, create=True)
     given = {"kafka_group_protocol": protocol, "maxOffsetsPerTrigger": "500"}
     a = run("a", **given)
     until(lambda: committed(cluster) > 1_000)
     b = run("b", **given)
     until(lambda: len(a.mine) == len(b.mine) == 4)
-    assert not a.mine & b.mine
+    had = a.mine
+    assert not had & b.mine
+    fill(cluster, 800)
+    server.restart()
+    fill(cluster, 800)
+    until(lambda: committed(cluster) == 9_600)
+    assert (a.mine, len(b.mine)) == (had, 4), "a restarted coordinator moves nothing"
     a.stop()
     until(lambda: len(b.mine) == 8)
     fill(cluster, 800)
-    until(lambda: committed(cluster) == 8_800)
+    until(lambda: committed(cluster) == 10_400)
     b.stop()
-    exactly(8_800, tmp_path / "a", tmp_path / "b")
+    exactly(10_400, tmp_path / "a", tmp_path / "b")
     assert cluster.describe_groups(["g"])["g"].members == ()
 
 
@@ -146,14 +114,13 @@ def test_two_queries_share_and_every_record_is_in_one_of_them(
 def test_a_batch_in_progress_is_finished_before_its_partitions_are_given_up(
     run: Any, cluster: Cluster, tmp_path: Path, protocol: str
 ) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 80)
+    fill(cluster, 80, create=True)
     go_on = threading.Event()
     a = run("a", go_on.wait, kafka_group_protocol=protocol)
     until(lambda: a.query.batch == 0)
     b = run("b", kafka_group_protocol=protocol)
     until(lambda: len(cluster.describe_groups(["g"])["g"].members) == 2)
-    until(lambda: a.query.reader._membership._sharing.leaving)
+    until(lambda: a.leaving)
     assert (b.mine, committed(cluster)) == (set(), 0)
     go_on.set()
     until(lambda: len(b.mine) == 4)
@@ -166,8 +133,7 @@ def test_a_batch_in_progress_is_finished_before_its_partitions_are_given_up(
 def test_a_batch_that_takes_too_long_loses_its_partitions_and_is_not_committed(
     run: Any, cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 80)
+    fill(cluster, 80, create=True)
     go_on = threading.Event()
     limit = {"kafka_max_poll_interval_ms": "500"}
     a = run("a", go_on.wait, **limit)
@@ -181,9 +147,7 @@ def test_a_batch_that_takes_too_long_loses_its_partitions_and_is_not_committed(
     until(lambda: committed(cluster) == 160)
     a.stop()
     b.stop()
-    found = Counter(rows(tmp_path / "a") + rows(tmp_path / "b"))
-    assert len(found) == 160
-    assert sum(found.values()) == 160
+    exactly(160, tmp_path / "a", tmp_path / "b")
     assert "the group g has taken the partition away (" in capfd.readouterr().err
 
 
@@ -192,9 +156,8 @@ def test_300_000_records_and_queries_that_come_and_go(
 ) -> None:
     """One of them runs in a process of its own, as the planning processes of two applications do."""
     total = 300_000
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, total)
-    with Process(server, tmp_path / "b", "maxOffsetsPerTrigger=10000") as other:
+    fill(cluster, total, create=True)
+    with process(server, tmp_path / "b", "maxOffsetsPerTrigger=10000") as other:
         until(lambda: committed(cluster) > 0)
         a = run("a", maxOffsetsPerTrigger="10000")
         until(lambda: committed(cluster) > total * 0.4 and rows(tmp_path / "a"))
@@ -202,7 +165,7 @@ def test_300_000_records_and_queries_that_come_and_go(
         until(lambda: committed(cluster) > total * 0.6)
         a = run("a", maxOffsetsPerTrigger="10000")
         until(lambda: committed(cluster) > total * 0.8)
-        other.stop()
+        stop(other, tmp_path / "b")
         until(lambda: committed(cluster) == total)
         a.stop()
     exactly(total, tmp_path / "a", tmp_path / "b")
@@ -213,23 +176,22 @@ def test_what_tasks_were_refused_is_not_committed_though_its_member_has_not_hear
 ) -> None:
     """A copy of a heartbeat that comes late, as a network may make one, gives partitions away that a batch still reads.
     Its member waits for the batch, and takes them for its own; its commits are not fenced."""
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 80)
+    fill(cluster, 80, create=True)
     a_goes_on, b_goes_on = threading.Event(), threading.Event()
     given = {"kafka_group_protocol": "consumer"}
     a = run("a", a_goes_on.wait, **given)
     until(lambda: a.query.batch == 0)
-    member = a.query.reader._membership
+    member = a.query.reader.membership
     b = run("b", b_goes_on.wait, **given)
-    until(lambda: len(member._sharing.leaving) == 4)
-    leaving = set(member._sharing.leaving)
+    until(lambda: len(a.leaving) == 4)
+    leaving = a.leaving
     kept = tuple(sorted(index for _, index in member.owned.keys() - leaving))
     acknowledge(cluster, member, kept)
     until(lambda: b.mine == leaving and b.query.batch == 0)
     assert committed(cluster) == 0
     a_goes_on.set()
     until(lambda: unfinished(tmp_path / "a") is None and committed(cluster) > 0)
-    until(lambda: not member._sharing.leaving)
+    until(lambda: not a.leaving)
     # What a's tasks were refused is b's, from where it stood: if b ends now, nothing is skipped.
     there = cluster.committed("g", leaving)
     assert {place: there[place].offset for place in leaving if place in there} == dict.fromkeys(leaving, 0)
@@ -260,8 +222,7 @@ def test_partitions_are_handed_over_before_a_slow_trigger(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
 ) -> None:
     """Spark does not call before the next trigger; its commit log says that the batch is done."""
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 80)
+    fill(cluster, 80, create=True)
     slow = Query(tmp_path / "a", options(server, kafka_group_protocol=protocol))
     until(slow.step)
     assert committed(cluster) == 0
@@ -277,51 +238,21 @@ def test_partitions_are_handed_over_before_a_slow_trigger(
 # -- kills and restarts
 
 
-@BOTH
-def test_a_restarted_coordinator_moves_nothing(
-    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str
-) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 800)
-    a, b = (run(name, maxOffsetsPerTrigger="80", kafka_group_protocol=protocol) for name in "ab")
-    until(lambda: len(a.mine) == len(b.mine) == 4)
-    had = a.mine
-    fill(cluster, 800)
-    server.restart()
-    fill(cluster, 800)
-    until(lambda: committed(cluster) == 2_400)
-    assert (a.mine, len(b.mine)) == (had, 4)
-    a.stop()
-    b.stop()
-    exactly(2_400, tmp_path / "a", tmp_path / "b")
+@contextlib.contextmanager
+def process(server: KohortServer, directory: Path, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A query in a process of its own, which ends at the file `stop`."""
+    script = str(Path(__file__).with_name("micro_batches.py"))
+    command = [sys.executable, script, server.bootstrap_servers, "g", str(directory), "subscribe=t", *settings]
+    with subprocess.Popen(command) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
-class Process:
-    """A query in a process of its own."""
-
-    def __init__(self, server: KohortServer, directory: Path, *settings: str) -> None:
-        self._directory = directory
-        script = str(Path(__file__).with_name("micro_batches.py"))
-        command = [sys.executable, script, server.bootstrap_servers, "g", str(directory), "subscribe=t", *settings]
-        self._process = subprocess.Popen(command)
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self.kill()
-
-    def stop(self) -> None:
-        (self._directory / "stop").touch()
-        assert self._process.wait(60) == 0
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        self._process.wait()
+def stop(running: subprocess.Popen[bytes], directory: Path) -> None:
+    (directory / "stop").touch()
+    assert running.wait(60) == 0
 
 
 @BOTH
@@ -337,13 +268,14 @@ def test_a_killed_query_loses_nothing(
     named = given | ({"kafka.group.instance.id": instance} if instance else {})
     a, b = tmp_path / "a", tmp_path / "b"
     other = run("b", **given)
-    with Process(server, a, *(f"{name}={value}" for name, value in named.items())) as killed:
+    with process(server, a, *(f"{name}={value}" for name, value in named.items())) as killed:
         until(lambda: len(other.mine) == 4)
         a.mkdir(exist_ok=True)
         (a / "hold").touch()
         fill(cluster, 8_000)
         until(lambda: unfinished(a) is not None)
         killed.kill()
+        killed.wait()
     if instance is None:
         until(lambda: committed(cluster) == 8_000)  # its session ended, and b went on where it was
     back = run("a", **named)
@@ -363,20 +295,20 @@ def test_a_paused_driver_adds_nothing(run: Any, cluster: Cluster, tmp_path: Path
     cluster.create_topic("t", PARTITIONS)
     a, b = tmp_path / "a", tmp_path / "b"
     settings = {"kafka.session.timeout.ms": "1500"}
-    with Process(server, a, "kafka.session.timeout.ms=1500") as zombie:
+    with process(server, a, "kafka.session.timeout.ms=1500") as zombie:
         until(lambda: (a / "sink").is_dir() and cluster.describe_groups(["g"])["g"].members)
         (a / "hold").touch()
         fill(cluster, 80)
         until(lambda: unfinished(a) is not None)
-        zombie.signal(signal.SIGSTOP)
+        zombie.send_signal(signal.SIGSTOP)
         other = run("b", **settings)
         until(lambda: committed(cluster) == 80)
         (a / "hold").unlink()
-        zombie.signal(signal.SIGCONT)
+        zombie.send_signal(signal.SIGCONT)
         until(lambda: unfinished(a) is None)
         fill(cluster, 80)
         until(lambda: committed(cluster) == 160)
-        zombie.stop()
+        stop(zombie, a)
     other.stop()
     exactly(160, a, b)
 
@@ -387,8 +319,7 @@ def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
     server: KohortServer, cluster: Cluster, tmp_path: Path, protocol: str, instance: str | None
 ) -> None:
     """The dead process stays in the group for 45 s: no process waits for that, and none reads its batch again."""
-    cluster.create_topic("t", 2)
-    fill(cluster, 20, 2)
+    fill(cluster, 20, 2, create=True)
     given = options(server, kafka_group_protocol=protocol)
     given |= {"kafka.group.instance.id": instance} if instance else {}
 
@@ -401,9 +332,7 @@ def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
     first = Query(tmp_path / "a", given, kill)
     with pytest.raises(Killed):
         until(first.step)
-    membership = first.reader._membership
-    assert membership is not None
-    membership._consumer._end()  # it falls silent
+    first.fall_silent()
     assert first.end[START] == {"t": {"0": 0, "1": 0}}
     assert (first.end["t"], first.end[BATCH]["number"]) == ({"0": 10, "1": 10}, 1)
     fill(cluster, 20, 2)
@@ -419,8 +348,7 @@ def test_a_restart_repeats_the_batch_as_it_was_and_takes_over(
 
 
 def test_an_available_now_run_ends_with_what_was_there(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 80)
+    fill(cluster, 80, create=True)
     query = Query(tmp_path / "a", options(server, maxOffsetsPerTrigger="50"))
     query.reader.prepareForTriggerAvailableNow()
     fill(cluster, 80)
@@ -435,8 +363,7 @@ def test_an_available_now_run_ends_with_what_was_there(server: KohortServer, clu
 def test_a_query_begins_at_the_groups_offsets_and_else_at_starting_offsets(
     server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.create_topic("t", 2)
-    fill(cluster, 20, 2)
+    fill(cluster, 20, 2, create=True)
     cluster.commit("g", {("t", 0): 7})
     query = Query(tmp_path / "a", options(server, startingOffsets="latest"))
     until(query.step)
@@ -447,8 +374,7 @@ def test_a_query_begins_at_the_groups_offsets_and_else_at_starting_offsets(
 
 
 def test_a_plain_consumer_shares_the_group(run: Any, cluster: Cluster, server: KohortServer, tmp_path: Path) -> None:
-    cluster.create_topic("t", PARTITIONS)
-    fill(cluster, 160)
+    fill(cluster, 160, create=True)
     a = run("a", maxOffsetsPerTrigger="20")
     until(lambda: committed(cluster) > 0)
     settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
@@ -471,15 +397,13 @@ def test_a_plain_consumer_shares_the_group(run: Any, cluster: Cluster, server: K
         consumer.close()
     until(lambda: len(a.mine) == 8)
     a.stop()
-    found = Counter(rows(tmp_path / "a") + read)
-    assert (len(found), sum(found.values())) == (320, 320)
+    exactly(320, tmp_path / "a", also=read)
     assert read
 
 
 def test_a_query_becomes_a_member(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
     """On the checkpoint of one that was none, with a batch that it did not finish."""
-    cluster.create_topic("t", 2)
-    fill(cluster, 20, 2)
+    fill(cluster, 20, 2, create=True)
     cluster.commit("g", {("t", 0): 4, ("t", 1): 4})
     for name in ("offsets", "commits", "sink"):
         (tmp_path / name).mkdir()
@@ -490,8 +414,7 @@ def test_a_query_becomes_a_member(server: KohortServer, cluster: Cluster, tmp_pa
     assert sorted(rows(tmp_path)) == [("t", 0, 4), ("t", 0, 5), ("t", 0, 6)]
     until(lambda: not query.step() and committed(cluster) == 20)
     query.reader.stop()
-    found = Counter(rows(tmp_path))
-    assert (len(found), sum(found.values())) == (12, 12)
+    exactly(12, tmp_path)
 
 
 # -- misuse
@@ -522,7 +445,7 @@ def test_a_refused_membership_fails_the_query(server: KohortServer, cluster: Clu
     cluster.create_topic("t", 1)
     classic = {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "group.instance.id": "driver"}
     query = Query(tmp_path / "a", options(server, kafka_group_instance_id="driver", kafka_group_protocol="classic"))
-    until(lambda: query.step() or query.reader._membership.owned)  # type: ignore[union-attr]
+    until(lambda: query.step() or query.reader.membership.owned)
     twin = confluent_kafka.Consumer(classic)
     twin.subscribe(["t"])
     try:

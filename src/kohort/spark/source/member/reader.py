@@ -55,7 +55,7 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert options.member is not None
         self._options = options
         self._planner: Planner | None = None
-        self._membership: Membership | None = None
+        self.membership: Membership | None = None
         self._pacing = Pacing(options)
         self._target: Positions | None = None
         """Where an availableNow run ends; set when it begins."""
@@ -147,11 +147,11 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Any:
         # An end without BATCH: the query planned this batch before it became a member, and did not finish it.
         ranges = ranges_of(end) if BATCH in end else self.planner.repeated(start, end)
-        if self._membership is None or not self._membership.has_planned(end):
+        if self.membership is None or not self.membership.has_planned(end):
             return tasks_of(self._options, ranges)
         if start != end:
             self._pacing.check_commit_called()
-        return tasks_of(self._options, ranges, self._membership.commits.reply_to(), self._fetching_member(end))
+        return tasks_of(self._options, ranges, self.membership.commits.reply_to(), self._fetching_member(end))
 
     def _fetching_member(self, end: Json) -> GroupMember | None:
         """The member that the tasks fetch for, at the epoch of the planning.
@@ -172,18 +172,18 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacing.commit_called()
 
     def _joined(self, start: Json) -> Membership:
-        if self._membership is None:
+        if self.membership is None:
             # The group would wait silently for a topic that does not exist. A deleted topic may count as lost.
             self.planner.partitions(() if self._options.fail_on_data_loss or not start else self.planner.named)
-            self._membership = Membership(self._options, start)
-            self._membership.join()
-        return self._membership
+            self.membership = Membership(self._options, start)
+            self.membership.join()
+        return self.membership
 
     def stop(self) -> None:
         """Spark calls this after the driver has closed its socket."""
-        if self._membership is not None:
-            self._membership.end()
-            self._membership = None
+        if self.membership is not None:
+            self.membership.end()
+            self.membership = None
         if self._planner is not None:
             self._planner.close()
             self._planner = None
