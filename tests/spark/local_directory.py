@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,14 +18,19 @@ class Crash(BaseException):
 
 @dataclass
 class Fate:
-    """How many changes are still made before the crash; None for all. A change that crashes may be made or not."""
+    """How many changes are still made before the crash; None for all. A change that crashes may be made or not.
+    Just before change number `before` another process acts."""
 
     left: int | None = None
     made: bool = False
+    before: int = -1
+    acts: Callable[[], object] = lambda: None
     changes: int = 0
 
     def change(self) -> bool:
         """True if the change is made. Raises Crash instead of returning where the process died before it."""
+        if self.changes == self.before:
+            self.acts()
         self.changes += 1
         if self.left is None:
             return False

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_directory import LocalDirectory
 
 from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.errors import TimedOut
 from kohort.spark.files.arrow import ArrowDirectory, arrow_address
+from kohort.spark.files.directory import Directory
 from kohort.spark.options.source import parse
 from kohort.spark.source import commits as commits_module
-from kohort.spark.source.checkpoint import finished, is_finished, last_finished, query_id
+from kohort.spark.source.checkpoint import finished, is_finished, last_finished, last_planned, query_id
 from kohort.spark.source.commits import Commits
 from kohort.spark.source.identity import IdentityReceiver, send_identity
 from kohort.testing import KohortServer
@@ -107,21 +109,17 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
     commits.commit({("t", 0): 2})  # the metadata goes without what only the checkpoint knows
 
 
-@pytest.mark.parametrize("kind", ["path", "address"])
-def test_a_checkpoint_wherever_it_is(tmp_path: Path, kind: str) -> None:
-    address = tmp_path if kind == "path" else f"file://{tmp_path}"
-    place = ArrowDirectory(address)
-    assert (query_id(place), last_finished(place), finished(place), is_finished(place, END)) == (
-        None,
-        None,
-        None,
-        False,
-    )
+@pytest.mark.parametrize("place_at", [ArrowDirectory, lambda path: ArrowDirectory(f"file://{path}"), LocalDirectory])
+def test_a_checkpoint_wherever_it_is(tmp_path: Path, place_at: Callable[[Path], Directory]) -> None:
+    place = place_at(tmp_path)
+    assert (query_id(place), last_planned(place), last_finished(place), finished(place)) == (None, None, None, None)
+    assert not is_finished(place, END)
     batch(tmp_path, 9, [{"t": {"0": 2}}], done=True)
     batch(tmp_path, 10, [END, {"u": {"0": 1}}], done=True)
     batch(tmp_path, 11, [{"t": {"0": 5}}], done=False)
     (tmp_path / "commits" / ".10.crc").touch()
-    assert (query_id(place), last_finished(place), finished(place)) == ("0f00", 10, {("t", 0): 3})
+    assert (query_id(place), last_planned(place), last_finished(place)) == ("0f00", 11, 10)
+    assert finished(place) == {("t", 0): 3}
     assert is_finished(place, {"u": {"0": 1}})
     assert not is_finished(place, {"t": {"0": 5}})
 

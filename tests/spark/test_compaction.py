@@ -83,44 +83,31 @@ def run(root: Path, fate: Fate, scheme: str = "file") -> Compacted:
 
 
 @pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("scheme", ["file", "hdfs"])
 def test_a_crash_at_any_change_shows_no_row_twice_and_the_next_run_completes_it(
-    tmp_path: Path, fated: list[Fate], made: bool
+    tmp_path: Path, fated: list[Fate], scheme: str, made: bool
 ) -> None:
+    """Where directories cannot be exchanged (hdfs), a reader may miss rows until the next run."""
+    exchanges = scheme == "file"
     fated.append(Fate())
     rows = fill(tmp_path / "whole")
-    run(tmp_path / "whole", fated[-1])
-    late = Counter({LATE: 1})
+    run(tmp_path / "whole", fated[-1], scheme)
+    late = Counter({LATE: 1} if exchanges else {})
     assert seen(tmp_path / "whole") == rows + late
     total = fated[-1].changes
-    assert total > 25
+    assert total > (25 if exchanges else 10)
     for n in range(total):
         root = tmp_path / str(n)
         fill(root)
         fated.append(Fate(n, made))
         with contextlib.suppress(Crash):
-            run(root, fated[-1])
-        assert seen(root) - late == rows, f"a crash at change {n}"
+            run(root, fated[-1], scheme)
+        assert set(seen(root).values()) == {1}, f"a crash at change {n}"
+        assert not exchanges or seen(root) - late == rows, f"a crash at change {n}"
         fated.append(Fate())
-        run(root, fated[-1])
+        run(root, fated[-1], scheme)
         assert seen(root) == rows + late, n
         assert [path for path in (root / "_kohort").rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("made", [False, True])
-def test_where_directories_cannot_be_exchanged_rows_may_be_missing_for_a_moment_and_never_twice(
-    tmp_path: Path, made: bool
-) -> None:
-    fate = Fate()
-    rows = fill(tmp_path / "whole")
-    run(tmp_path / "whole", fate, "hdfs")
-    for n in range(fate.changes):
-        root = tmp_path / str(n)
-        fill(root)
-        with contextlib.suppress(Crash):
-            run(root, Fate(n, made), "hdfs")
-        assert set(seen(root).values()) == {1}
-        run(root, Fate(), "hdfs")
-        assert seen(root) == rows, n
 
 
 def test_a_killed_compaction_is_reported_and_completed_once_its_lock_is_stale(

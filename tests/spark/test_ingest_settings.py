@@ -9,25 +9,9 @@ from local_directory import LocalDirectory
 
 from kohort.spark.lake.ingest_settings import Kept, SettingsDiffer, load, save
 from kohort.spark.lake.row_shape import JsonSettings
-from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
 
 FIRST = JsonSettings({"type": "struct", "fields": []})
 SECOND = JsonSettings({"type": "struct", "fields": []}, "permissive", keep_rest=False)
-
-
-def test_only_finished_batches_of_a_checkpoint_count(tmp_path: Path) -> None:
-    checkpoint = LocalDirectory(tmp_path)
-    assert (finished(checkpoint), last_planned(checkpoint), query_id(checkpoint)) == (None, None, None)
-    for batch, offset in ((0, 5), (1, 9), (2, 12)):
-        (tmp_path / "offsets").mkdir(exist_ok=True)
-        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{offset}}}}}')
-    (tmp_path / "commits").mkdir()
-    for batch in (0, 1):
-        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
-    (tmp_path / "commits" / ".1.crc").write_text("")
-    (tmp_path / "metadata").write_text('{"id":"7"}')
-    assert finished(checkpoint) == {("t", 0): 9}
-    assert (last_finished(checkpoint), last_planned(checkpoint), query_id(checkpoint)) == (1, 2, "7")
 
 
 def test_a_planned_batch_keeps_the_settings_that_it_was_planned_with(tmp_path: Path) -> None:

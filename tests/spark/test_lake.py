@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -171,19 +170,6 @@ def test_a_second_run_is_refused_while_the_first_one_lives(tmp_path: Path) -> No
     assert seen_in(tmp_path) == expected("row", ROWS, 1)
 
 
-@dataclass
-class Meeting(Fate):
-    """Another process acts just before the n-th change."""
-
-    before: int = 0
-    comes: Callable[[], None] = lambda: None
-
-    def change(self) -> bool:
-        if self.changes == self.before:
-            self.comes()
-        return super().change()
-
-
 @pytest.mark.parametrize("batches", [0, 1, 2])
 def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path: Path, batches: int) -> None:
     """It writes this many batches while the older run is paused; then the older run continues."""
@@ -201,13 +187,13 @@ def test_where_there_are_no_locks_a_newer_run_takes_over_at_any_change(tmp_path:
         where = tmp_path / str(n)
         with lake_at(where, scheme="hdfs") as newer:
 
-            def comes(newer: Lake = newer) -> None:
+            def takes_over(newer: Lake = newer) -> None:
                 newer.recover()
                 for batch in range(batches):
                     newer.write(batch, *writers(Fate(), batch))
 
             try:
-                run(where, Meeting(before=n, comes=comes))
+                run(where, Fate(before=n, acts=takes_over))
             except (LakeError, FileSystemError):
                 refused += 1
         with lake_at(where, scheme="hdfs") as restarted:

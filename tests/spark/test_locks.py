@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,6 @@ def age(file: Path, seconds: float = STALE_S + 1) -> None:
     """Makes the lock look as if it had not been written for this long."""
     at = file.stat().st_mtime - seconds
     os.utime(file, (at, at))
-
-
-@dataclass
-class Overtaken(Fate):
-    """Just before the n-th change another process takes the lock over."""
-
-    before: int = 0
-    by: Lease | None = None
-
-    def change(self) -> bool:
-        if self.changes == self.before and self.by is not None:
-            self.by.take()
-        return super().change()
 
 
 def test_a_local_lock_has_one_holder_until_its_file_is_closed(tmp_path: Path) -> None:
@@ -95,7 +81,7 @@ def test_of_two_takeovers_one_succeeds(tmp_path: Path) -> None:
         Lease(file).take()
         age(file.where)
         fast = Lease(file)
-        slow = Lease(LocalDirectory(file.where, Overtaken(before=before, by=fast), "hdfs"))
+        slow = Lease(LocalDirectory(file.where, Fate(before=before, acts=fast.take), "hdfs"))
         with pytest.raises(Taken):
             slow.take()
         assert fast.held(), before
