@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,13 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
+from bench._process import wait_until
 from rich.console import Console
 
 from kohort.demo.flights import FLIGHTS, checksum, read_flights
@@ -50,7 +50,7 @@ class Demo:
             self.text += line
 
     def wait_for(self, text: str) -> None:
-        await_condition(lambda: text in self.text or self._process.poll() is not None, 150)
+        wait_until(lambda: text in self.text or self._process.poll() is not None, 150, text)
         assert text in self.text, self.text
 
     def interrupt(self) -> None:
@@ -65,35 +65,19 @@ class Demo:
         self._reader.join(10)
         return code
 
-    def processes(self) -> list[str]:
-        """Whatever of it still runs."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                    if int(session) == self._process.pid and state != "Z":
-                        found.append((entry / "cmdline").read_text().replace("\0", " "))
-                except OSError:
-                    pass
+    def processes(self) -> dict[int, str]:
+        """The processes of its session that still run: ids and command lines."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self._process.pid and state != "Z":
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
         return found
 
     def clean_up(self) -> None:
-        for process in Path("/proc").iterdir():
-            if process.name.isdigit() and self._is_mine(process):
-                os.kill(int(process.name), signal.SIGKILL)
-
-    def _is_mine(self, process: Path) -> bool:
-        try:
-            return os.getsid(int(process.name)) == self._process.pid
-        except OSError:
-            return False
-
-
-def await_condition(holds: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -115,7 +99,7 @@ def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path)
     demo = start_demo()
     code = demo.ended()
     assert code == 0, demo.text
-    assert demo.processes() == []
+    assert demo.processes() == {}
     assert list(tmp_path.glob("kohort-demo-*")) == []
     for line in (
         "✓ Parquet rows = records produced: 20,000 = 20,000",
@@ -146,7 +130,7 @@ def test_an_interrupted_demo_leaves_nothing(start_demo, tmp_path: Path, moment: 
     demo.wait_for(moment)
     demo.interrupt()
     assert demo.ended() == 130, demo.text
-    assert demo.processes() == []
+    assert demo.processes() == {}
     assert list(tmp_path.glob("kohort-demo-*")) == []
     assert demo.text.endswith("kohort: interrupted; everything that was started is stopped\n")
     assert "Traceback" not in demo.text
@@ -159,8 +143,7 @@ def test_its_processes_end_with_it_even_if_it_is_killed(start_demo) -> None:
     demo.wait_for("Spark's session is up")
     assert len(demo.processes()) >= 4  # itself, the server, a worker or two, Java
     demo.kill()
-    await_condition(lambda: not demo.processes(), 30)
-    assert demo.processes() == []
+    wait_until(lambda: not demo.processes(), 30, "all its processes have ended")
 
 
 def test_flights_are_whole_json_objects() -> None:

@@ -12,24 +12,14 @@ def event(name: str, time: float = 0.0, **values: Any) -> dict[str, Any]:
     return {"event": name, "time": time, **values}
 
 
-def test_a_chunk_gives_a_range_for_each_partition() -> None:
+def test_a_workers_progress_until_its_partitions_are_revoked() -> None:
     progress = Progress()
     assert progress.processed([(0, 5), (0, 6), (2, 9), (0, 7)]) == {0: [5, 8], 2: [9, 10]}
     assert progress.uncommitted == {0: 8, 2: 10}
-
-
-def test_only_what_was_committed_is_committed() -> None:
-    progress = Progress()
-    progress.processed([(0, 0), (1, 0)])
     offsets = progress.uncommitted
-    progress.processed([(1, 1)])
+    progress.processed([(2, 10)])
     progress.committed(offsets)
-    assert progress.uncommitted == {1: 2}
-
-
-def test_revoked_partitions_are_not_committed_any_more() -> None:
-    progress = Progress()
-    progress.processed([(0, 0)])
+    assert progress.uncommitted == {2: 11}
     progress.forget()
     assert progress.uncommitted == {}
 
@@ -63,17 +53,13 @@ def test_the_first_record_after_an_assignment_is_where_a_worker_starts() -> None
     assert ledger.held_since == {"a": 3.0}
 
 
-def test_what_a_worker_has_read_beyond_its_commits() -> None:
+def test_what_a_failed_worker_has_read_beyond_its_commits() -> None:
     ledger = Ledger()
     assert ledger.uncommitted("a") == 0
     ledger.note("a", event("assigned", partitions=[0, 1]))
     ledger.note("a", event("processed", ranges={"0": [0, 10], "1": [0, 5]}))
     ledger.note("a", event("committed", offsets={"0": 8}))
+    ledger.note("a", event("failed", error="no broker"))
     assert ledger.uncommitted("a") == 2 + 5
     assert ledger.committed_records == 8
-
-
-def test_failures_are_kept() -> None:
-    ledger = Ledger()
-    ledger.note("a", event("failed", error="no broker"))
     assert ledger.failures == ["a: no broker"]
