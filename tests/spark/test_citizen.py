@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from micro_batches import until
 
 from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
 from kohort.client.admin.groups import Committed
@@ -17,22 +16,12 @@ from kohort.wire.batches import NewRecord
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
-PATIENCE_S = 60.0
-
 
 def start(spark: Any, server: KohortServer, checkpoint: Path, options: dict[str, str], **trigger: Any) -> Any:
     given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "startingOffsets": "earliest"}
     frame = spark.readStream.format("kohort").options(**given, **options).load()
     writer = frame.writeStream.format("noop").queryName("lake").option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger)
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
 
 
 def committed(cluster: Cluster) -> dict[int, Committed]:
@@ -65,10 +54,10 @@ def test_commits_name_the_query_and_a_stop_between_triggers_commits(
     cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 7)
     told = {"group.id": "g", "checkpointLocation": str(tmp_path)}
     query = start(spark, server, tmp_path, told, processingTime="1 hour").start()
-    wait_for(lambda: query.recentProgress and query.recentProgress[-1].numInputRows)
+    until(lambda: query.recentProgress and query.recentProgress[-1].numInputRows)
     assert committed(cluster)[1].offset == 0
     query.stop()
-    wait_for(lambda: committed(cluster)[1].offset == 7)
+    until(lambda: committed(cluster)[1].offset == 7)
     second = holder(committed(cluster)[1])
     assert (second.query, second.name, second.batch) == (query.id, "lake", 1)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kohort.client.cluster import Cluster
-from kohort.spark.lake.ingest import IngestFailed, ingest
+from kohort.spark.lake.ingest import IngestFailed, IngestSummary, ingest
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 
@@ -90,13 +92,16 @@ def test_what_is_large_is_decoded_by_compiled_code(spark: Any, server: KohortSer
         cluster.produce("t", 0, batch)
     for options in ({}, {"minPartitions": "4"}):
         frame = source(spark, server, subscribe="t", **options)
+        assert frame.rdd.getNumPartitions() == int(options.get("minPartitions", 1))
         row = frame.selectExpr(
             "count(*) AS n", "count(DISTINCT offset) AS offsets", "max(offset) AS last", "sum(length(value)) AS bytes"
         ).first()
         assert (row.n, row.offsets, row.last, row.bytes) == (210_000, 210_000, 209_999, 30 * 140 * sum(range(50)))
 
 
-def test_group_offsets_come_as_typed_columns(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+def test_group_offsets_come_as_typed_columns_and_bad_reads_are_refused(
+    spark: Any, server: KohortServer, cluster: Cluster
+) -> None:
     cluster.create_topic("t", 1)
     cluster.commit("g", {("t", 0): 7})
     frame = source(spark, server, subscribe="__consumer_offsets", decode="consumer_offsets")
@@ -104,119 +109,49 @@ def test_group_offsets_come_as_typed_columns(spark: Any, server: KohortServer, c
     assert (row.group, row.commit_offset) == ("g", 7)
     end = cluster.offsets([("__consumer_offsets", row.log_partition)])
     assert end == {("__consumer_offsets", row.log_partition): row.log_offset + 1}
-    with pytest.raises(Exception, match="decode is 'avro'; it takes raw or consumer_offsets"):
-        source(spark, server, subscribe="t", decode="avro").count()
+    assert source(spark, server, subscribe="t").count() == 0
+    for options, message in (
+        ({"subscribe": "t", "decode": "avro"}, "decode is 'avro'; it takes raw or consumer_offsets"),
+        ({"subscribe": "absent"}, "no such topic: absent"),
+    ):
+        with pytest.raises(Exception, match=message):
+            source(spark, server, **options).count()
 
 
-def test_large_partitions_are_split_and_unknown_topics_named(
-    spark: Any, server: KohortServer, cluster: Cluster
-) -> None:
-    fill(cluster, "t", 1, 1_000)
-    frame = source(spark, server, subscribe="t", minPartitions="4")
-    assert frame.rdd.getNumPartitions() == 4
-    assert frame.select("offset").distinct().count() == 1_000
-    cluster.create_topic("empty", 1)
-    assert source(spark, server, subscribe="empty").count() == 0
-    with pytest.raises(Exception, match="no such topic: absent"):
-        source(spark, server, subscribe="absent").count()
-
-
-def test_a_stream_commits_each_finished_batch_and_the_last_one_too(
+def test_a_stream_over_restarts_growth_and_losses(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     fill(cluster, "t", 2, 100)
-    arguments: dict[str, Any] = {
-        "bootstrap_servers": server.bootstrap_servers,
-        "topics": ["t"],
-        "group_id": "lake",
-        "max_offsets_per_trigger": 80,
-    }
+
+    def run(lake: str = "a", **more: Any) -> IngestSummary:
+        given = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "lake"}
+        return ingest(spark, output=tmp_path / lake, max_offsets_per_trigger=80, **given, **more)
+
     lags: list[int] = []
-    first = ingest(spark, output=tmp_path / "a", on_progress=lambda p: lags.append(p.lag), **arguments)
+    first = run(on_progress=lambda p: lags.append(p.lag))
     assert (first.rows, first.batches) == (200, 3)
     assert lags == [120, 40, 0]
     assert {place: c.offset for place, c in cluster.committed("lake").items()} == {("t", 0): 100, ("t", 1): 100}
-    # Restart from the checkpoint: only new records are read.
-    fill(cluster, "t", 2, 10, create=False, first=100)
-    assert ingest(spark, output=tmp_path / "a", **arguments).rows == 20
-    assert offsets(spark, tmp_path / "a") == {0: list(range(110)), 1: list(range(110))}
-    # A new checkpoint, the same group: where the group is.
-    fill(cluster, "t", 2, 5, create=False, first=110)
-    fresh = ingest(spark, output=tmp_path / "b", **arguments)
-    assert fresh.rows == 10
-    assert offsets(spark, tmp_path / "b") == {0: list(range(110, 115)), 1: list(range(110, 115))}
-    assert fresh.committed == {("t", 0): 115, ("t", 1): 115}
-
-
-def test_the_source_alone_commits_the_last_batch(
-    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
-) -> None:
-    """Without the ingest's second line: one availableNow batch is committed all the same."""
-    fill(cluster, "t", 1, 30)
-    query = (
-        spark.readStream.format("kohort")
-        .option("kafka.bootstrap.servers", server.bootstrap_servers)
-        .option("subscribe", "t")
-        .option("group.id", "alone")
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    assert cluster.committed("alone")["t", 0].offset == 30
-
-
-def test_a_batch_that_was_not_finished_is_repeated(
-    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
-) -> None:
-    """As if the query had been killed when its first batch was written and not yet in the commit log."""
-    fill(cluster, "t", 1, 10)
-    arguments: dict[str, Any] = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "g"}
-    ingest(spark, output=tmp_path / "a", **arguments)
-    for done in ("0", ".0.crc"):
+    # A batch that is not in the commit log, as if the query had been killed after it was written, is repeated.
+    for done in ("2", ".2.crc"):
         (tmp_path / "a" / "_checkpoint" / "commits" / done).unlink()
-    cluster.commit("g", {("t", 0): 7})
-    fill(cluster, "t", 1, 5, create=False, first=10)
-    assert ingest(spark, output=tmp_path / "a", **arguments).committed == {("t", 0): 15}
-    assert offsets(spark, tmp_path / "a") == {0: list(range(15))}
-
-
-def test_new_partitions_are_read_from_their_beginning(
-    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
-) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
-    fill(cluster, "t", 1, 10)
-    arguments: dict[str, Any] = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "g"}
-    ingest(spark, output=tmp_path / "a", **arguments)
+    cluster.commit("lake", {("t", 0): 90})
+    # The restart reads only new records, and all of a new partition.
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    admin.create_partitions([NewPartitions("t", 2)])["t"].result(10)
-    fill(cluster, "t", 2, 5, create=False, first=10)
-    assert ingest(spark, output=tmp_path / "a", **arguments).rows == 10
-    assert offsets(spark, tmp_path / "a") == {0: list(range(15)), 1: list(range(5))}
-
-
-def test_lost_records_are_an_error_or_a_warning(
-    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
-) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    fill(cluster, "t", 1, 10)
-    arguments: dict[str, Any] = {
-        "bootstrap_servers": server.bootstrap_servers,
-        "topics": ["t"],
-        "group_id": "g",
-        "output": tmp_path / "a",
-    }
-    ingest(spark, **arguments)
-    fill(cluster, "t", 1, 10, create=False, first=10)
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    next(iter(admin.delete_records([TopicPartition("t", 0, 15)]).values())).result(10)
-    with pytest.raises(IngestFailed, match="t-0: offset 10 is not in the log, which holds 15 to 20"):
-        ingest(spark, **arguments)
-    done = ingest(spark, options={"failOnDataLoss": "false"}, **arguments)
-    assert done.rows == 5
-    assert done.committed == {("t", 0): 20}
+    admin.create_partitions([NewPartitions("t", 3)])["t"].result(10)
+    fill(cluster, "t", 3, 10, create=False, first=100)
+    assert run().committed == {("t", 0): 110, ("t", 1): 110, ("t", 2): 10}
+    read = {0: list(range(110)), 1: list(range(110)), 2: list(range(10))}
+    assert offsets(spark, tmp_path / "a") == read
+    # A new checkpoint begins where the group is.
+    fill(cluster, "t", 1, 10, create=False, first=110)
+    fresh = run("b")
+    assert (fresh.rows, fresh.committed) == (10, {("t", 0): 120, ("t", 1): 110, ("t", 2): 10})
+    assert offsets(spark, tmp_path / "b") == {0: list(range(110, 120))}
+    # The first checkpoint is behind, and has missed records that are deleted by now.
+    next(iter(admin.delete_records([TopicPartition("t", 0, 115)]).values())).result(10)
+    with pytest.raises(IngestFailed, match="t-0: offset 110 is not in the log, which holds 115 to 120"):
+        run()
+    done = run(options={"failOnDataLoss": "false"})
+    assert (done.rows, done.committed) == (5, fresh.committed)
+    assert offsets(spark, tmp_path / "a") == read | {0: [*range(110), *range(115, 120)]}
