@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from made_logs import Logs, over
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
@@ -25,13 +26,14 @@ from kohort.spark.source.member import membership, reader, refusals
 from kohort.spark.source.member.consumer import unanchored
 from kohort.spark.source.member.membership import Membership
 from kohort.spark.source.member.reader import KohortMemberReader
-from kohort.spark.source.member.sharing import BatchReader, Sharing
+from kohort.spark.source.member.sharing import BatchReader, ranges_of
 from kohort.spark.source.planner import DataLoss
 from kohort.spark.source.positions import BATCH
 from kohort.wire.errors import ErrorCode
 
 P, Q = ("t", 0), ("t", 1)
 OURS = GroupReader(query="q").metadata()
+ALL = ReadAllAvailable()
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +48,19 @@ def options(**more: str) -> Options:
     return parse(given)
 
 
-def reader_of(logs: Logs, **more: str) -> KohortMemberReader:
-    return over(logs, KohortMemberReader(options(**more)))
-
-
 class Fences:
-    """A broker that knows the owners: it answers fetches of the members of a group."""
+    """A broker that knows the owners: it answers fetches of the members of a group, and a former process's commit."""
 
-    def __init__(self, errors: Mapping[TopicPartition, ErrorCode], *, fenced: bool = True) -> None:
-        self.errors = errors
-        self.fenced = fenced
+    def __init__(self) -> None:
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.fenced = True
         self.readers: list[GroupMember | None] = []
+        self.commits_made: list[dict[TopicPartition, Committed]] = []
+
+    def __enter__(self) -> Fences:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
     def fetch(
         self,
@@ -70,13 +74,29 @@ class Fences:
         none = ErrorCode.NONE
         return [FetchedPartition(*p, self.errors.get(p, none), 99, 99, 0, b"", fenced=self.fenced) for p in some]
 
+    def committed(self, group: str, places: Any) -> dict[TopicPartition, Committed]:
+        return {place: Committed(10, -1, OURS) for place in places}
+
+    def commit_as(self, group: str, offsets: Any, committer: Any) -> None:
+        self.commits_made.append(offsets)
+
+    def leave_as(self, *_: Any, classic: bool) -> None: ...
+
     def close(self) -> None: ...
+
+
+@pytest.fixture
+def fences(monkeypatch: pytest.MonkeyPatch) -> Fences:
+    made = Fences()
+    monkeypatch.setattr(membership, "open_cluster", lambda _: made)
+    return made
 
 
 class Group:
     """The calls of a consumer that a membership makes; the group is made by hand."""
 
     failure = None
+    member_id, epoch, protocol = "m-1", 3, "consumer"
 
     def __init__(self) -> None:
         self.mine: dict[TopicPartition, int] = {}
@@ -101,6 +121,10 @@ class Group:
         self.asked_for.append((at, isolation))
         return dict.fromkeys(partitions, 90)
 
+    def __enter__(self) -> None: ...
+
+    def subscribe(self, topics: Any) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -111,100 +135,115 @@ class Made(Membership):
         self.group = Group()
         super().__init__(options, last or {}, self.group)  # type: ignore[arg-type]
 
+    def is_settled(self, planner: Any) -> bool:
+        return True
 
-def with_a_batch(member: Made, **fence: Any) -> Any:
+    def gets(self, metadata: str = OURS, **offsets: int) -> None:
+        """The group assigns partitions, by topic and number, at their committed offsets."""
+        places = {(name[:-1], int(name[-1])): offset for name, offset in offsets.items()}
+        self.group.mine |= dict.fromkeys(places, 3)
+        self.group.there |= {place: Committed(offset, -1, metadata) for place, offset in places.items()}
+        self.on_assigned(frozenset(places))
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where the next batch begins."""
+        with self.locked() as sharing:
+            return self.readable(sharing)
+
+
+def reader_of(logs: Logs, offsets: Mapping[str, int] | None = None, **more: str) -> Any:
+    """A query over these logs; with `offsets`, as a member that has these partitions."""
+    made = over(logs, KohortMemberReader(options(**more)))
+    if offsets is not None:
+        made.membership = Made(options(**more))
+        made.membership.gets(**offsets)
+    return made
+
+
+def with_a_batch(member: Made) -> Any:
     """A batch in progress over both partitions, which its member believes to be its own. Returns its end."""
-    member._refusals_cluster = Fences(**fence)  # type: ignore[assignment]
-    member.group.mine = {P: 3, Q: 3}
-    for place in (P, Q):
-        member._sharing.begin(place, 3, 10, 10)
-    return member._sharing.plan({P: 10, Q: 10}, {P: 15, Q: 25}, {}, BatchReader("m-1", 3, "consumer"))
+    member.gets(t0=10, t1=10)
+    member.group.commits_made.clear()
+    with member.locked() as sharing:
+        return sharing.plan({P: 10, Q: 10}, {P: 15, Q: 25}, {}, member.reader)
 
 
 # -- logs
 
 
 def test_reading_continues_at_the_end_of_a_truncated_log(capsys: pytest.CaptureFixture[str]) -> None:
-    sharing = Sharing()
-    sharing.begin(P, 1, 100, 100)
     logs = Logs({P: 95})
     with pytest.raises(DataLoss, match="t-0 ends at offset 95, below 100, where the group is"):
-        reader_of(logs)._ends(sharing, {P: 100})
-    careless = reader_of(logs, failOnDataLoss="false")
-    assert careless._ends(sharing, {P: 100}) == ({P: 95}, {P: 95})
-    assert sharing.readable({P: 1}) == {P: 95}
-    assert careless._ends(sharing, sharing.readable({P: 1})) == ({P: 95}, {P: 95})
+        reader_of(logs, {"t0": 100}).latestOffset({}, ALL)
+    careless = reader_of(logs, {"t0": 100}, failOnDataLoss="false")
+    for _ in range(2):
+        assert careless.latestOffset({}, ALL) == {}
+        assert careless.membership.positions == {P: 95}
+    logs.ends[P] = 97
+    assert ranges_of(careless.latestOffset({}, ALL)) == {P: (95, 97)}
     assert capsys.readouterr().err.count("data loss") == 1
 
 
 def test_a_position_after_the_last_stable_offset_stays() -> None:
-    sharing = Sharing()
-    sharing.begin(P, 1, 95, 95)
-    logs = Logs({P: 100}, stable={P: 90})
-    stands = reader_of(logs, kafka_isolation_level="read_committed")
-    assert stands._ends(sharing, {P: 95}) == ({P: 95}, {P: 95})
+    stands = reader_of(Logs({P: 100}, stable={P: 90}), {"t0": 95}, kafka_isolation_level="read_committed")
+    assert stands.latestOffset({}, ALL) == {}
+    assert stands.membership.positions == {P: 95}
 
 
-def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
-    sharing = Sharing()
-    sharing.begin(P, 1, 90, 90)
-    logs = Logs({P: 100, Q: 100}, ids={"t": b"1"})
-    strict, careless = reader_of(logs), reader_of(logs, failOnDataLoss="false")
+def test_a_topic_of_another_id_is_read_from_its_beginning(fences: Fences) -> None:
+    logs = Logs({P: 90, Q: 90}, ids={"t": b"1"})
+    strict, careless = (reader_of(logs, {"t0": 90}, failOnDataLoss=loss) for loss in ("true", "false"))
     for each in (strict, careless):
-        assert each._ends(sharing, {P: 90}) == ({P: 90}, {P: 100})
+        assert each.latestOffset({}, ALL) == {}
+        each.membership.gets(t1=7)  # it came since, and whoever had it was in the new topic by then
     logs.ids["t"] = b"2"
-    sharing.begin(Q, 2, 7, 7)  # it came since, and whoever had it was in the new topic by then
+    logs.ends |= {P: 100, Q: 100}
     with pytest.raises(DataLoss, match="t was deleted and created again; the group had reached offset 90 of partition"):
-        strict._ends(sharing, {P: 90, Q: 7})
-    assert careless._ends(sharing, {P: 90, Q: 7}) == ({P: 0, Q: 7}, {P: 100, Q: 100})
-    assert sharing.readable({P: 1, Q: 2}) == {P: 0, Q: 7}
-    assert careless._ends(sharing, {P: 0, Q: 7}) == ({P: 0, Q: 7}, {P: 100, Q: 100})
+        strict.latestOffset({}, ALL)
+    end = careless.latestOffset({}, ALL)
+    assert ranges_of(end) == {P: (0, 100), Q: (7, 100)}
+    careless.commit(end)
+    assert careless.latestOffset(end, ALL) is end
+    assert careless.membership.positions == {P: 100, Q: 100}
 
 
 def test_what_is_deleted_is_left_to_the_group() -> None:
-    sharing = Sharing()
-    logs = Logs({P: 100})
-    for place in (P, ("gone", 0)):
-        sharing.begin(place, 1, 5, 5)
-    assert reader_of(logs, subscribe="t,gone")._ends(sharing, {P: 5, ("gone", 0): 5}) == ({P: 5}, {P: 100})
+    reader = reader_of(Logs({P: 100}), {"t0": 5, "gone0": 5}, subscribe="t,gone")
+    assert ranges_of(reader.latestOffset({}, ALL)) == {P: (5, 100)}
 
 
 def test_a_deleted_topic_does_not_end_a_run_that_may_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Quiet:
-        def __init__(self, *_: Any) -> None: ...
-
-        def join(self) -> None: ...
-
-    monkeypatch.setattr(reader, "Membership", Quiet)
-    logs = Logs({P: 100})
+    monkeypatch.setattr(Made, "join", lambda _: None)
+    monkeypatch.setattr(reader, "Membership", Made)
     done: Any = {"t": {"0": 3}, BATCH: {"number": 1}}
     for loss, start, ends in (("false", done, True), ("true", done, False), ("false", {}, False)):
-        run = reader_of(logs, subscribe="t,gone", failOnDataLoss=loss)
+        run = reader_of(Logs({P: 100}), subscribe="t,gone", failOnDataLoss=loss)
         run.prepareForTriggerAvailableNow()
         if ends:
-            assert run._joined(start) is run.membership
+            assert run.latestOffset(start, ALL) is start
         else:
             with pytest.raises(OptionError, match="no such topic: gone"):
-                run._joined(start)
+                run.latestOffset(start, ALL)
 
 
 # -- where it begins
 
 
-def test_with_read_committed_latest_is_the_last_stable_offset() -> None:
-    for isolation in ("read_committed", "read_uncommitted"):
-        member = Made(options(startingOffsets="latest", kafka_isolation_level=isolation))
-        member.group.mine = {P: 1}
-        member.on_assigned(frozenset({P}))
-        assert member.group.asked_for == [("latest", isolation)]
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_with_read_committed_latest_is_the_last_stable_offset(isolation: str) -> None:
+    member = Made(options(startingOffsets="latest", kafka_isolation_level=isolation))
+    member.group.mine = {P: 1}
+    member.on_assigned(frozenset({P}))
+    assert member.group.asked_for == [("latest", isolation)]
 
 
 def test_the_first_commit_is_marked_as_the_querys() -> None:
     """So that an operator's offset is known from it, even if it is the same."""
     member = Made(options())
-    member.group.mine = {P: 1, Q: 1}
-    member.group.there = {P: Committed(10, -1, ""), Q: Committed(20, -1, OURS)}
-    member.on_assigned(frozenset({P, Q}))
+    member.group.there = {Q: Committed(20, -1, OURS)}
+    member.group.mine = {Q: 3}
+    member.gets("", t0=10)
     [made] = member.group.commits_made
     assert (set(made), made[P].offset) == ({P}, 10)
     assert '"by":"kohort-spark"' in made[P].metadata
@@ -212,75 +251,56 @@ def test_the_first_commit_is_marked_as_the_querys() -> None:
 
 @pytest.mark.parametrize(("metadata", "begins"), [("", 10), (OURS, 15)])
 def test_a_rewind_by_one_batch_counts(metadata: str, begins: int) -> None:
-    last = {"t": {"0": 15}, "@start": {"t": {"0": 10}}, BATCH: {"number": 1}}
-    member = Made(options(), last)
-    member.group.mine = {P: 1}
-    member.group.there = {P: Committed(10, -1, metadata)}
-    member.on_assigned(frozenset({P}))
-    assert member._sharing.readable({P: 1}) == {P: begins}
+    member = Made(options(), {"t": {"0": 15}, "@start": {"t": {"0": 10}}, BATCH: {"number": 1}})
+    member.gets(metadata, t0=10)
+    assert member.positions == {P: begins}
 
 
 # -- what tasks have left
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH])
-def test_what_was_refused_to_tasks_is_not_committed(error: ErrorCode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_refused_to_tasks_is_not_committed(
+    fences: Fences, monkeypatch: pytest.MonkeyPatch, error: ErrorCode, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They cannot report it, and their member may not have learned yet that the partition has another owner."""
+    fences.errors = {P: error}
     member = Made(options())
-    end = with_a_batch(member, errors={P: error})
-    member.batch_finished(end)
+    member.batch_finished(with_a_batch(member))
     assert [{place: entry.offset for place, entry in made.items()} for made in member.group.commits_made] == [{Q: 25}]
-    assert set(member._refusals_cluster.readers) == {GroupMember("g", "m-1", 3)}  # type: ignore[union-attr]
+    assert set(fences.readers) == {GroupMember("g", "m-1", 3)}
     assert "has taken away t-0; its part of the batch is not committed" in capsys.readouterr().err
-    held = member._sharing.readable(member.owned)
-    assert held == {P: 10, Q: 25}  # if it should be this member's all the same, it reads it again
-    assert member._refusals.without(held) == {Q: 25}
-    member._refusals._refused_at[P] -= refusals.REFUSED_S
-    assert member._refusals.without(held) == held
+    assert member.positions == {Q: 25}
+    monkeypatch.setattr(refusals, "REFUSED_S", -1.0)
+    assert member.positions == {P: 10, Q: 25}  # if it should be this member's all the same, it reads it again
 
 
-def test_a_cluster_that_refuses_nothing_is_asked_once() -> None:
+def test_a_cluster_that_refuses_nothing_is_asked_once(fences: Fences) -> None:
+    fences.fenced = False
     member = Made(options())
-    end = with_a_batch(member, errors={}, fenced=False)
+    end = with_a_batch(member)
     member.batch_finished(end)
     assert {place: entry.offset for place, entry in member.group.there.items()} == {P: 15, Q: 25}
-    again = member._sharing.plan({P: 15, Q: 25}, {P: 16, Q: 25}, end, BatchReader("m-1", 3, "consumer"))
+    with member.locked() as sharing:
+        again = sharing.plan({P: 15, Q: 25}, {P: 16, Q: 25}, end, member.reader)
     member.batch_finished(again)
     assert member.group.there[P].offset == 16
-    assert len(member._refusals_cluster.readers) == 1  # type: ignore[union-attr]
+    assert len(fences.readers) == 1
 
 
 @pytest.mark.parametrize(("error", "begins"), [(ErrorCode.FENCED_MEMBER_EPOCH, 10), (ErrorCode.UNKNOWN_MEMBER_ID, 15)])
 def test_what_was_refused_is_not_committed_in_the_name_of_a_former_process(
-    monkeypatch: pytest.MonkeyPatch, error: ErrorCode, begins: int
+    fences: Fences, monkeypatch: pytest.MonkeyPatch, error: ErrorCode, begins: int
 ) -> None:
-    committed: list[dict[TopicPartition, Committed]] = []
-
-    class Cluster(Fences):
-        def __enter__(self) -> Cluster:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def committed(self, group: str, places: Any) -> dict[TopicPartition, Committed]:
-            return {place: Committed(10, -1, OURS) for place in places}
-
-        def commit_as(self, group: str, offsets: Any, committer: Any) -> None:
-            committed.append(offsets)
-
-        def leave_as(self, *_: Any, classic: bool) -> None: ...
-
-    monkeypatch.setattr(membership, "open_cluster", lambda options: Cluster({P: error}))
-    former = BatchReader("m-1", 3, "consumer")
-    batch = {"number": 1, **former._asdict()}
+    monkeypatch.setattr(membership, "call_at_sigterm", lambda *_: None)
+    fences.errors = {P: error}
+    batch = {"number": 1, **BatchReader("m-1", 3, "consumer")._asdict()}
     member = Made(options(), {"t": {"0": 15, "1": 25}, "@start": {"t": {"0": 10, "1": 10}}, BATCH: batch})
-    member._end_former_membership(former)
-    [made] = committed
-    expected = {Q: 25} if begins == 10 else {P: 15, Q: 25}
-    assert {place: entry.offset for place, entry in made.items()} == expected
-    member.group.mine, member.group.there = {P: 5}, {P: Committed(10, -1, OURS)}
-    member.on_assigned(frozenset({P}))
-    assert member._sharing.readable({P: 5}) == {P: begins}
+    member.join()
+    [made] = fences.commits_made
+    assert {place: entry.offset for place, entry in made.items()} == {P: 15, Q: 25} if begins == 15 else {Q: 25}
+    member.gets(t0=10)
+    assert member.positions == {P: begins}
 
 
 # -- the hand-over
@@ -292,16 +312,19 @@ def test_a_commit_before_a_hand_over_is_tried_again_with_pauses(
 ) -> None:
     monkeypatch.setattr(membership, "COMMIT_RETRY_S", 0.05)
     member = Made(options())
-    end = with_a_batch(member, errors={})
-    member._sharing.finish()
+    end = with_a_batch(member)
+    with member.locked() as sharing:
+        sharing.finish()
     assert not member.has_planned(end)
     attempts: list[float] = []
 
     def refuse() -> None:
         attempts.append(time.monotonic())
-        member._changed.set() if len(attempts) == 1 else None  # by Spark's call of latestOffset meanwhile
+        if len(attempts) == 1:
+            member.on_lost(frozenset())  # meanwhile
+            raise KafkaError(None, "broken")
         if len(attempts) < 6:
-            raise error or NotOwned(None, "on its way") if len(attempts) > 1 else KafkaError(None, "broken")
+            raise error or NotOwned(None, "on its way")
 
     member.group.refuse = refuse
     member.on_revoked(frozenset({P}))
@@ -333,18 +356,19 @@ def test_a_pattern_keeps_its_flags() -> None:
     assert unanchored("(?i)orders") == ".*(?i:orders).*"
 
 
-def test_a_location_without_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_location_without_a_checkpoint_is_reported_once(
+    fences: Fences, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A path of the cluster's file system, say, without its scheme: here it is one of this machine."""
     member = Made(options(checkpointLocation=str(tmp_path / "ckpt")))
-    end = with_a_batch(member, errors={})
-    member.batch_finished(end)
+    member.batch_finished(with_a_batch(member))
     member.end()
     told = capsys.readouterr().err
     assert told.count(f"checkpointLocation {tmp_path}/ckpt: on ") == 1
     assert "neither metadata nor offsets" in told
     (tmp_path / "ckpt" / "offsets").mkdir(parents=True)
     member = Made(options(checkpointLocation=str(tmp_path / "ckpt")))
-    member.batch_finished(with_a_batch(member, errors={}))
+    member.batch_finished(with_a_batch(member))
     assert capsys.readouterr().err == ""
 
 
