@@ -1,16 +1,16 @@
-// kafkajs: gzip is its own codec, the others are what its documentation tells users to add.
+// kafkajs: gzip is its own codec; users add the others, as its documentation says.
 
 import { compress as zstdCompress, decompress as zstdDecompress, init as zstdInit } from '@bokuweb/zstd-wasm'
+import { lz4Compress, lz4Decompress } from '@platformatic/wasm-utils'
 import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
-import { compressFrameSync, decompressFrameSync } from 'lz4-napi'
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs
 
 CompressionCodecs[CompressionTypes.Snappy] = snappy
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async encoder => compressFrameSync(encoder.buffer),
-  decompress: async buffer => decompressFrameSync(buffer),
+  compress: async encoder => lz4Compress(encoder.buffer),
+  decompress: async buffer => lz4Decompress(buffer),
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async encoder => Buffer.from(zstdCompress(encoder.buffer)),
