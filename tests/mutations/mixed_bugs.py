@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import Bug
+from planting import bug
 
 UPGRADE, DOWNGRADE, CONVERSION, MEMBER, MIXED = (
     "coordinator/migration/upgrade.py",
@@ -14,77 +14,59 @@ UPGRADE, DOWNGRADE, CONVERSION, MEMBER, MIXED = (
 MEMBERS = "coordinator/consumer/members.py"
 
 MIXED_BUGS = (
-    Bug(
-        "an upgrade forgets what cooperative members go on using",
-        ((UPGRADE, "            if partition not in owners:\n", "            if False:\n"),),
+    bug(
+        "an upgrade forgets partitions that cooperative members still use",
         ("consumer_mixed_rebalancing.txt",),
+        (UPGRADE, "if partition not in owners:", "if False:"),
     ),
-    Bug(
-        "a group that is upgraded in the middle of a rebalance stays as it is",
-        ((UPGRADE, "is_settled = group.phase is Phase.STABLE\n", "is_settled = True\n"),),
+    bug(
+        "an upgrade during a rebalance treats the group as stable",
         ("consumer_mixed_rebalancing.txt",),
+        (UPGRADE, "is_settled = group.phase is Phase.STABLE", "is_settled = True"),
     ),
-    Bug(
-        "an upgrade loses what a custom assignor sends",
-        ((UPGRADE, "    if assignment.user_data and group", "    if False and group"),),
+    bug(
+        "an upgrade loses the user data of a custom assignor",
         ("consumer_mixed_refused.txt",),
+        (UPGRADE, "if assignment.user_data and group", "if False and group"),
     ),
-    Bug(
+    bug(
         "a crash after a downgrade loses the rebalance",
-        ((DOWNGRADE, "self.classic.generation_id + (1 if self.rebalance else 0))", "self.classic.generation_id)"),),
         ("consumer_mixed_downgrade.txt",),
+        (DOWNGRADE, "self.classic.generation_id + (1 if self.rebalance else 0))", "self.classic.generation_id)"),
     ),
-    Bug(
-        "two members lead the same generation, one before and one after two conversions",
-        (
-            (
-                DOWNGRADE,
-                "        and last_generation < group.epoch\n",
-                "",
-            ),
-        ),
+    bug(
+        "a generation has one leader before and another after two conversions",
         ("consumer_mixed_static.txt",),
+        (DOWNGRADE, "        and last_generation < group.epoch\n", ""),
     ),
-    Bug(
-        "a classic member is told to join before all that it waits for is free",
-        ((MEMBER, "    return all(group.epoch_of(", "    return any(group.epoch_of("),),
+    bug(
+        "a classic member is told to rejoin before all its new partitions are free",
         ("consumer_mixed_waits.txt",),
+        (MEMBER, "return all(group.epoch_of(", "return any(group.epoch_of("),
     ),
-    Bug(
-        "a classic member that has to give partitions up is not told so",
-        ((MEMBER, " or state.state is Reconciliation.UNREVOKED_PARTITIONS:\n", ":\n"),),
+    bug(
+        "a classic member that must revoke partitions is not told to rejoin",
         ("consumer_mixed_unsubscribe.txt",),
+        (MEMBER, " or state.state is Reconciliation.UNREVOKED_PARTITIONS:", ":"),
     ),
-    Bug(
-        "a classic member in a consumer group has the session of the server",
-        ((MEMBERS, "        return session_timeout_of(member) if is_classic(member) else", "        return"),),
+    bug(
+        "a classic member in a consumer group has the server's session timeout",
         ("consumer_mixed_timeouts.txt",),
+        (MEMBERS, "return session_timeout_of(member) if is_classic(member) else", "return"),
     ),
-    Bug(
+    bug(
         "a classic member that never syncs keeps its partitions",
-        (
-            (
-                MIXED,
-                "        self._running.deadlines.set((SYNC, group.group_id, member_id),",
-                "        ((SYNC, group.group_id, member_id),",
-            ),
-        ),
         ("consumer_mixed_timeouts.txt",),
+        (MIXED, "self._running.deadlines.set((SYNC, group.group_id,", "((SYNC, group.group_id,"),
     ),
-    Bug(
-        "a former member comes back as a new one with what others own",
-        (
-            (
-                MIXED,
-                "        if former_id is None and request.member_id and subscription.owned_partitions:\n",
-                "        if False:\n",
-            ),
-        ),
+    bug(
+        "a former member rejoins with partitions that others own",
         ("consumer_mixed_timeouts.txt",),
+        (MIXED, "former_id is None and request.member_id and subscription.owned_partitions:", "False:"),
     ),
-    Bug(
-        "a member that is not the last of its protocol takes the group with it",
-        ((CONVERSION, " or classic < size or not joint", " or not joint"),),
+    bug(
+        "a member that is not the last of its protocol converts the group",
         ("consumer_mixed_waits.txt",),
+        (CONVERSION, "or classic < size or not joint", "or not joint"),
     ),
 )

@@ -26,8 +26,12 @@ Change = tuple[str, str, str]
 @dataclass(frozen=True)
 class Bug:
     what: str
-    changes: tuple[Change, ...]
     caught_by: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+def bug(what: str, caught_by: tuple[str, ...], *changes: Change) -> Bug:
+    return Bug(what, caught_by, changes)
 
 
 class Catchers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planting import Bug
+from planting import bug
 
 SCRAM, TLS, EXCHANGE = "client/security/scram.py", "client/security/tls.py", "client/wire/exchange.py"
 BLOCKING, ASYNCIO, ROUTING = (
@@ -15,67 +15,49 @@ WIRE_TEST = "tests/client_library/test_secured_connections.py::"
 PROPERTIES_TEST = "tests/client_library/test_security_properties.py::"
 
 SECURITY_BUGS = (
-    Bug(
-        "whoever answers need not know the password",
-        ((SCRAM, "    if not hmac.compare_digest(", "    if False and not hmac.compare_digest("),),
-        (WIRE_TEST + "test_a_false_broker",),
+    bug(
+        "a broker that does not know the password is accepted",
+        (f"{WIRE_TEST}test_a_false_broker",),
+        (SCRAM, "if not hmac.compare_digest(", "if False and not hmac.compare_digest("),
     ),
-    Bug(
-        "another exchange's nonce is taken",
-        ((SCRAM, "    if not server_nonce.startswith(nonce) or server_nonce == nonce:\n", "    if False:\n"),),
-        (SCRAM_TEST + "test_bad_challenges",),
+    bug(
+        "the nonce of another exchange is accepted",
+        (f"{SCRAM_TEST}test_bad_challenges",),
+        (SCRAM, "if not server_nonce.startswith(nonce) or server_nonce == nonce:", "if False:"),
     ),
-    Bug(
-        "a hash that is cheap to search is given away",
-        ((SCRAM, "    if not MIN_ITERATIONS <= int(count) <= MAX_ITERATIONS:\n", "    if False:\n"),),
-        (SCRAM_TEST + "test_bad_challenges",),
+    bug(
+        "a challenge with too few iterations is answered",
+        (f"{SCRAM_TEST}test_bad_challenges",),
+        (SCRAM, "if not MIN_ITERATIONS <= int(count) <= MAX_ITERATIONS:", "if False:"),
     ),
-    Bug(
-        "a certificate of any host will do",
-        ((TLS, "context.check_hostname = tls.verify and tls.verify_host", "context.check_hostname = False"),),
-        (WIRE_TEST + "test_certificates_that_are_refused", PROPERTIES_TEST + "test_how_much_is_verified"),
+    bug(
+        "a certificate of another host is accepted",
+        (f"{WIRE_TEST}test_certificates_that_are_refused", f"{PROPERTIES_TEST}test_how_much_is_verified"),
+        (TLS, "= tls.verify and tls.verify_host", "= False"),
     ),
-    Bug(
-        "the system's authorities are trusted besides those that are given",
-        ((TLS, "    _trust(context, tls)\n", "    context.load_default_certs()\n    _trust(context, tls)\n"),),
-        (PROPERTIES_TEST + "test_trust_and_key_in_every_notation",),
+    bug(
+        "the system's authorities are trusted besides the given ones",
+        (f"{PROPERTIES_TEST}test_trust_and_key_in_every_notation",),
+        (TLS, "_trust(context, tls)", "context.load_default_certs()\n    _trust(context, tls)"),
     ),
-    Bug(
+    bug(
         "the password is sent although the mechanism was refused",
-        (
-            (
-                EXCHANGE,
-                "        if answer.error_code:\n            code = error_code(answer.error_code)\n            offered",
-                "        if False:\n            code = error_code(answer.error_code)\n            offered",
-            ),
-        ),
-        (WIRE_TEST + "test_a_mechanism_that_is_not_offered",),
+        (f"{WIRE_TEST}test_a_mechanism_that_is_not_offered",),
+        (EXCHANGE, "answer.error_code:\n            code =", "False:\n            code ="),
     ),
-    Bug(
+    bug(
         "a blocking connection does not authenticate again",
-        ((BLOCKING, "        if self._renew_at is None or self._pending", "        if True or self._pending"),),
-        (WIRE_TEST + "test_a_blocking_connection_authenticates_again_in_time",),
+        (f"{WIRE_TEST}test_a_blocking_connection_authenticates_again_in_time",),
+        (BLOCKING, "if self._renew_at is None or self._pending", "if True or self._pending"),
     ),
-    Bug(
+    bug(
         "an asyncio connection does not authenticate again",
-        (
-            (
-                ASYNCIO,
-                "        if self._renew_at is not None and self._renewing is None",
-                "        if False and self._renewing is None",
-            ),
-        ),
-        (WIRE_TEST + "test_an_asyncio_connection_authenticates_again_in_time",),
+        (f"{WIRE_TEST}test_an_asyncio_connection_authenticates_again_in_time",),
+        (ASYNCIO, "self._renew_at is not None and self._renewing is", "False and self._renewing is"),
     ),
-    Bug(
-        "what is asked while the client authenticates again goes between its messages",
-        (
-            (
-                ASYNCIO,
-                "        if self._renewing is None:\n            return self._send(",
-                "        if True:\n            return self._send(",
-            ),
-        ),
-        (WIRE_TEST + "test_an_asyncio_connection_authenticates_again_in_time",),
+    bug(
+        "requests are sent between the messages of a repeated authentication",
+        (f"{WIRE_TEST}test_an_asyncio_connection_authenticates_again_in_time",),
+        (ASYNCIO, "self._renewing is None:\n            return", "True:\n            return"),
     ),
 )

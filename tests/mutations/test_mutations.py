@@ -14,7 +14,7 @@ import pytest
 from consumer_bugs import CONSUMER_BUGS
 from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
-from planting import Bug, Catchers, is_simulator, record, recorded_seeds, seed_in
+from planting import Bug, Catchers, bug, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
 
 REBALANCE, GROUP, JOIN, RUNNING = (
@@ -38,494 +38,390 @@ MACHINES = "broker/machines.py"
 
 BUGS = (
     # -- durability
-    Bug(
+    bug(
         "answers leave before the turn's commit",
-        (
-            (
-                SCHEDULE,
-                "        if turn.operations:\n",
-                "        self._edge.release(turn)\n        if turn.operations:\n",
-            ),
-            (SCHEDULE, "-> None:\n        self._edge.release(turn)\n", "-> None:\n"),
-        ),
         ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
+        (SCHEDULE, "if turn.operations:", "self._edge.release(turn)\n        if turn.operations:"),
+        (SCHEDULE, "-> None:\n        self._edge.release(turn)", "-> None:"),
     ),
-    Bug(
-        "what a turn decided is written with the next one; until then only memory has it, and shows it",
-        (
-            (
-                BROKER,
-                "        return state.end_turn(releases)\n",
-                "        turn = state.end_turn(releases)\n"
-                "        late, self.late = getattr(self, 'late', ()), turn.operations\n"
-                "        return Turn(late, *(getattr(turn, name) for name in ('releases', 'complaints', 'tasks')))\n",
-            ),
-        ),
+    bug(
+        "a turn's records are written with those of the next turn, after its answers have left",
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
             "tests/broker/test_group_rows.py::test_after_a_failed_append_a_commit_never_was",
             "simulator of member",
         ),
+        (
+            BROKER,
+            "return state.end_turn(releases)",
+            (
+                "turn = state.end_turn(releases)\n"
+                "        late, self.late = getattr(self, 'late', ()), turn.operations\n"
+                "        return Turn(late, *(getattr(turn, name) for name in ('releases', 'complaints', 'tasks')))"
+            ),
+        ),
     ),
-    Bug(
-        "the leader's assignment is answered and not written",
-        ((REBALANCE, "        self._running.out.records.append(record)\n", ""),),
+    bug(
+        "the leader's assignment is answered but not written",
         (
             "sync_leader.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
             "simulator of member",
         ),
+        (REBALANCE, "        self._running.out.records.append(record)\n", ""),
     ),
-    Bug(
-        "a static member's new id is answered and not written",
-        ((JOIN, "        self._running.out.records.append(record)\n", ""),),
+    bug(
+        "a static member's new id is answered but not written",
         (
             "static_return.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
         ),
+        (JOIN, "        self._running.out.records.append(record)\n", ""),
     ),
     # -- generations
-    Bug(
-        "the generation rises when a rebalance starts, not when the join is complete",
-        (
-            (
-                REBALANCE,
-                "        self._running.enter(group, Phase.PREPARING, now)\n",
-                "        group.generation_id += 1\n        self._running.enter(group, Phase.PREPARING, now)\n",
-            ),
-            (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
-        ),
+    bug(
+        "the generation rises when a rebalance starts, not when its join completes",
         ("heartbeat.txt", "join_rebalance_timeout.txt", "simulator of member"),
-    ),
-    Bug(
-        "a generation is used again after the group was deleted",
         (
-            (JOIN, "generation = self._hard.generations.get(", "generation = 0 and self._hard.generations.get("),
-            (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
+            REBALANCE,
+            "self._running.enter(group, Phase.PREPARING,",
+            "group.generation_id += 1\n        self._running.enter(group, Phase.PREPARING,",
         ),
+        (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
+    ),
+    bug(
+        "a generation is used again after the deletion of its group",
         ("generation_after_deletion.txt", "simulator of member"),
+        (JOIN, "= self._hard.generations.get(", "= 0 and self._hard.generations.get("),
+        (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
     ),
-    Bug(
+    bug(
         "a generation is used again after a crash between join and sync",
-        (
-            (
-                REBALANCE,
-                "        self._running.out.records.append(generation_record(group.group_id, group.generation_id))\n",
-                "",
-            ),
-        ),
         ("failover_between_join_and_sync.txt", "simulator of member"),
+        (
+            REBALANCE,
+            "        self._running.out.records.append(generation_record(group.group_id, group.generation_id))\n",
+            "",
+        ),
     ),
-    Bug(
-        "a generation that was lost in a crash goes on as if it had been synced",
-        ((GROUP, 'self._rebalances.start(group, now, "a generation was lost")', "pass"),),
+    bug(
+        "a generation that a crash interrupted before its sync stays in force",
         ("failover_between_join_and_sync.txt", "unload_sync.txt"),
+        (GROUP, 'self._rebalances.start(group, now, "a generation was lost")', "pass"),
     ),
-    Bug(
-        "a name that was forgotten takes its generation along",
-        ((OFFSETS, '            self._emit(generation_record("", highest))\n', "            pass\n"),),
+    bug(
+        "the highest generation of forgotten group names is not written",
         ("generation_forgotten.txt",),
+        (OFFSETS, 'self._emit(generation_record("", highest))', "pass"),
     ),
     # -- fencing
-    Bug(
-        "the former self of a static member is not fenced",
-        ((CHECKS, "        if owner != member_id:\n            return ErrorCode.FENCED_INSTANCE_ID\n", ""),),
+    bug(
+        "the former process of a static member is not fenced",
         ("static_return.txt", "heartbeat_static.txt", "join_unknown.txt"),
+        (CHECKS, "        if owner != member_id:\n            return ErrorCode.FENCED_INSTANCE_ID\n", ""),
     ),
-    Bug(
+    bug(
         "a commit of an older generation is accepted",
-        ((OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),),
         ("commit_members.txt", "simulator of member, liar"),
+        (OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),
     ),
-    Bug(
+    bug(
         "a commit between join and sync is accepted",
-        (
-            (
-                OFFSETS,
-                "return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE",
-                "return ErrorCode.NONE",
-            ),
-        ),
         ("commit_members.txt", "commit_operator.txt"),
-    ),
-    Bug(
-        "a commit without a member is accepted while the group has members",
-        ((OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),),
-        ("commit_operator.txt", "simulator of member"),
-    ),
-    Bug(
-        "a commit that repeats is taken, whatever has become of its member",
         (
-            (
-                OFFSETS,
-                "        if self._check_commit(request, commit.version):\n            return None\n",
-                "",
-            ),
+            OFFSETS,
+            "ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE",
+            "ErrorCode.NONE",
         ),
+    ),
+    bug(
+        "a commit without a member is accepted while the group has members",
+        ("commit_operator.txt", "simulator of member"),
+        (OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),
+    ),
+    bug(
+        "a repeated commit is accepted without a check of its member",
         ("tests/broker/test_commits.py::test_a_refused_commit_changes_nothing",),
+        (OFFSETS, "        if self._check_commit(request, commit.version):\n            return None\n", ""),
     ),
-    Bug(
-        "a commit that repeats is accepted as before, although its group has changed",
-        (("broker/shortcuts/commits.py", "            or accepted.version != shard.version\n", ""),),
+    bug(
+        "a repeated commit is accepted although its group has changed",
         ("tests/broker/test_commits.py::test_a_new_generation_refuses_the_kept_commit",),
+        ("broker/shortcuts/commits.py", "            or accepted.version != shard.version\n", ""),
     ),
-    Bug(
-        "a commit that repeats overtakes what its turn has decided before",
-        ((MACHINES, "        return number in self._decided\n", "        return False\n"),),
+    bug(
+        "a repeated commit is written before earlier records of its turn",
         ("tests/broker/test_commits.py::test_records_decided_earlier_in_the_turn_are_written_first",),
+        (MACHINES, "return number in self._decided", "return False"),
     ),
     # -- timers
-    Bug(
+    bug(
         "a timer that was moved fires at its old time",
-        ((DEADLINES, "due is not None and due.when == when:", "due is not None:"),),
         ("heartbeat.txt", "static_silent.txt", "simulator of member"),
+        (DEADLINES, "due is not None and due.when == when:", "due is not None:"),
     ),
-    Bug(
-        "what came of a heartbeat counts after groups have changed",
-        ((SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", ""),),
+    bug(
+        "the cached answer to a heartbeat stays valid after groups have changed",
         ("simulator of member",),
+        (SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", ""),
     ),
-    Bug(
-        "what came of a heartbeat counts after a deadline was served",
-        ((SHARD, "                    self.version += 1\n", ""),),
+    bug(
+        "the cached answer to a heartbeat stays valid after a deadline",
         ("tests/broker/test_heartbeats.py::test_a_heartbeat_learns_that_another_session_has_ended",),
+        (SHARD, "                    self.version += 1\n", ""),
     ),
-    Bug(
+    bug(
         "a session ends while the member's join is parked",
-        (
-            (
-                GROUP,
-                "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
-                "member.sync is not None",
-            ),
-        ),
         ("parked_beyond_session.txt",),
+        (GROUP, "(member.join in self._running.parked and not member.is_new) or member.sync", "member.sync"),
     ),
-    Bug(
+    bug(
         "a session ends while the member's sync is parked",
-        (
-            (
-                GROUP,
-                "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
-                "member.join in self._running.parked and not member.is_new",
-            ),
-        ),
         ("parked_beyond_session.txt",),
+        (
+            GROUP,
+            "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
+            "member.join in self._running.parked and not member.is_new",
+        ),
     ),
-    Bug(
+    bug(
         "a commit does not keep the session alive",
-        ((OFFSETS, "        if session is not None:\n", "        if False:\n"),),
         ("commit_members.txt", "simulator of member"),
+        (OFFSETS, "if session is not None:", "if False:"),
     ),
-    Bug(
+    bug(
         "a heartbeat does not keep the session alive while the group rebalances",
-        (
-            (
-                GROUP,
-                "        self._running.arm_session(group, group.members[request.member_id], now)\n",
-                "        if group.phase is not Phase.PREPARING:\n"
-                "            self._running.arm_session(group, group.members[request.member_id], now)\n",
-            ),
-        ),
         ("heartbeat.txt", "join_rebalance_timeout.txt"),
-    ),
-    Bug(
-        "after a load members are held to no session",
         (
+            GROUP,
+            "self._running.arm_session(group, group.members[request.member_id],",
             (
-                GROUP,
-                "            for member in group.members.values():\n"
-                "                self._running.arm_session(group, member, now)\n            if",
-                "            if",
+                "if group.phase is not Phase.PREPARING:\n"
+                "            self._running.arm_session(group, group.members[request.member_id],"
             ),
         ),
+    ),
+    bug(
+        "members have no session after a load",
         ("failover.txt", "simulator of member"),
+        (
+            GROUP,
+            (
+                "for member in group.members.values():\n"
+                "                self._running.arm_session(group, member, now)\n"
+                "            if"
+            ),
+            "if",
+        ),
     ),
     # -- the rebalance
-    Bug(
-        "a rebalance completes without those that have been given an id and not used it yet",
-        ((REBALANCE, "== len(group.members) and not group.pending and", "== len(group.members) and"),),
+    bug(
+        "a rebalance completes without members that have not yet used their new ids",
         ("pending_expires.txt",),
+        (REBALANCE, "== len(group.members) and not group.pending and", "== len(group.members) and"),
     ),
-    Bug(
-        "static members that are late are removed like others",
-        (
-            (
-                REBALANCE,
-                "            if member.instance_id is None:\n                self.remove(",
-                "            if True:\n                self.remove(",
-            ),
-        ),
+    bug(
+        "late static members are removed like dynamic ones",
         ("join_static_stay.txt",),
+        (REBALANCE, "member.instance_id is None:", "True:"),
     ),
-    Bug(
+    bug(
         "members that never sync stay in a stable group",
-        ((REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),),
         ("sync_overdue.txt", "simulator of member"),
+        (REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),
     ),
-    Bug(
-        "followers are not told that the rebalance they wait for is off",
-        (
-            (
-                REBALANCE,
-                "                self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))\n",
-                "                pass\n",
-            ),
-        ),
+    bug(
+        "parked syncs are not answered when another rebalance starts",
         ("rejoin_completing.txt", "sync_overdue.txt", "simulator of member"),
+        (REBALANCE, "self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))", "pass"),
     ),
-    Bug(
-        "a heartbeat that is held sleeps through the start of a rebalance",
-        (
-            (
-                REBALANCE,
-                "            self._running.answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)\n",
-                "",
-            ),
-        ),
+    bug(
+        "a held heartbeat is not answered when a rebalance starts",
         ("heartbeat_held.txt",),
+        (REBALANCE, "            self._running.answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)\n", ""),
     ),
-    Bug(
-        "a request that a newer one replaces is never answered",
-        (
-            (
-                RUNNING,
-                "        member.join = event.request_id\n",
-                "        member.join = event.request_id\n        self.out.replies[:] = self.out.replies[:-1]\n",
-            ),
-        ),
+    bug(
+        "a request that a newer request replaces is never answered",
         ("parked_replaced.txt", "simulator of member"),
+        (RUNNING, "= event.request_id", "= event.request_id\n        self.out.replies[:] = self.out.replies[:-1]"),
     ),
     # -- expiry
-    Bug(
+    bug(
         "offsets expire while the group rebalances",
-        (
-            (
-                OFFSETS,
-                "subscribed_topics(group) if group.phase is Phase.STABLE else None",
-                "subscribed_topics(group) if group.phase is Phase.STABLE else set()",
-            ),
-        ),
         ("expiry_stable.txt", "simulator of member"),
+        (OFFSETS, "if group.phase is Phase.STABLE else None", "if group.phase is Phase.STABLE else set()"),
     ),
-    Bug(
-        "a group expires under members that are about to join",
-        ((OFFSETS, " and not group.pending and len(expired)", " and len(expired)"),),
+    bug(
+        "a group expires while members are about to join",
         ("expiry_simple.txt",),
+        (OFFSETS, "and not group.pending and len(expired)", "and len(expired)"),
     ),
-    Bug(
-        "offsets of a topic that was created again are those of its former self",
-        (
-            (
-                OFFSETS,
-                "if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):",
-                "if value is None:",
-            ),
-        ),
+    bug(
+        "a topic that is created again has the offsets of its predecessor",
         ("tests/broker/test_group_rows.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
+        (OFFSETS, "None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):", "None:"),
     ),
-    Bug(
+    bug(
         "a group with members can be deleted",
-        (
-            (
-                SHARD,
-                "has_members = group is not None and group.phase is not Phase.EMPTY",
-                "has_members = group is not None and group.phase is Phase.STABLE",
-            ),
-        ),
         ("delete_groups_by_state.txt",),
+        (SHARD, "not None and group.phase is not Phase.EMPTY", "not None and group.phase is Phase.STABLE"),
     ),
     # -- fencing by ownership
-    Bug(
+    bug(
         "commits are not fenced by ownership",
-        ((FENCING, "    if by_ownership:\n", "    if by_ownership and epoch != state.member_epoch:\n"),),
         ("consumer_fenced_commits.txt", "simulator of zombie"),
+        (FENCING, "if by_ownership:", "if by_ownership and epoch != state.member_epoch:"),
     ),
-    Bug(
-        "a fetch is judged when it arrives, not when it is answered",
-        (
-            (
-                FETCH,
-                "    fence = _fence(state, request)\n",
-                "    fences = state.__dict__.setdefault('fences', {})\n"
-                "    fence = fences.setdefault(context.request_id, _fence(state, request))\n",
-            ),
-        ),
+    bug(
+        "a fetch is fenced when it arrives, not when it is answered",
         (
             "tests/broker/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
             "tests/broker/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
             "tests/broker/test_fetch_fencing.py::test_a_zombie_whose_session_has_ended_reads_nothing_more",
             "simulator of zombie",
         ),
+        (
+            FETCH,
+            "fence = _fence(state, request)",
+            (
+                "fences = state.__dict__.setdefault('fences', {})\n"
+                "    fence = fences.setdefault(context.request_id, _fence(state, request))"
+            ),
+        ),
     ),
-    Bug(
-        "what a member is to give up is no longer its own",
-        ((FENCING, " and partition not in state.revoking:", ":"),),
+    bug(
+        "a member does not own a partition that it must revoke",
         (
             "consumer_fenced_commits.txt",
             "tests/broker/test_fetch_fencing.py::test_a_member_reads_on_until_it_has_acknowledged",
             "simulator of zombie",
         ),
+        (FENCING, " and partition not in state.revoking:", ":"),
     ),
-    Bug(
-        "an epoch from before a partition was lost and got again is good for it",
-        ((FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),),
+    bug(
+        "an epoch from before the loss of a partition is valid after its return",
         (
             "consumer_fenced_commits.txt",
             "consumer_offsets.txt",
             "tests/broker/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
             "simulator of zombie",
         ),
+        (FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),
     ),
     # -- regular expressions
-    Bug(
-        "a pattern matches within a name",
-        (
-            (
-                "coordinator/patterns/regex.py",
-                "if compiled.fullmatch(name) is not None",
-                "if compiled.search(name) is not None",
-            ),
-        ),
+    bug(
+        "a pattern matches a part of a name",
         (
             "consumer_regex.txt",
             "consumer_regex_nothing.txt",
             "tests/coordinator/test_regex.py::test_it_finds_what_python_finds",
         ),
+        (
+            "coordinator/patterns/regex.py",
+            "if compiled.fullmatch(name) is not None",
+            "if compiled.search(name) is not None",
+        ),
     ),
-    Bug(
-        "topics that are created later are not compared with the patterns in use",
-        ((MATCHES, "                known.todo += created\n", "                pass\n"),),
+    bug(
+        "new topics are not compared with the patterns in use",
         (
             "consumer_regex.txt",
             "consumer_regex_restart.txt",
             "tests/broker/test_patterns.py::test_topics_are_looked_for_beside_the_turns",
         ),
+        (MATCHES, "known.todo += created", "pass"),
     ),
-    Bug(
-        "an answer from before the coordinator went down is taken for the one that is awaited",
-        ((MATCHES, "        if task is None or task.number != event.number:\n", "        if task is None:\n"),),
+    bug(
+        "a pattern's result from before a failover is taken for the awaited one",
         (
             "consumer_regex_restart.txt",
             "tests/coordinator/test_pattern_matches.py::test_only_the_result_of_the_running_task_counts",
         ),
+        (MATCHES, "if task is None or task.number != event.number:", "if task is None:"),
     ),
-    Bug(
-        "what patterns match is not looked at again after a restart",
+    bug(
+        "patterns are not resolved again after a restart",
+        ("consumer_regex_restart.txt", "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart"),
         (
-            (
-                PATTERNS,
-                "            for text in group.pattern_users:\n                self._matches.use(",
-                "            for text in ():\n                self._matches.use(",
-            ),
-        ),
-        (
-            "consumer_regex_restart.txt",
-            "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart",
+            PATTERNS,
+            "group.pattern_users:\n                self._matches.use(",
+            "():\n                self._matches.use(",
         ),
     ),
-    Bug(
-        "the record of a pattern stays when nobody uses it any more",
-        ((PATTERNS, "        if former and former != present:\n", "        if False:\n"),),
+    bug(
+        "the record of an unused pattern is not deleted",
         ("consumer_regex.txt",),
+        (PATTERNS, "if former and former != present:", "if False:"),
     ),
-    Bug(
-        "a member that changes its pattern loses what it has before the new one is known",
-        (
-            (
-                "coordinator/consumer/members.py",
-                "subscribed=None if group.is_pending(member_id) else _Subscribed(",
-                "subscribed=_Subscribed(",
-            ),
-        ),
+    bug(
+        "a member that changes its pattern loses its partitions before the new pattern is resolved",
         ("consumer_regex_nothing.txt", "consumer_regex_held.txt"),
-    ),
-    Bug(
-        "offsets expire while it is not known what a pattern matches",
-        ((OFFSETS, "            if consumers is not None and consumers.has_pending:\n", "            if False:\n"),),
-        ("consumer_regex_offsets.txt",),
-    ),
-    Bug(
-        "topics that a pattern matches do not count as subscribed",
         (
-            (
-                "coordinator/consumer/group.py",
-                "        return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]\n",
-                "        return []\n",
-            ),
+            "coordinator/consumer/members.py",
+            "subscribed=None if group.is_pending(member_id) else _Subscribed(",
+            "subscribed=_Subscribed(",
         ),
-        ("consumer_regex_offsets.txt",),
     ),
-    Bug(
-        "each topic that is created is a record with all names, at once",
-        ((PATTERNS, "            elif now < due:\n", "            elif False:\n"),),
+    bug(
+        "offsets expire while a pattern is not resolved",
+        ("consumer_regex_offsets.txt",),
+        (OFFSETS, "if consumers is not None and consumers.has_pending:", "if False:"),
+    ),
+    bug(
+        "topics that a pattern matches do not count as subscribed",
+        ("consumer_regex_offsets.txt",),
+        (
+            "coordinator/consumer/group.py",
+            "[*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]",
+            "[]",
+        ),
+    ),
+    bug(
+        "each new topic writes a record with all matching names at once",
         ("consumer_regex.txt",),
+        (PATTERNS, "elif now < due:", "elif False:"),
     ),
     # -- settings of groups
-    Bug(
-        "groups' own settings are forgotten with a restart",
-        (
-            (
-                START,
-                "    for group_id, configs in state.catalog.group_configs.items():\n",
-                "    for group_id, configs in ():\n",
-            ),
-        ),
+    bug(
+        "groups' settings are lost in a restart",
         ("tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",),
+        (START, "group_id, configs in state.catalog.group_configs.items():", "group_id, configs in ():"),
     ),
-    Bug(
-        "a change of a group's settings is kept, and its shard is not told",
-        ((SHARDS, "        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),),
+    bug(
+        "a change of a group's settings is stored but does not reach its shard",
         (
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
             "tests/broker/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
         ),
+        (SHARDS, "        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),
     ),
-    Bug(
-        "settings that are taken back stay in force",
-        ((SETTINGS, "            self._own.pop(group_id, None)\n", "            pass\n"),),
+    bug(
+        "removed settings stay in force",
         (
             "consumer_group_settings.txt",
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
         ),
+        (SETTINGS, "self._own.pop(group_id, None)", "pass"),
     ),
-    Bug(
-        "a rollout hold holds nothing",
-        (
-            (
-                TARGETS,
-                "        return until > now and self._consumers.of(group).freeze_ended_ms != until\n",
-                "        return False\n",
-            ),
-        ),
+    bug(
+        "a rollout hold does not stop rebalances",
         ("consumer_hold.txt", "consumer_hold_dead.txt", "simulator of operator"),
+        (TARGETS, "until > now and self._consumers.of(group).freeze_ended_ms != until", "False"),
     ),
-    Bug(
-        "a death during a hold lets everybody's partitions move",
-        (
-            (
-                HANDOVER,
-                "            targets[owner].add(partition)\n    waiting = 0\n",
-                "            pass\n    waiting = 0\n",
-            ),
-        ),
+    bug(
+        "the death of a member during a hold moves other members' partitions",
         ("consumer_hold_dead.txt", "simulator of operator"),
+        (HANDOVER, "targets[owner].add(partition)\n    waiting = 0", "pass\n    waiting = 0"),
     ),
-    Bug(
-        "a hold that enough members ended comes back with a restart",
-        ((SHARDS, "        for group_id in effects.holds_over:\n", "        for group_id in ():\n"),),
+    bug(
+        "a hold that ended with enough members returns after a restart",
         ("tests/broker/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
+        (SHARDS, "for group_id in effects.holds_over:", "for group_id in ():"),
     ),
-    Bug(
+    bug(
         "a group's session may be shorter than its heartbeat interval",
-        (
-            (
-                SETTINGS,
-                "        if settings.session_timeout_ms <= settings.heartbeat_interval_ms:\n",
-                "        if False:\n",
-            ),
-        ),
         ("tests/broker/test_group_configs.py::test_a_session_is_longer_than_the_interval",),
+        (SETTINGS, "if settings.session_timeout_ms <= settings.heartbeat_interval_ms:\n", "if False:\n"),
     ),
 )
 

@@ -45,7 +45,7 @@ for seed in range(1_000):
 """
 
 SEEN_AS = {
-    "a generation is used again after the group was deleted": (
+    "a generation is used again after the deletion of its group": (
         ("generations only rise", "a generation begins when a join completes"),
         ("member", "admin"),
     ),
@@ -53,9 +53,9 @@ SEEN_AS = {
         ("old generations are refused", "only members commit"),
         ("member", "liar"),
     ),
-    "a heartbeat that comes twice is fenced": (("a client that behaves is understood",), ("consumer",)),
-    "the former self of a static member is not fenced": (("a fenced member gets the fencing error",), ("member",)),
-    "what a turn decided is written with the next one; until then only memory has it, and shows it": (
+    "a duplicated heartbeat is fenced": (("a client that behaves is understood",), ("consumer",)),
+    "the former process of a static member is not fenced": (("a fenced member gets the fencing error",), ("member",)),
+    "a turn's records are written with those of the next turn, after its answers have left": (
         ("no reply before durability",),
         (),
     ),
