@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from shared_readers import PARTITIONS, shared, until
 
 from kohort.client import Coordinator, JoinedMember
 from kohort.client.assignors import ASSIGNORS, Assignor, Claim, TopicPartition, assignments, subscription_bytes
+from kohort.client.cluster import Cluster
 from kohort.wire.embedded import assignment_in
-
-PARTITIONS = 7
 
 
 class Reader(Coordinator):
@@ -25,6 +27,10 @@ class Reader(Coordinator):
         self.mine: set[TopicPartition] = set()
         self.led = 0
         self.joined: list[JoinedMember] = []
+
+    @property
+    def held(self) -> set[int]:
+        return {index for _, index in self.mine}
 
     def metadata(self) -> Mapping[str, bytes]:
         had = Claim(tuple(self.mine), self.generation.generation_id) if self.mine else None
@@ -53,11 +59,42 @@ class Reader(Coordinator):
             await self.wait_for_rejoin()
 
 
-async def until_shared(topic: str, *running: Any) -> None:
-    """Until each of them has something, and together they have all partitions, each once."""
-    everything = [(topic, index) for index in range(PARTITIONS)]
-    async with asyncio.timeout(120):
-        while not all(member.mine for member in running) or everything != sorted(
-            partition for member in running for partition in member.mine
-        ):
-            await asyncio.sleep(0.02)
+def lead_in_turn(
+    servers: str,
+    assignor: str,
+    first: str,
+    other_of: Callable[[str, str], Any],
+    look: Callable[[Reader], None] = lambda reader: None,
+) -> None:
+    """A reader and another client's consumer share a group; the leader, which is `first`, leaves, and the other leads.
+
+    `other_of` makes the consumer from a group and a topic. `look` is called where the reader leads.
+    """
+    group, topic = f"g-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
+    with Cluster(servers) as cluster:
+        cluster.create_topic(topic, partitions=PARTITIONS)
+
+    async def story() -> None:
+        reader, other = Reader(servers, group, topic, ASSIGNORS[assignor]), other_of(group, topic)
+        order = [reader, other] if first == "ours" else [other, reader]
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            for n, member in enumerate(order, 1):
+                tasks.append(asyncio.create_task(member.run()))
+                await until(shared(order[:n]), f"shared by {n}", tasks, 120)
+            assert sorted(len(member.held) for member in order) == [3, 4]
+            assert reader.led == (2 if first == "ours" else 0)
+            if first == "ours":
+                look(reader)
+            tasks[0].cancel()
+            await asyncio.gather(tasks[0], return_exceptions=True)
+            if first == "ours":
+                await reader.close()
+            await until(shared(order[1:]), "taken over", tasks, 120)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await reader.close()
+
+    asyncio.run(story())

@@ -1,4 +1,5 @@
-"""A server for the clients' tests: one a module, with short sessions so that a killed member is missed quickly."""
+"""A server for the clients' tests: one a module, with the module's SERVER settings. By default sessions are short, so
+that a killed member is missed quickly."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ import pytest
 
 from kohort.testing import KohortServer
 
+SHORT_SESSIONS = {"group_min_session_timeout_ms": 1_000, "group_initial_rebalance_delay_ms": 200}
+
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=1_000, group_initial_rebalance_delay_ms=200) as running:
+def server(request: pytest.FixtureRequest) -> Iterator[KohortServer]:
+    with KohortServer(**getattr(request.module, "SERVER", SHORT_SESSIONS)) as running:
         yield running
 
 

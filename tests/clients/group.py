@@ -15,8 +15,14 @@ from typing import Any
 
 CLIENTS = ("confluent", "kafka-python", "aiokafka")
 WAIT_S = 30.0
-
-
+SHORT_CONSUMER_SESSIONS = {
+    "group_consumer_session_timeout_ms": 3_000,
+    "group_consumer_min_session_timeout_ms": 1_000,
+    "group_consumer_heartbeat_interval_ms": 1_000,
+    "group_consumer_min_heartbeat_interval_ms": 100,
+    "group_consumer_assignment_interval_ms": 0,
+}
+"""Settings of a server: a killed member of a consumer group is missed quickly."""
 OWN_WORKER = (sys.executable, str(Path(__file__).with_name("worker.py")))
 
 

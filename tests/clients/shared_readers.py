@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -116,6 +116,14 @@ async def until(condition: Callable[[], Any], what: str, tasks: list[asyncio.Tas
         raise AssertionError(f"never: {what}") from None
 
 
+def shared(members: Sequence[Any]) -> Callable[[], bool]:
+    """Whether each has some partitions, and together they have all of them, each once."""
+    return lambda: (
+        all(member.held for member in members)
+        and sorted(index for member in members for index in member.held) == [*range(PARTITIONS)]
+    )
+
+
 async def share(records: Records, readers: list[Any], look: Callable[[], None] = lambda: None) -> None:
     """They come one after the other, go one after the other, and read meanwhile: every record once in all.
 
@@ -123,9 +131,6 @@ async def share(records: Records, readers: list[Any], look: Callable[[], None] =
     """
     tasks: list[asyncio.Task[None]] = []
     gone: list[asyncio.Task[None]] = []
-
-    def shared(members: list[Any]) -> Callable[[], bool]:
-        return lambda: all(one.held for one in members) and sum(len(one.held) for one in members) == PARTITIONS
 
     def read() -> int:
         return sum(len(reader.values) for reader in readers)

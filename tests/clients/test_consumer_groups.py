@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from group import Group, Worker
+from group import SHORT_CONSUMER_SESSIONS, Group, Worker
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
@@ -18,18 +18,7 @@ from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(
-        group_consumer_session_timeout_ms=3_000,
-        group_consumer_min_session_timeout_ms=1_000,
-        group_consumer_heartbeat_interval_ms=1_000,
-        group_consumer_min_heartbeat_interval_ms=100,
-        group_consumer_assignment_interval_ms=0,
-    ) as running:
-        yield running
+SERVER = SHORT_CONSUMER_SESSIONS
 
 
 def coordinated(server: KohortServer, group: str) -> Any:
@@ -53,9 +42,7 @@ def say_all(*workers: Worker) -> list[list[int]]:
     return [list(worker.assigned) for worker in workers]
 
 
-def test_a_join_moves_only_what_it_must_and_a_killed_member_is_missed(
-    server: KohortServer, bootstrap: str, unique: str
-) -> None:
+def test_a_join_moves_only_what_it_must_and_a_killed_member_is_missed(bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
     produce("confluent", bootstrap, unique, [f"v{n}" for n in range(120)], PARTITIONS)
     with consumers(bootstrap, unique) as group:
@@ -94,9 +81,7 @@ def test_a_static_member_comes_back_to_its_partitions(server: KohortServer, boot
         assert coordinated(server, unique).epoch == epoch, "it is no change of the group"
 
 
-def test_new_partitions_reach_a_group_whose_heartbeats_are_held(
-    server: KohortServer, bootstrap: str, unique: str
-) -> None:
+def test_new_partitions_reach_a_group_whose_heartbeats_are_held(bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, 2)
     with consumers(bootstrap, unique) as group:
         a, b = group.start("a"), group.start("b")

@@ -15,15 +15,9 @@ from crowd import Crowd, Member
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
-from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(brokers=3, broker_rack="a,b,c", auto_create_topics_enable=False) as running:
-        yield running
+SERVER = {"brokers": 3, "broker_rack": "a,b,c", "auto_create_topics_enable": False}
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ from produce import create_topic, produce
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=1_000, group_consumer_assignment_interval_ms=0) as running:
-        yield running
+SERVER = {"group_min_session_timeout_ms": 1_000, "group_consumer_assignment_interval_ms": 0}
 
 
 def fence(bootstrap: str, group: str) -> None:
@@ -124,7 +119,7 @@ def test_nobody_leaves_the_group_for_a_refused_commit(pair: Pair) -> None:
     assert list(pair.committed()) == pair.kept
 
 
-def test_other_groups_commit_what_they_like(server: KohortServer, bootstrap: str, unique: str) -> None:
+def test_other_groups_commit_what_they_like(bootstrap: str, unique: str) -> None:
     pair = Pair(bootstrap, unique)
     deadline = time.monotonic() + 20
     while list(pair.committed()) != [0, 1, 2, 3]:
@@ -136,9 +131,7 @@ def test_other_groups_commit_what_they_like(server: KohortServer, bootstrap: str
 
 
 @pytest.mark.parametrize("cooperative", [True, False], ids=["cooperative", "eager"])
-def test_in_a_mixed_group_everybody_commits_what_is_its_own(
-    server: KohortServer, bootstrap: str, unique: str, cooperative: bool
-) -> None:
+def test_in_a_mixed_group_everybody_commits_what_is_its_own(bootstrap: str, unique: str, cooperative: bool) -> None:
     """Also what it is about to give up, and whichever protocol it speaks."""
     fence(bootstrap, unique)
     create_topic(bootstrap, unique, 6)

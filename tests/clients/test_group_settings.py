@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from group import Group
@@ -12,21 +12,15 @@ from produce import create_topic
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
-from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    """Sessions last as long as by default, unless a group wants it otherwise."""
-    with KohortServer(
-        group_consumer_min_session_timeout_ms=1_000,
-        group_consumer_min_heartbeat_interval_ms=100,
-        group_consumer_assignment_interval_ms=0,
-    ) as running:
-        yield running
+SERVER = {
+    "group_consumer_min_session_timeout_ms": 1_000,
+    "group_consumer_min_heartbeat_interval_ms": 100,
+    "group_consumer_assignment_interval_ms": 0,
+}
+"""Sessions last as long as by default, unless a group wants it otherwise."""
 
 
 @pytest.fixture

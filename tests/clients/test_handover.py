@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from group import Group
 from produce import create_topic
 
-from kohort.testing import KohortServer
-
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(
-        group_consumer_assignment_interval_ms=0,
-        group_consumer_initial_rebalance_delay_ms=4_000,
-        group_consumer_handover_max_partitions=1,
-        group_consumer_handover_interval_ms=3_000,
-    ) as running:
-        yield running
+SERVER = {
+    "group_consumer_assignment_interval_ms": 0,
+    "group_consumer_initial_rebalance_delay_ms": 4_000,
+    "group_consumer_handover_max_partitions": 1,
+    "group_consumer_handover_interval_ms": 3_000,
+}
 
 
 def test_load_creeps_to_a_newcomer_and_a_leavers_partitions_do_not_wait(bootstrap: str, unique: str) -> None:

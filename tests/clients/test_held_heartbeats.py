@@ -7,7 +7,7 @@ fail.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,12 +18,12 @@ from kohort.broker.connection import Connection
 from kohort.broker.handlers import groups
 from kohort.broker.request import InShard
 from kohort.broker.shortcuts.heartbeats import Beat, Heartbeats
-from kohort.testing import KohortServer
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 HOLD_MS = 60_000
 LONG_SESSION = {"session_timeout_ms": 3 * HOLD_MS}
+SERVER = {"group_min_session_timeout_ms": 1_000, "group_heartbeat_hold_max_ms": HOLD_MS}
 
 
 class Heartbeat(NamedTuple):
@@ -31,12 +31,6 @@ class Heartbeat(NamedTuple):
     member: str
     generation: int
     held: bool
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=1_000, group_heartbeat_hold_max_ms=HOLD_MS) as running:
-        yield running
 
 
 @pytest.fixture

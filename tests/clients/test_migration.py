@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import ConsumerGroupType
 from confluent_kafka.admin import AdminClient
-from group import Group, Worker
+from group import SHORT_CONSUMER_SESSIONS, Group, Worker
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
@@ -16,20 +14,11 @@ from kohort.testing import KohortServer
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 PARTITIONS = 6
 BATCH = 60
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(
-        group_min_session_timeout_ms=1_000,
-        group_initial_rebalance_delay_ms=200,
-        group_consumer_session_timeout_ms=3_000,
-        group_consumer_min_session_timeout_ms=1_000,
-        group_consumer_heartbeat_interval_ms=1_000,
-        group_consumer_min_heartbeat_interval_ms=100,
-        group_consumer_assignment_interval_ms=0,
-    ) as running:
-        yield running
+SERVER = {
+    "group_min_session_timeout_ms": 1_000,
+    "group_initial_rebalance_delay_ms": 200,
+    **SHORT_CONSUMER_SESSIONS,
+}
 
 
 class Rolled:
@@ -84,7 +73,7 @@ class Rolled:
 @pytest.mark.conformance("N18", "J35", "H13")
 @pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
 def test_a_group_is_rolled_over_to_the_consumer_protocol_and_back(
-    server: KohortServer, bootstrap: str, unique: str, cooperative: bool
+    bootstrap: str, unique: str, cooperative: bool
 ) -> None:
     rolled = Rolled(bootstrap, unique, cooperative=cooperative)
     with rolled.group as group:
@@ -115,9 +104,7 @@ def test_a_group_is_rolled_over_to_the_consumer_protocol_and_back(
         group.close()
 
 
-def test_static_members_change_their_protocol_without_a_rebalance(
-    server: KohortServer, bootstrap: str, unique: str
-) -> None:
+def test_static_members_change_their_protocol_without_a_rebalance(bootstrap: str, unique: str) -> None:
     # A member's place is kept until its session ends: longer than a client takes to start on a busy machine.
     with Cluster(bootstrap) as cluster:
         cluster.alter_group_configs(unique, {"consumer.session.timeout.ms": "30000"})
@@ -158,9 +145,7 @@ def test_the_last_consumer_is_killed_and_the_server_restarts(server: KohortServe
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
-def test_classic_members_of_other_clients_share_with_a_consumer(
-    server: KohortServer, bootstrap: str, unique: str, client: str
-) -> None:
+def test_classic_members_of_other_clients_share_with_a_consumer(bootstrap: str, unique: str, client: str) -> None:
     """They were there before it, and one comes after it."""
     rolled = Rolled(bootstrap, unique, cooperative=False)
     with rolled.group as group:

@@ -10,15 +10,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from produce import create_topic, produce
 
-from kohort.testing import KohortServer
-
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer() as running:
-        yield running
+SERVER: dict[str, object] = {}
 
 
 class Reader:
@@ -73,7 +66,7 @@ def readers(bootstrap: str, unique: str) -> Iterator[Callable[[], Reader]]:
 
 @pytest.mark.conformance("N15")
 def test_topics_that_match_are_read_also_those_that_come_later_until_they_go(
-    server: KohortServer, bootstrap: str, unique: str, readers: Callable[[], Reader]
+    bootstrap: str, unique: str, readers: Callable[[], Reader]
 ) -> None:
     for name in ("a", "b"):
         create_topic(bootstrap, f"{unique}-{name}", 2)
@@ -94,7 +87,7 @@ def test_topics_that_match_are_read_also_those_that_come_later_until_they_go(
 
 @pytest.mark.conformance("N15")
 def test_members_with_other_patterns_and_names_share_what_they_have_in_common(
-    server: KohortServer, bootstrap: str, unique: str, readers: Callable[[], Reader]
+    bootstrap: str, unique: str, readers: Callable[[], Reader]
 ) -> None:
     for name in ("orders-eu", "orders-us", "payments"):
         create_topic(bootstrap, f"{unique}-{name}", 2)
@@ -110,7 +103,7 @@ def test_members_with_other_patterns_and_names_share_what_they_have_in_common(
 
 @pytest.mark.conformance("X2", "O24")
 def test_offsets_of_topics_that_match_are_subscribed(
-    server: KohortServer, bootstrap: str, unique: str, readers: Callable[[], Reader]
+    bootstrap: str, unique: str, readers: Callable[[], Reader]
 ) -> None:
     topic = f"{unique}-a"
     create_topic(bootstrap, topic, 1)
@@ -125,7 +118,7 @@ def test_offsets_of_topics_that_match_are_subscribed(
 
 @pytest.mark.conformance("N15")
 def test_what_is_no_pattern_is_an_error_of_the_consumer(
-    server: KohortServer, bootstrap: str, unique: str, readers: Callable[[], Reader]
+    bootstrap: str, unique: str, readers: Callable[[], Reader]
 ) -> None:
     reader = readers()
 

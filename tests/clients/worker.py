@@ -11,6 +11,7 @@ import json
 import queue
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 SESSION_TIMEOUT_MS = 2_000
@@ -56,6 +57,25 @@ def telling(listener: type) -> Any:
     return Telling()
 
 
+def consume(poll: Callable[[], list[Any]], assignment: Callable[[], Iterable[Any]], commit: Callable[[], Any]) -> None:
+    """`poll` returns records: partition, offset and value."""
+    lines = commands()
+    assigned: list[int] | None = None
+    while not asked_to_close(lines):
+        records = poll()
+        now = sorted(p.partition for p in assignment())
+        if now != assigned:
+            assigned = now
+            say(assigned=assigned)
+        if records:
+            say(records=records)
+            try:
+                commit()
+                say(committed=True)
+            except Exception as error:
+                say(error=repr(error))
+
+
 def run_confluent(options: dict[str, Any]) -> None:
     from confluent_kafka import Consumer
 
@@ -83,28 +103,41 @@ def run_confluent(options: dict[str, Any]) -> None:
         f"on_{what}": lambda _, partitions, what=what: say(rebalanced=what) for what in ("assign", "revoke", "lost")
     }
     consumer.subscribe([options["topic"]], **moved)
-    lines = commands()
-    assigned: list[int] | None = None
-    while not asked_to_close(lines):
+
+    def poll() -> list[Any]:
         messages = consumer.consume(500, timeout=0.1)
-        now = sorted(p.partition for p in consumer.assignment())
-        if now != assigned:
-            assigned = now
-            say(assigned=assigned, member=consumer.memberid())
-        records = []
         for message in messages:
             if message.error():
                 say(error=str(message.error()))
-            else:
-                records.append([message.partition(), message.offset(), message.value().decode()])
-        if records:
-            say(records=records)
-            try:
-                consumer.commit(asynchronous=False)
-                say(committed=True)
-            except Exception as error:
-                say(error=str(error))
+        return [[m.partition(), m.offset(), m.value().decode()] for m in messages if not m.error()]
+
+    consume(poll, consumer.assignment, lambda: consumer.commit(asynchronous=False))
     consumer.close()
+
+
+def python_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Of kafka-python and aiokafka."""
+    return {
+        "bootstrap_servers": options["bootstrap"],
+        "group_id": options["group"],
+        "client_id": options["name"],
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": options["session_timeout_ms"],
+        "heartbeat_interval_ms": options["heartbeat_interval_ms"],
+        "max_poll_interval_ms": max(20_000, options["session_timeout_ms"]),
+        "group_instance_id": options["instance"],
+        "metadata_max_age_ms": 1_000 if options.get("pattern") else 300_000,
+    }
+
+
+def subscribe(consumer: Any, options: dict[str, Any], listener: type) -> None:
+    of_topics = {"pattern": options["topic"]} if options.get("pattern") else {"topics": [options["topic"]]}
+    consumer.subscribe(**of_topics, listener=telling(listener))
+
+
+def records_in(batches: dict[Any, Any]) -> list[Any]:
+    return [[r.partition, r.offset, r.value.decode()] for batch in batches.values() for r in batch]
 
 
 def run_kafka_python(options: dict[str, Any]) -> None:
@@ -113,81 +146,39 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaConnectionError
 
-    consumer = KafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        client_id=options["name"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_timeout_ms"],
-        heartbeat_interval_ms=options["heartbeat_interval_ms"],
-        max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
-        group_instance_id=options["instance"],
-        metadata_max_age_ms=1_000 if options.get("pattern") else 300_000,
-        partition_assignment_strategy=[CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor],
-    )
-    of_topics = {"pattern": options["topic"]} if options.get("pattern") else {"topics": [options["topic"]]}
-    consumer.subscribe(**of_topics, listener=telling(ConsumerRebalanceListener))
-    lines = commands()
-    assigned: list[int] | None = None
-    while not asked_to_close(lines):
+    assignor = CooperativeStickyAssignor if options["cooperative"] else RangePartitionAssignor
+    consumer = KafkaConsumer(**python_settings(options), partition_assignment_strategy=[assignor])
+    subscribe(consumer, options, ConsumerRebalanceListener)
+
+    def poll() -> list[Any]:
         # kafka-python 3.0 forgets the assignment that arrives after a poll in which it joined was over: no short polls.
         try:
-            batches = consumer.poll(timeout_ms=1_000, max_records=500)
+            return records_in(consumer.poll(timeout_ms=1_000, max_records=500))
         except KafkaConnectionError as error:  # it tells applications when no broker is there; it can be polled again
             say(error=repr(error))
-            continue
-        now = sorted(p.partition for p in consumer.assignment())
-        if now != assigned:
-            assigned = now
-            say(assigned=assigned)
-        records = [[r.partition, r.offset, r.value.decode()] for batch in batches.values() for r in batch]
-        if records:
-            say(records=records)
-            try:
-                consumer.commit()
-                say(committed=True)
-            except Exception as error:
-                say(error=repr(error))
+            return []
+
+    consume(poll, consumer.assignment, consumer.commit)
     consumer.close()
 
 
-async def run_aiokafka(options: dict[str, Any]) -> None:
+def run_aiokafka(options: dict[str, Any]) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        client_id=options["name"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_timeout_ms"],
-        heartbeat_interval_ms=options["heartbeat_interval_ms"],
-        max_poll_interval_ms=max(20_000, options["session_timeout_ms"]),
-        rebalance_timeout_ms=20_000,
-        group_instance_id=options["instance"],
-        metadata_max_age_ms=1_000 if options.get("pattern") else 300_000,
-    )
-    of_topics = {"pattern": options["topic"]} if options.get("pattern") else {"topics": [options["topic"]]}
-    consumer.subscribe(**of_topics, listener=telling(ConsumerRebalanceListener))
-    await consumer.start()
-    lines = commands()
-    assigned: list[int] | None = None
-    while not asked_to_close(lines):
-        batches = await consumer.getmany(timeout_ms=100, max_records=500)
-        now = sorted(p.partition for p in consumer.assignment())
-        if now != assigned:
-            assigned = now
-            say(assigned=assigned)
-        records = [[r.partition, r.offset, r.value.decode()] for batch in batches.values() for r in batch]
-        if records:
-            say(records=records)
-            try:
-                await consumer.commit()
-                say(committed=True)
-            except Exception as error:
-                say(error=repr(error))
-    await consumer.stop()
+    async def started() -> Any:
+        consumer = AIOKafkaConsumer(**python_settings(options), rebalance_timeout_ms=20_000)
+        subscribe(consumer, options, ConsumerRebalanceListener)
+        await consumer.start()
+        return consumer
+
+    with asyncio.Runner() as runner:
+        consumer = runner.run(started())
+        consume(
+            lambda: records_in(runner.run(consumer.getmany(timeout_ms=100, max_records=500))),
+            consumer.assignment,
+            lambda: runner.run(consumer.commit()),
+        )
+        runner.run(consumer.stop())
 
 
 def main() -> None:
@@ -196,13 +187,8 @@ def main() -> None:
         "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
         **json.loads(sys.argv[1]),
     }
-    match options["client"]:
-        case "confluent":
-            run_confluent(options)
-        case "kafka-python":
-            run_kafka_python(options)
-        case "aiokafka":
-            asyncio.run(run_aiokafka(options))
+    runs = {"confluent": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka}
+    runs[options["client"]](options)
     say(closed=True)
 
 
