@@ -1,5 +1,5 @@
-// franz-go against a running server, beyond the cells of docs/clients.md: `go run . BOOTSTRAP`. Prints a line a step;
-// exits 1 on a failure.
+// franz-go against a running server, beyond the cells of docs/clients.md: `go run . BOOTSTRAP`, or `go run . BOOTSTRAP fenced`
+// for a server that fences commits by ownership. Prints a line a step; exits 1 on a failure.
 package main
 
 import (
@@ -87,6 +87,15 @@ func (m *member) size() int {
 	return len(m.held)
 }
 
+func (m *member) any() int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.held {
+		return p
+	}
+	panic("it holds nothing")
+}
+
 func distinct(members ...*member) int {
 	all := map[string]bool{}
 	for _, m := range members {
@@ -118,6 +127,11 @@ func sizes(want int, members ...*member) func() bool {
 	}
 }
 
+func create(admin *kadm.Client, topic string, partitions int32) {
+	_, err := admin.CreateTopic(context.Background(), partitions, 1, nil, topic)
+	must(err, "create topic")
+}
+
 func produce(bootstrap, topic string, first, count int) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	must(err, "producer")
@@ -146,8 +160,7 @@ func describe(admin *kadm.Client, name string) (string, int) {
 
 func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 	ctx := context.Background()
-	_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
-	must(err, "create topic")
+	create(admin, topic, partitions)
 	produce(bootstrap, topic, 0, 600)
 	name := topic + "-group"
 	a, b, c := newMember(bootstrap, name, topic, more...), newMember(bootstrap, name, topic, more...), newMember(bootstrap, name, topic, more...)
@@ -173,9 +186,7 @@ func group(admin *kadm.Client, bootstrap, topic string, more ...kgo.Opt) {
 // changes: members of the consumer protocol come and go while values are produced and committed, and the topic grows.
 func changes(admin *kadm.Client, bootstrap string) {
 	const topic, name = "go-changes", "go-changes-group"
-	ctx := context.Background()
-	_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
-	must(err, "create topic")
+	create(admin, topic, partitions)
 	next := []kgo.Opt{kgo.ServerSideBalancer(), kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(time.Second)}
 	a, b := newMember(bootstrap, name, topic, next...), newMember(bootstrap, name, topic, next...)
 	await("3, 3", sizes(3, a, b))
@@ -191,7 +202,7 @@ func changes(admin *kadm.Client, bootstrap string) {
 			await("3, 3", sizes(3, a, b))
 		}
 	}
-	_, err = admin.CreatePartitions(ctx, 2, topic)
+	_, err := admin.CreatePartitions(context.Background(), 2, topic)
 	must(err, "create partitions")
 	await("4, 4", sizes(4, a, b))
 	check(time.Since(began) < 22*time.Second, "five changes took %v, as if each waited for a heartbeat", time.Since(began))
@@ -221,8 +232,7 @@ func (h *heartbeats) waiting() bool { return h.sent.Load() == h.answered.Load()+
 // held: one may be held for 20 s, and the next comes 8 s later; what takes less than 7 s waited for no heartbeat.
 func held(admin *kadm.Client, bootstrap string) {
 	const topic = "go-held"
-	_, err := admin.CreateTopic(context.Background(), partitions, 1, nil, topic)
-	must(err, "create topic")
+	create(admin, topic, partitions)
 	slow := []kgo.Opt{kgo.SessionTimeout(60 * time.Second), kgo.HeartbeatInterval(8 * time.Second)}
 	var ofA, ofAlone heartbeats
 	a := newMember(bootstrap, topic+"-pushed", topic, append(slow, kgo.WithHooks(&ofA))...)
@@ -256,6 +266,10 @@ func main() {
 	defer client.Close()
 	must(client.Ping(context.Background()), "ping")
 	admin := kadm.NewClient(client)
+	if len(os.Args) > 2 {
+		fenced(admin, bootstrap)
+		return
+	}
 	group(admin, bootstrap, "go-next", kgo.ServerSideBalancer())
 	fmt.Println("ok a group of the consumer protocol")
 	changes(admin, bootstrap)

@@ -10,8 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var ctx = context.Background()
-
 type franz struct {
 	bootstrap string
 	admin     *kadm.Client
@@ -108,7 +106,7 @@ func (f *franz) read(c command) (answer, error) {
 	return answer{"records": found}, nil
 }
 
-func (f *franz) member(m *member, done <-chan struct{}) error {
+func (f *franz) member(m *member, until context.Context) error {
 	given := func(_ context.Context, _ *kgo.Client, moved map[string][]int32) { m.given(moved[m.Topic]...) }
 	taken := func(_ context.Context, _ *kgo.Client, moved map[string][]int32) { m.taken(moved[m.Topic]...) }
 	settings := []kgo.Opt{
@@ -136,13 +134,8 @@ func (f *franz) member(m *member, done <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	polling, stop := context.WithCancel(ctx)
-	go func() {
-		<-done
-		stop()
-	}()
-	for polling.Err() == nil {
-		fetches := consumer.PollFetches(polling)
+	for until.Err() == nil {
+		fetches := consumer.PollFetches(until)
 		var found []record
 		fetches.EachRecord(func(r *kgo.Record) { found = append(found, record{r.Partition, r.Offset, string(r.Value)}) })
 		for _, failed := range fetches.Errors() {

@@ -175,7 +175,7 @@ func (k *kafkaGo) read(c command) (answer, error) {
 	return answer{"records": found}, nil
 }
 
-func (k *kafkaGo) member(m *member, done <-chan struct{}) error {
+func (k *kafkaGo) member(m *member, until context.Context) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: m.Group, Brokers: []string{k.bootstrap}, Topics: []string{m.Topic}, StartOffset: kafka.FirstOffset,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}, SessionTimeout: m.session(),
@@ -184,13 +184,8 @@ func (k *kafkaGo) member(m *member, done <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	waiting, stop := context.WithCancel(ctx)
-	go func() {
-		<-done
-		stop()
-	}()
-	for waiting.Err() == nil {
-		generation, err := group.Next(waiting)
+	for until.Err() == nil {
+		generation, err := group.Next(until)
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
 				say(answer{"error": err.Error()})

@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -47,8 +48,8 @@ type record = []any
 type client interface {
 	// do answers a command, or says why it cannot.
 	do(c command) (answer, error)
-	// member consumes until `done` is closed, then leaves the group.
-	member(m *member, done <-chan struct{}) error
+	// member consumes until the context ends, then leaves the group.
+	member(m *member, until context.Context) error
 }
 
 var clients = map[string]struct {
@@ -59,6 +60,8 @@ var clients = map[string]struct {
 	"sarama":   {"github.com/IBM/sarama", newSarama},
 	"kafka-go": {"github.com/segmentio/kafka-go", newKafkaGo},
 }
+
+var ctx = context.Background()
 
 var output sync.Mutex
 
@@ -125,13 +128,13 @@ func version(module string) string {
 }
 
 func consume(c client, o options, lines *bufio.Scanner) {
-	done := make(chan struct{})
+	until, stop := context.WithCancel(ctx)
 	go func() {
 		for lines.Scan() && lines.Text() != "close" {
 		}
-		close(done)
+		stop()
 	}()
-	if err := c.member(&member{options: o}, done); err != nil {
+	if err := c.member(&member{options: o}, until); err != nil {
 		say(answer{"error": err.Error()})
 		os.Exit(1)
 	}

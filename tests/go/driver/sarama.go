@@ -159,7 +159,7 @@ func (h saramaHandler) ConsumeClaim(session sarama.ConsumerGroupSession, claim s
 	return nil
 }
 
-func (s *saramas) member(m *member, done <-chan struct{}) error {
+func (s *saramas) member(m *member, until context.Context) error {
 	config := saramaConfig()
 	config.ClientID = m.Name
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -174,13 +174,8 @@ func (s *saramas) member(m *member, done <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	consuming, stop := context.WithCancel(ctx)
-	go func() {
-		<-done
-		stop()
-	}()
-	for consuming.Err() == nil {
-		if err := group.Consume(consuming, []string{m.Topic}, saramaHandler{m}); err != nil && !slices.Contains([]error{sarama.ErrClosedConsumerGroup, context.Canceled}, err) {
+	for until.Err() == nil {
+		if err := group.Consume(until, []string{m.Topic}, saramaHandler{m}); err != nil && !slices.Contains([]error{sarama.ErrClosedConsumerGroup, context.Canceled}, err) {
 			say(answer{"error": err.Error()})
 		}
 	}
