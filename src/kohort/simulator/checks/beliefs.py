@@ -147,8 +147,6 @@ class Beliefs:
 def _check_uses(group: Durable, member_id: str, uses: frozenset[Partition], has: Has | None) -> None:
     lost = uses - (has.all.keys() if has is not None else set())
     if lost:
-        raise Violation(
-            "a member owns what it uses until it gives it up",
-            f"{group.name}: {member_id} uses {sorted(lost)}, and has {has}",
-            group.name,
+        raise group.broken(
+            "a member owns what it uses until it gives it up", f"{member_id} uses {sorted(lost)}, and has {has}"
         )

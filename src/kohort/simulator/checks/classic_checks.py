@@ -174,10 +174,9 @@ class ClassicChecks:
         if member is None or facts.unsettled:
             return
         if member.last_seen + member.session_ms > now:
-            raise Violation(
+            raise facts.broken(
                 "a session ends after its timeout",
-                f"{facts.name}: {member_id} was seen {now - member.last_seen} ms ago, of {member.session_ms}",
-                facts.name,
+                f"{member_id} was seen {now - member.last_seen} ms ago, of {member.session_ms}",
             )
         heads: dict[int, Answer] = {}
         for answer in self._answers:
@@ -190,7 +189,7 @@ class ClassicChecks:
                 and request.group_id == facts.name
                 and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
             ):
-                raise Violation("a parked member does not expire", f"{facts.name}: {member_id}", facts.name)
+                raise facts.broken("a parked member does not expire", f"{member_id}")
 
     def _returned(self, facts: GroupFacts, entry: JournalEntry) -> None:
         """Of several members that took over an instance in one turn, the last one holds it."""
@@ -207,9 +206,7 @@ class ClassicChecks:
     def _check_static_stays(self, facts: GroupFacts, entry: JournalEntry, now: Millis) -> None:
         joining = facts.phase == "PreparingRebalance" and facts.rebalance_started < now and not facts.unsettled
         if entry.instance_id is not None and joining:
-            raise Violation(
-                "static members that are late stay", f"{facts.name}: {entry.member_id} is removed", facts.name
-            )
+            raise facts.broken("static members that are late stay", f"{entry.member_id} is removed")
 
     def _check_awaited(self, broker: Broker, now: Millis, *, deleting: bool) -> None:
         """A rebalance waits for members whose ids the coordinator has given out, and the ids keep their group."""
@@ -220,13 +217,13 @@ class ClassicChecks:
             used = {told.member_id for told in self._told if told.what == "member joined"}
             awaited = [m for m, until in facts.pending.items() if now < until and m not in used]
             if entry.what == "group deleted" and awaited and not deleting:
-                raise Violation("a group with pending members stays", f"{facts.name}: {awaited}", facts.name)
+                raise facts.broken("a group with pending members stays", f"{awaited}")
             if entry.what != "generation began" or facts.initial or facts.phase != "PreparingRebalance":
                 continue
             group = running(broker.state.shards[broker.state.shard_of(facts.name)]).get(facts.name)
             still = [member_id for member_id in awaited if group is not None and member_id in group.pending]
             if still and 0 <= entry.waited_ms < facts.least_rebalance_ms:
-                raise Violation("a rebalance waits for those it gave ids to", f"{facts.name}: {still}", facts.name)
+                raise facts.broken("a rebalance waits for those it gave ids to", f"{still}")
 
     def _check_late(self, facts: GroupFacts, member_id: str, now: Millis) -> None:
         """The coordinator removes a late member only after the rebalance timeout."""
@@ -236,10 +233,9 @@ class ClassicChecks:
         if facts.phase in ("CompletingRebalance", "Stable") and facts.generation_began < now:
             since = max(since, facts.generation_began) if facts.rebalance_started < now else facts.generation_began
         if now - since < facts.least_rebalance_ms:
-            raise Violation(
+            raise facts.broken(
                 "a late member has had the rebalance timeout",
-                f"{facts.name}: {member_id} is removed after {now - since} ms of {facts.least_rebalance_ms}",
-                facts.name,
+                f"{member_id} is removed after {now - since} ms of {facts.least_rebalance_ms}",
             )
 
     # -- after the turn
@@ -258,10 +254,9 @@ class ClassicChecks:
         elif group is None:
             facts.current = taken
         elif group.generation_id != facts.current and group.members:
-            raise Violation(
+            raise facts.broken(
                 "a generation begins when a join completes",
-                f"{facts.name}: {group.generation_id} is in force, {facts.current} began last",
-                facts.name,
+                f"{group.generation_id} is in force, {facts.current} began last",
             )
         facts.phase = "Dead" if group is None else group.phase.value
         facts.initial = group is not None and group.initial

@@ -90,6 +90,10 @@ class ConsumerFacts:
     loading: bool = True
     """The shard was loaded in this turn: all deadlines started again."""
 
+    def broken(self, check: str, text: str) -> Violation:
+        """A promise to the group is broken."""
+        return Violation.of(self.name, check, text)
+
 
 class ConsumerChecks:
     def __init__(self, world: World, config: Config, ledger: Ledger, names: Sequence[str]) -> None:
@@ -166,7 +170,7 @@ class ConsumerChecks:
         for facts in self.facts.values():
             for member_id in sorted(facts.went):
                 if member_id not in facts.reasons and not facts.ended:
-                    self._broken("no member is removed without a reason", facts, f"{member_id} is gone")
+                    raise facts.broken("no member is removed without a reason", f"{member_id} is gone")
 
     def _told_to_give_up(self, facts: ConsumerFacts, member_id: str, now: Millis) -> None:
         states = facts.states[member_id]
@@ -193,7 +197,7 @@ class ConsumerChecks:
             self._check_late(facts, group, now)
             holds = now < facts.held_until == held_until(broker, facts.name)
             if holds and (taken := taken_from(broker, facts.before, group)):
-                self._broken("a freeze takes nothing from present members", facts, taken)
+                raise facts.broken("a freeze takes nothing from present members", taken)
         self.beliefs.turn_ends(broker)
 
     # -- times
@@ -212,14 +216,12 @@ class ConsumerChecks:
         if entry.what == "session expired":
             silent = now - facts.seen_first.get(member_id, now - session_ms)
             if silent < session_ms:
-                self._broken("a session ends after its timeout", facts, f"{member_id} was seen {silent} ms ago")
+                raise facts.broken("a session ends after its timeout", f"{member_id} was seen {silent} ms ago")
         elif entry.what == "member removed" and entry.waited_ms >= 0 and not is_classic(member):
             since = facts.told_to_give_up.get(member_id)
             if since is None or now - since < member.rebalance_timeout_ms:
-                self._broken(
-                    "a late member has had the rebalance timeout",
-                    facts,
-                    f"{member_id} was told at {since}, it is {now}",
+                raise facts.broken(
+                    "a late member has had the rebalance timeout", f"{member_id} was told at {since}, it is {now}"
                 )
 
     def _session_of(self, member: ConsumerGroupMemberMetadataValue) -> Millis:
@@ -235,11 +237,11 @@ class ConsumerChecks:
             seen = facts.seen_last.setdefault(member_id, now)
             facts.seen_first.setdefault(member_id, now)
             if now > seen + self._session_of(member):
-                self._broken("a silent member expires", facts, f"{member_id} was seen {now - seen} ms ago")
+                raise facts.broken("a silent member expires", f"{member_id} was seen {now - seen} ms ago")
             since = facts.told_to_give_up.get(member_id)
             if since is not None and now > since + member.rebalance_timeout_ms and not is_classic(member):
-                self._broken(
-                    "a member that revokes too late is removed", facts, f"{member_id} was told {now - since} ms ago"
+                raise facts.broken(
+                    "a member that revokes too late is removed", f"{member_id} was told {now - since} ms ago"
                 )
 
     def _seen(self, facts: ConsumerFacts, member_id: str, at: Millis) -> None:
@@ -265,16 +267,16 @@ class ConsumerChecks:
         facts = self.facts[request.group_id]
         self._seen(facts, request.member_id, now - (self.world.now - asked.asked_at))
         if request.member_epoch < 0:
-            self._broken("the heartbeat of a leaving member is not held", facts, f"{request.member_id}")
+            raise facts.broken("the heartbeat of a leaving member is not held", f"{request.member_id}")
         if now - since > self._hold_limit_ms(joins=request.member_epoch == 0):
-            self._broken(
-                "a held heartbeat is answered in time", facts, f"{request.member_id} since {since}, it is {now}"
+            raise facts.broken(
+                "a held heartbeat is answered in time", f"{request.member_id} since {since}, it is {now}"
             )
         if len(link.outstanding) > 1 and link.outstanding[1].asked_at < turn_began:
-            self._broken("nothing waits behind a held heartbeat", facts, f"{link.owner.name}")
+            raise facts.broken("nothing waits behind a held heartbeat", f"{link.owner.name}")
         has = self.durable(request.group_id).has.get(request.member_id)
         if has is not None and has.state == MUST_GIVE_UP:
-            self._broken("the heartbeat of a revoking member is not held", facts, f"{request.member_id} has {has}")
+            raise facts.broken("the heartbeat of a revoking member is not held", f"{request.member_id} has {has}")
 
     def _hold_limit_ms(self, *, joins: bool) -> Millis:
         config = self.config
@@ -295,11 +297,11 @@ class ConsumerChecks:
         member_id = response.member_id or ""
         if request.member_epoch < 0:
             if response.member_epoch != request.member_epoch:
-                self._broken(
-                    "a leave is answered with the request's epoch", facts, f"{member_id}: {response.member_epoch}"
+                raise facts.broken(
+                    "a leave is answered with the request's epoch", f"{member_id}: {response.member_epoch}"
                 )
             if request.member_epoch == AWAY and not any(h.epoch == AWAY for h in facts.states.get(member_id, [])):
-                self._broken("a static member's place is kept", facts, f"{member_id} is away, {facts.states}")
+                raise facts.broken("a static member's place is kept", f"{member_id} is away, {facts.states}")
             return
         self._check_told(facts, request, response)
         self._seen(facts, member_id, broker.state.now - (self.world.now - asked.asked_at))
@@ -310,22 +312,21 @@ class ConsumerChecks:
         member_id = response.member_id or ""
         if member_id not in facts.before.members and member_id not in facts.came:
             promise = "a removed member never succeeds" if member_id in facts.gone else "no reply before durability"
-            self._broken(promise, facts, f"a heartbeat of {member_id} is answered, which is no member")
+            raise facts.broken(promise, f"a heartbeat of {member_id} is answered, which is no member")
         if response.member_epoch < request.member_epoch or response.member_epoch == 0:
-            self._broken(
-                "a member's epoch only rises", facts, f"{member_id}: {request.member_epoch}, {response.member_epoch}"
+            raise facts.broken(
+                "a member's epoch only rises", f"{member_id}: {request.member_epoch}, {response.member_epoch}"
             )
         limit = self.config.group_consumer_heartbeat_interval_ms
         if not 0 < response.heartbeat_interval_ms <= limit:
-            self._broken("the interval is that of the settings", facts, f"{response.heartbeat_interval_ms}, {limit}")
+            raise facts.broken("the interval is that of the settings", f"{response.heartbeat_interval_ms}, {limit}")
         states = [has for has in facts.states.get(member_id, []) if has.epoch == response.member_epoch]
         if response.assignment is not None:
             told = {(t.topic_id, index) for t in response.assignment.topic_partitions for index in t.partitions}
             states = [has for has in states if has.assigned.keys() == told]
         if not states:
-            self._broken(
+            raise facts.broken(
                 "no reply before durability",
-                facts,
                 f"{member_id} is told epoch {response.member_epoch} and {response.assignment}, "
                 f"durable is {facts.states.get(member_id)}",
             )
@@ -341,21 +342,21 @@ class ConsumerChecks:
         group = self.durable(facts.name)
         said = f"{member_id} at {request.member_epoch} is answered {error.name}: {response.error_message}"
         if honest and error not in EXPECTED:
-            self._broken("a client that behaves is understood", facts, said)
+            raise facts.broken("a client that behaves is understood", said)
         stays = member_id in facts.before.members and member_id in group.members and member_id not in facts.went
         if stays and instance is not None and facts.before.members[member_id].instance_id != instance:
             return
         match error:
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.FENCED_INSTANCE_ID if stays:
-                self._broken("no member is removed without a reason", facts, said)
+                raise facts.broken("no member is removed without a reason", said)
             case ErrorCode.UNRELEASED_INSTANCE_ID if instance is not None:
                 holders = {facts.before.holder(instance), group.holder(instance)} - {None, member_id}
                 if not holders and not any(m for m in facts.came if m != member_id):
-                    self._broken("an unused instance id is free", facts, said)
+                    raise facts.broken("an unused instance id is free", said)
             case ErrorCode.GROUP_MAX_SIZE_REACHED if facts.name != MIXED:
                 most = len({*facts.before.members, *group.members, *facts.came})  # some join and leave within the turn
                 if most < self.config.group_consumer_max_size:
-                    self._broken("a member that fits is admitted", facts, said)
+                    raise facts.broken("a member that fits is admitted", said)
 
     def classic(self, asked: Asked, response: Any, broker: Broker) -> None:
         """An answer to a member of the classic protocol."""
@@ -367,11 +368,7 @@ class ConsumerChecks:
     # -- commits
 
     def commit(
-        self,
-        link: Link,
-        request: OffsetCommitRequest,
-        response: OffsetCommitResponse,
-        topics: dict[str, bytes],
+        self, link: Link, request: OffsetCommitRequest, response: OffsetCommitResponse, topics: dict[str, bytes]
     ) -> None:
         """`topics`: the ids of the existing topics."""
         facts = self.facts[request.group_id]
@@ -388,17 +385,19 @@ class ConsumerChecks:
                 text = f"{member_id} at {epoch}, {topic.name}-{result.partition_index}: {result.error_code}"
                 owns = [self._may_commit(has, place, epoch) for has in facts.states.get(member_id, [])]
                 if result.error_code == OK and epoch >= 0 and not is_member:
-                    self._broken("only members commit", facts, text)
-                elif result.error_code == OK and epoch >= 0 and topic_id != NO_UUID and not any(owns):
-                    self._broken("old epochs are refused", facts, f"{text}; it has {facts.states.get(member_id)}")
-                elif result.error_code == OK and epoch < 0 and facts.before.members and group.members:
-                    self._broken("only members commit", facts, text)
+                    raise facts.broken("only members commit", text)
+                if result.error_code == OK and epoch >= 0 and topic_id != NO_UUID and not any(owns):
+                    raise facts.broken("old epochs are refused", f"{text}; it has {facts.states.get(member_id)}")
+                if result.error_code == OK and epoch < 0 and facts.before.members and group.members:
+                    raise facts.broken("only members commit", text)
                 if result.error_code in (OK, *NO_TOPIC, *ELSEWHERE) or link.owner.kind != "consumer":
                     continue
                 has_it = [place in has.all and has.all[place] <= epoch for has in facts.states.get(member_id, [])]
                 if stays and has_it and all(has_it) and all(owns):
-                    self._broken("owners commit", facts, f"{text}; it has {facts.states.get(member_id)}")
-        self._check_written(facts, request, response, topics)
+                    raise facts.broken("owners commit", f"{text}; it has {facts.states.get(member_id)}")
+        names = {topic_id: name for name, topic_id in topics.items()}
+        if lost := self.ledger.lost(request, response, names):
+            raise facts.broken("no reply before durability", lost)
 
     def _may_commit(self, has: Has, place: Partition, epoch: int) -> bool:
         """KIP-1251: at its current epoch a member may commit for any partition; at an older epoch, for the partitions
@@ -407,42 +406,14 @@ class ConsumerChecks:
             return True
         return epoch <= has.epoch and has.all.get(place, epoch + 1) <= epoch
 
-    def _check_written(
-        self,
-        facts: ConsumerFacts,
-        request: OffsetCommitRequest,
-        response: OffsetCommitResponse,
-        topics: dict[str, bytes],
-    ) -> None:
-        names = {topic_id: name for name, topic_id in topics.items()}
-        written = {
-            (key.topic, key.partition, value.offset)
-            for key, value in self.ledger.written
-            if isinstance(key, OffsetCommitKey) and key.group == facts.name and value is not None
-        }
-        accepted = {
-            (topic.name or names.get(topic.topic_id, ""), result.partition_index)
-            for topic in response.topics
-            for result in topic.partitions
-            if result.error_code == OK
-        }
-        for topic in request.topics:
-            name = topic.name or names.get(topic.topic_id, "")
-            for asked in topic.partitions:
-                place = (name, asked.partition_index)
-                if name and place in accepted and (*place, asked.committed_offset) not in written:
-                    self._broken(
-                        "no reply before durability", facts, f"{place} = {asked.committed_offset} is not in the log"
-                    )
-
     def check_tombstone(self, key: OffsetCommitKey, now: Millis) -> None:
         """An offset was deleted without a request (X2)."""
         facts = self.facts[key.group]
         if key.topic in facts.before.topics & self.durable(key.group).topics:
-            self._broken("subscribed topics do not expire", facts, f"{key}")
+            raise facts.broken("subscribed topics do not expire", f"{key}")
         committed = self.ledger.deleted[key.group, (key.topic, key.partition)]
         if now - committed < self.config.offsets_retention_ms:
-            self._broken("offsets outlive their commit for the retention", facts, f"{key}")
+            raise facts.broken("offsets outlive their commit for the retention", f"{key}")
 
     # -- descriptions
 
@@ -454,17 +425,14 @@ class ConsumerChecks:
             group = self.durable(facts.name)
             epochs = range(facts.before.epoch, group.epoch + 1) if facts.before.epoch <= group.epoch else [group.epoch]
             if described.group_epoch not in epochs and not facts.ended:
-                self._broken("no reply before durability", facts, f"epoch {described.group_epoch}, not {epochs}")
+                raise facts.broken("no reply before durability", f"epoch {described.group_epoch}, not {epochs}")
             owners: dict[Partition, str] = {}
             for member in described.members:
                 for topic in member.assignment.topic_partitions:
                     for index in topic.partitions:
                         other = owners.setdefault((topic.topic_id, index), member.member_id)
                         if other != member.member_id:
-                            self._broken("one owner a partition", facts, f"described: {other}, {member.member_id}")
-
-    def _broken(self, check: str, facts: ConsumerFacts, text: str) -> None:
-        raise Violation(check, f"{facts.name}: {text}", facts.name)
+                            raise facts.broken("one owner a partition", f"described: {other}, {member.member_id}")
 
 
 EXPECTED = {

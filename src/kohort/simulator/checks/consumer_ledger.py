@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kohort.coordinator.consumer.group import ConsumerGroup
@@ -72,17 +72,13 @@ class Durable:
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
     """Regular expressions, and the topics that they match."""
 
+    def broken(self, check: str, text: str) -> Violation:
+        """A promise to the group is broken."""
+        return Violation.of(self.name, check, text)
+
     def copy(self) -> Durable:
-        return Durable(
-            self.name,
-            self.epoch,
-            self.metadata_hash,
-            self.target_epoch,
-            dict(self.members),
-            dict(self.targets),
-            dict(self.has),
-            dict(self.patterns),
-        )
+        members, targets, has = dict(self.members), dict(self.targets), dict(self.has)
+        return replace(self, members=members, targets=targets, has=has, patterns=dict(self.patterns))
 
     def holder(self, instance: str) -> str | None:
         return next((m for m, value in self.members.items() if value.instance_id == instance), None)
@@ -94,11 +90,8 @@ class Durable:
 
     def difference(self, other: ConsumerGroup) -> str:
         """The difference to the coordinator's state, in words."""
-        if (self.epoch, self.metadata_hash, self.target_epoch) != (
-            other.epoch,
-            other.metadata_hash,
-            other.assignment_epoch,
-        ):
+        theirs = other.epoch, other.metadata_hash, other.assignment_epoch
+        if (self.epoch, self.metadata_hash, self.target_epoch) != theirs:
             return f"epochs {self.epoch}, {self.target_epoch} and {other.epoch}, {other.assignment_epoch}"
         if self.members != other.members:
             return f"members {self.members} and {other.members}"
@@ -108,9 +101,9 @@ class Durable:
         if self.patterns != matched:
             return f"patterns {self.patterns} and {matched}"
         for member_id in sorted({*self.has, *other.current}):
-            mine, theirs = self.has.get(member_id), other.current.get(member_id)
-            if mine is None or theirs is None or mine != _as_has(theirs):
-                return f"{member_id} has {mine} and {theirs}"
+            mine, state = self.has.get(member_id), other.current.get(member_id)
+            if mine is None or state is None or mine != _as_has(state):
+                return f"{member_id} has {mine} and {state}"
         return ""
 
 
@@ -151,12 +144,12 @@ class ConsumerLedger:
         name = group.name
         if value is None:
             if group.members or group.has or group.targets or group.patterns:
-                raise Violation("a live group is not deleted", f"{name}: has {sorted(group.members)}", name)
+                raise group.broken("a live group is not deleted", f"has {sorted(group.members)}")
             del groups[name]
             return
         highest = self._highest.get(name, 0)
         if value.epoch < highest:
-            raise Violation("epochs only rise", f"{name}: {highest} is followed by {value.epoch}", name)
+            raise group.broken("epochs only rise", f"{highest} is followed by {value.epoch}")
         self._highest[name] = value.epoch
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
@@ -168,28 +161,26 @@ class ConsumerLedger:
         epoch = value.assignment_epoch
         is_former = name == MIXED and group.target_epoch == 0  # it continues with its generation as a classic group
         if (name, epoch) in self._targets_made and not is_former:
-            raise Violation("an epoch has one target", f"{name}: {epoch} gets a second one", name)
+            raise group.broken("an epoch has one target", f"{epoch} gets a second one")
         self._targets_made.add((name, epoch))
         if not group.target_epoch <= epoch <= group.epoch:
-            raise Violation(
-                "a target is of the group's epoch",
-                f"{name}: {epoch}, after {group.target_epoch}, at {group.epoch}",
-                name,
+            raise group.broken(
+                "a target is of the group's epoch", f"{epoch}, after {group.target_epoch}, at {group.epoch}"
             )
         group.target_epoch = epoch
         given = [partition for target in group.targets.values() for partition in target]
         if len(given) != len(set(given)):
-            raise Violation("a target has a partition once", f"{name}, epoch {epoch}: {group.targets}", name)
+            raise group.broken("a target has a partition once", f"epoch {epoch}: {group.targets}")
 
     def _pattern(self, group: Durable, text: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
         if value is None:
             group.patterns.pop(text, None)
             return
         if not any(member.subscribed_topic_regex == text for member in group.members.values()):
-            raise Violation("a pattern is a member's", f"{group.name}: {text}", group.name)
+            raise group.broken("a pattern is a member's", f"{text}")
         wrong = [name for name in value.topics if re.fullmatch(text, name) is None]
         if wrong:
-            raise Violation("a pattern matches what it is said to", f"{group.name}: {text} and {wrong}", group.name)
+            raise group.broken("a pattern matches what it is said to", f"{text} and {wrong}")
         group.patterns[text] = frozenset(value.topics)
 
     def _target(self, group: Durable, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
@@ -197,7 +188,7 @@ class ConsumerLedger:
             group.targets.pop(member_id, None)
             return
         if member_id not in group.members:
-            raise Violation("a target is for members", f"{group.name}: {member_id} is none", group.name)
+            raise group.broken("a target is for members", f"{member_id} is none")
         group.targets[member_id] = frozenset(
             (t.topic_id, index) for t in value.topic_partitions for index in t.partitions
         )
@@ -210,11 +201,11 @@ class ConsumerLedger:
         former = group.has.get(member_id)
         member = group.members.get(member_id)
         if member is None:
-            raise Violation("members own, nobody else", f"{group.name}: {member_id} is none", group.name)
+            raise group.broken("members own, nobody else", f"{member_id} is none")
         for other, theirs in group.has.items():
             both = [] if other == member_id else sorted(has.all.keys() & theirs.all.keys())
             if both:
-                raise Violation("one owner a partition", f"{group.name} {both}: {other} and {member_id}", group.name)
+                raise group.broken("one owner a partition", f"{both}: {other} and {member_id}")
         _check_epoch(group, member_id, former, has)
         self._check_given(group, member_id, member.instance_id or member_id, former, has)
         group.has[member_id] = has
@@ -233,11 +224,9 @@ class ConsumerLedger:
             if before.get(partition) == epoch or has.epoch == 0 or (former is None and group.name == MIXED):
                 continue  # it owned it before, maybe in a classic group, or it is a static member that has returned
             if partition not in target or epoch != group.target_epoch or partition in has.revoking:
-                raise Violation(
+                raise group.broken(
                     "a member gets what its target has, at its epoch",
-                    f"{group.name}: {member_id} gets {partition} at {epoch}, the target of {group.target_epoch} "
-                    f"is {sorted(target)}",
-                    group.name,
+                    f"{member_id} gets {partition} at {epoch}, the target of {group.target_epoch} is {sorted(target)}",
                 )
 
 
@@ -247,9 +236,7 @@ def _check_epoch(group: Durable, member_id: str, former: Has | None, has: Has) -
             "a member is not ahead of the target", f"{group.name}: {member_id} at {has.epoch}, {group.target_epoch}"
         )
     if former is not None and has.epoch < former.epoch and has.epoch not in (0, AWAY):
-        raise Violation(
-            "a member's epoch only rises", f"{group.name}: {member_id} from {former.epoch} to {has.epoch}", group.name
-        )
+        raise group.broken("a member's epoch only rises", f"{member_id} from {former.epoch} to {has.epoch}")
 
 
 def _put(values: dict[str, Any], key: str, value: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kohort.simulator.world.world import Millis
+from kohort.simulator.world.world import Millis, Violation
 
 
 @dataclass(slots=True)
@@ -69,6 +69,10 @@ class GroupFacts:
     """Unused member ids at the end of the last turn, with the end of their sessions."""
     unsettled: bool = True
     """The group was loaded in this turn, so the generation in force is uncertain."""
+
+    def broken(self, check: str, text: str) -> Violation:
+        """A promise to the group is broken."""
+        return Violation.of(self.name, check, text)
 
     def identity(self, member_id: str) -> str:
         """The identity of a static member that returns under a new id."""

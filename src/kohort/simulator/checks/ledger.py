@@ -27,6 +27,7 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 Written = tuple[Any, Any]
 """A committed record: its key, and its value or None."""
@@ -105,6 +106,27 @@ class Ledger:
                         self.written.append(parsed)
                         self._apply(fold, *parsed)
 
+    def lost(self, request: OffsetCommitRequest, response: OffsetCommitResponse, names: dict[bytes, str]) -> str:
+        """An accepted offset that is not among the last records, in words; "" if there is none. `names`: of topics."""
+        written = {
+            (key.topic, key.partition, value.offset)
+            for key, value in self.written
+            if isinstance(key, OffsetCommitKey) and key.group == request.group_id and value is not None
+        }
+        accepted = {
+            (topic.name or names.get(topic.topic_id, ""), result.partition_index)
+            for topic in response.topics
+            for result in topic.partitions
+            if not result.error_code
+        }
+        for topic in request.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            for asked in topic.partitions:
+                place = (name, asked.partition_index)
+                if name and place in accepted and (*place, asked.committed_offset) not in written:
+                    return f"{place} = {asked.committed_offset} is not in the log"
+        return ""
+
     def _apply(self, fold: Fold, key: Any, value: Any) -> None:
         match key:
             case OffsetCommitKey():
@@ -119,8 +141,8 @@ class Ledger:
             case GenerationKey(group=group):
                 known = fold.generations.get(group, 0)
                 if value is None or value.generation <= known:
-                    raise Violation(
-                        "generations only rise", f"{group}: {known} is followed by {value and value.generation}", group
+                    raise Violation.of(
+                        group, "generations only rise", f"{known} is followed by {value and value.generation}"
                     )
                 fold.generations[group] = value.generation
             case _:
@@ -147,12 +169,10 @@ class Ledger:
     def _check_group(self, fold: Fold, group: str, value: GroupMetadataValue) -> None:
         known = fold.generations.get(group, 0)
         if value.generation > known:
-            raise Violation("generations only rise", f"{group}: {value.generation} is used, {known} is taken", group)
+            raise Violation.of(group, "generations only rise", f"{value.generation} is used, {known} is taken")
         former = fold.groups.get(group)
         if former is not None and value.generation < former.generation:
-            raise Violation(
-                "generations only rise", f"{group}: {former.generation} is followed by {value.generation}", group
-            )
+            raise Violation.of(group, "generations only rise", f"{former.generation} is followed by {value.generation}")
         if not value.members:
             return
         assignment = {m.group_instance_id or m.member_id: m.assignment for m in value.members}

@@ -21,9 +21,9 @@ from typing import Any
 
 from kohort.simulator.checks.facts import GroupFacts, Told
 from kohort.simulator.checks.ledger import Fold, Ledger
-from kohort.simulator.world.world import Millis, Violation
+from kohort.simulator.world.world import Millis
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.group_records import GroupMetadataKey, OffsetCommitKey
+from kohort.wire.schemas.group_records import GroupMetadataKey
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -44,13 +44,11 @@ def promised_by_join(
         return
     name, generation = facts.name, response.generation_id
     if generation > fold.generations.get(name, 0):
-        raise Violation("no reply before durability", f"{name}: generation {generation} is announced, not taken", name)
+        raise facts.broken("no reply before durability", f"generation {generation} is announced, not taken")
     if generation < facts.announced:
-        raise Violation("generations only rise", f"{name}: {generation} after {facts.announced}", name)
+        raise facts.broken("generations only rise", f"{generation} after {facts.announced}")
     if not facts.unsettled and generation not in facts.generations:
-        raise Violation(
-            "an announced generation is in force", f"{name}: {generation}, not {sorted(facts.generations)}", name
-        )
+        raise facts.broken("an announced generation is in force", f"{generation}, not {sorted(facts.generations)}")
     facts.announced = max(facts.announced, generation)
     facts.admit(response.member_id, request.group_instance_id, request.session_timeout_ms, now)
     for member in response.members:
@@ -71,9 +69,7 @@ def _check_taken_over(facts: GroupFacts, ledger: Ledger, fold: Fold, response: J
     for value in [*values, stored]:
         if value is not None and any(member.member_id == response.member_id for member in value.members):
             return
-    raise Violation(
-        "no reply before durability", f"{facts.name}: {response.member_id} took over, the log does not know", facts.name
-    )
+    raise facts.broken("no reply before durability", f"{response.member_id} took over, the log does not know")
 
 
 def _check_told(facts: GroupFacts, generation: int, told: Told) -> None:
@@ -85,11 +81,7 @@ def _check_told(facts: GroupFacts, generation: int, told: Told) -> None:
     first.identities = None if first.identities is None else frozenset(map(facts.identity, first.identities))
     same = told.leader == first.leader and told.protocol == first.protocol
     if not same or (told.identities is not None and told.identities != first.identities):
-        raise Violation(
-            "a generation is never used twice",
-            f"{facts.name}, generation {generation}: was {first}, is {told}",
-            facts.name,
-        )
+        raise facts.broken("a generation is never used twice", f"generation {generation}: was {first}, is {told}")
 
 
 def promised_by_sync(
@@ -107,11 +99,10 @@ def promised_by_sync(
             for member in value.members:
                 if member.member_id == request.member_id and member.assignment == response.assignment:
                     return
-    raise Violation(
+    raise facts.broken(
         "no reply before durability",
-        f"{name}: {request.member_id} was assigned {response.assignment!r} in generation {request.generation_id}, "
+        f"{request.member_id} was assigned {response.assignment!r} in generation {request.generation_id}, "
         f"the log says {fold.groups.get(name)}",
-        name,
     )
 
 
@@ -120,9 +111,7 @@ def promised_by_heartbeat(facts: GroupFacts, request: HeartbeatRequest, error: i
     if error in (OK, ErrorCode.REBALANCE_IN_PROGRESS):
         _seen(facts, request.member_id, now)
         if not facts.unsettled and request.generation_id not in facts.generations:
-            raise Violation(
-                "old generations are refused", f"{facts.name}: a heartbeat of {request.generation_id}", facts.name
-            )
+            raise facts.broken("old generations are refused", f"a heartbeat of {request.generation_id}")
 
 
 def promised_by_leave(facts: GroupFacts, request: LeaveGroupRequest, response: LeaveGroupResponse) -> None:
@@ -153,26 +142,9 @@ def promised_by_commit(
     if by_member:
         _check_committer(facts, request, now)
     elif not facts.unsettled and facts.phase not in ("Empty", "Dead") and len(facts.generations) == 1:
-        raise Violation("only members commit", f"{facts.name}: generation -1 on a live group", facts.name)
-    asked = {
-        (topic.name or names.get(topic.topic_id, ""), partition.partition_index): partition.committed_offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
-    written = {
-        (key.topic, key.partition, value.offset)
-        for key, value in ledger.written
-        if isinstance(key, OffsetCommitKey) and key.group == facts.name and value is not None
-    }
-    for topic in response.topics:
-        for partition in topic.partitions:
-            place = (topic.name or names.get(topic.topic_id, ""), partition.partition_index)
-            if partition.error_code == OK and place[0] and (*place, asked.get(place)) not in written:
-                raise Violation(
-                    "no reply before durability",
-                    f"{facts.name}: {place} = {asked.get(place)} is not in the log",
-                    facts.name,
-                )
+        raise facts.broken("only members commit", "generation -1 on a live group")
+    if lost := ledger.lost(request, response, names):
+        raise facts.broken("no reply before durability", lost)
 
 
 def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Millis) -> None:
@@ -181,31 +153,19 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
     if facts.unsettled:
         return
     if generation not in facts.generations:
-        raise Violation(
-            "old generations are refused",
-            f"{facts.name}: a commit of {generation}, in force {sorted(facts.generations)}",
-            facts.name,
+        raise facts.broken(
+            "old generations are refused", f"a commit of {generation}, in force {sorted(facts.generations)}"
         )
     if facts.quiet and facts.phase == "CompletingRebalance":
-        raise Violation(
-            "no member commits between join and sync", f"{facts.name}: {request.member_id} in {generation}", facts.name
-        )
+        raise facts.broken("no member commits between join and sync", f"{request.member_id} in {generation}")
     if request.member_id not in facts.members and request.member_id not in facts.joined:
-        raise Violation(
-            "only members commit",
-            f"{facts.name}: {request.member_id} was never told that it is one",
-            facts.name,
-        )
+        raise facts.broken("only members commit", f"{request.member_id} was never told that it is one")
 
 
 def _check_alive(facts: GroupFacts, member_id: str, error: int, what: str) -> None:
     why = facts.gone.get(member_id)
     if why is not None and error in MEMBERS_ONLY:
-        raise Violation(
-            "a removed member never succeeds",
-            f"{facts.name}: {what} of {member_id} ({why}) is answered {error}",
-            facts.name,
-        )
+        raise facts.broken("a removed member never succeeds", f"{what} of {member_id} ({why}) is answered {error}")
 
 
 def _seen(facts: GroupFacts, member_id: str, now: Millis) -> None:
@@ -231,10 +191,8 @@ def check_refusal(facts: GroupFacts, request: Any, error: int) -> None:
         return
     if isinstance(request, OffsetCommitRequest) and request.generation_id_or_member_epoch < 0:
         return
-    raise Violation(
-        "no member is removed without a reason",
-        f"{facts.name}: {type(request).__name__} of {request.member_id} is answered {error}",
-        facts.name,
+    raise facts.broken(
+        "no member is removed without a reason", f"{type(request).__name__} of {request.member_id} is answered {error}"
     )
 
 
@@ -246,10 +204,9 @@ def _check_fenced_is_told(facts: GroupFacts, request: Any, error: int) -> None:
     if error == ErrorCode.FENCED_INSTANCE_ID or not facts.quiet or not request.member_id or holder is None:
         return
     if holder != request.member_id and holder in facts.members:
-        raise Violation(
+        raise facts.broken(
             "a fenced member gets the fencing error",
-            f"{facts.name}: {type(request).__name__} of {request.member_id}, {instance} is {holder}, answer {error}",
-            facts.name,
+            f"{type(request).__name__} of {request.member_id}, {instance} is {holder}, answer {error}",
         )
 
 
@@ -258,8 +215,7 @@ def _check_generation_refused(facts: GroupFacts, request: Any) -> None:
     if asked is None:
         asked = request.generation_id_or_member_epoch
     if facts.generations == {asked}:
-        raise Violation(
+        raise facts.broken(
             "a generation is in force until the next begins",
-            f"{facts.name}: {type(request).__name__} of generation {asked} is answered 22",
-            facts.name,
+            f"{type(request).__name__} of generation {asked} is answered 22",
         )

@@ -30,7 +30,7 @@ def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchReques
         and member.member_id not in facts.went
     )
     if not response.fenced:
-        raise Violation("a fetch that names its member is fenced", f"{facts.name}: {member}", facts.name)
+        raise facts.broken("a fetch that names its member is fenced", f"{member}")
     for topic in response.responses:
         for result in topic.partitions:
             place = (topic.topic_id, result.partition_index)

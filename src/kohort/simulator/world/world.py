@@ -33,6 +33,11 @@ class Violation(Exception):
         self.text = text
         self.group = group
 
+    @classmethod
+    def of(cls, group: str, check: str, text: str) -> Violation:
+        """A promise to a group is broken."""
+        return cls(check, f"{group}: {text}", group)
+
     def __str__(self) -> str:
         return f"{self.check}: {self.text}"
 
