@@ -1,6 +1,7 @@
 """The simulated clients.
 
 actor         a process that can pause or end, with connections
+offsets       OffsetCommit and OffsetFetch requests
 participant   a member: an actor with a membership of the client library
 member        a member of a classic group that works and commits
 consumer      a member of a consumer group that works and commits

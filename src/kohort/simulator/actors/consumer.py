@@ -26,22 +26,13 @@ from kohort.client.membership.consumer import (
     Waits,
 )
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
+from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, World
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitResponse
+from kohort.wire.schemas.offset_fetch import OffsetFetchResponse
 
 HEARTBEAT_VERSION = 1
 OFFSETS_VERSION = 10
@@ -165,15 +156,9 @@ class Consumer(Participant):
         missing = [p for p in sorted(partitions) if p in self._uses and p not in self._positions]
         if membership is not self.membership or not missing:
             return
-        topics: dict[bytes, list[int]] = {}
-        for topic_id, index in missing:
-            topics.setdefault(topic_id, []).append(index)
-        asked = tuple(OffsetFetchRequestTopics(topic_id=t, partition_indexes=tuple(p)) for t, p in topics.items())
-        group = OffsetFetchRequestGroup(
-            group_id=self.group, member_id=membership.settings.member_id, member_epoch=membership.epoch, topics=asked
-        )
-        answered = partial(self._positions_read, membership, partitions)
-        self.send(OffsetFetchRequest(groups=(group,)), OFFSETS_VERSION, answered)
+        member_id, epoch = membership.settings.member_id, membership.epoch
+        request = fetch_request(self.group, missing, member_id=member_id, member_epoch=epoch)
+        self.send(request, OFFSETS_VERSION, partial(self._positions_read, membership, partitions))
         self.soon(2_500, self._read_positions, membership, partitions)
 
     def _positions_read(
@@ -202,20 +187,9 @@ class Consumer(Participant):
     def _commit(self, places: list[TopicIdPartition]) -> None:
         if not places:
             return
-        topics: dict[bytes, list[OffsetCommitRequestPartition]] = {}
-        for topic_id, index in places:
-            offset = self._positions[topic_id, index]
-            topics.setdefault(topic_id, []).append(
-                OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-            )
-        membership = self.membership
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=membership.epoch,
-            member_id=membership.settings.member_id,
-            group_instance_id=self.instance,
-            topics=tuple(OffsetCommitRequestTopic(topic_id=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
+        membership, positions = self.membership, {place: self._positions[place] for place in places}
+        member_id = membership.settings.member_id
+        request = commit_request(self.group, membership.epoch, member_id, self.instance, positions)
         self.send(request, OFFSETS_VERSION, partial(self._commit_answered, membership, membership.epoch))
 
     def _commit_answered(self, membership: ConsumerMembership, epoch: int, response: OffsetCommitResponse) -> None:

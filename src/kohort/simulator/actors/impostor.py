@@ -10,14 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.simulator.actors.consumer import HEARTBEAT_VERSION, PATTERNS, SUBSCRIPTIONS, Consumer
+from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.actors.workload import Garbler
 from kohort.simulator.world.network import Link
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
 NOWHERE = (HeartbeatTopicPartitions(topic_id=b"nowhere at all..", partitions=(0, 1)),)
 
@@ -78,15 +74,11 @@ class Impostor(Garbler):
         )
 
     def _commit(self, link: Link, member_id: str, epoch: int) -> None:
-        partition = OffsetCommitRequestPartition(partition_index=self.random.randrange(3), committed_offset=7)
+        offsets = {("orders", self.random.randrange(3)): 7}
         past = max(epoch - 1_000 - self.random.randrange(4), 1)
-        request = OffsetCommitRequest(
-            group_id=self.options["group"],
-            generation_id_or_member_epoch=self.random.choice((epoch, past, past, -1)),
-            member_id=self.random.choice((member_id, "nobody-at-all")),
-            topics=(OffsetCommitRequestTopic(name="orders", partitions=(partition,)),),
-        )
-        link.ask(request, 9, "lied")
+        epoch = self.random.choice((epoch, past, past, -1))
+        member_id = self.random.choice((member_id, "nobody-at-all"))
+        link.ask(commit_request(self.options["group"], epoch, member_id, None, offsets), 9, "lied")
 
     def _ask(self, link: Link, member_id: str, epoch: int, **fields: Any) -> None:
         request = ConsumerGroupHeartbeatRequest(

@@ -13,6 +13,7 @@ from typing import Any
 
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
+from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import NOBODYS, TOPICS, Faults
 from kohort.simulator.world.process import Process
@@ -26,16 +27,7 @@ from kohort.wire.schemas.consumer_protocol import (
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponseMember
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 Place = tuple[str, int]
@@ -206,12 +198,7 @@ class Member(Participant):
     # -- work
 
     def _read_positions(self, work: int) -> None:
-        topics: dict[str, list[int]] = {}
-        for topic, index in self.owned:
-            topics.setdefault(topic, []).append(index)
-        asked = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=self.group, topics=asked),))
-        self.send(request, 8, partial(self._positions_read, work))
+        self.send(fetch_request(self.group, self.owned), 8, partial(self._positions_read, work))
         self.soon(3_000, self._read_again, work)
 
     def _read_again(self, work: int) -> None:
@@ -239,18 +226,7 @@ class Member(Participant):
 
     def _commit(self, positions: dict[Place, int], generation: int | None = None) -> None:
         generation = self.generation if generation is None else generation
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, index), offset in positions.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-            )
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=generation,
-            member_id=self.membership.member_id,
-            group_instance_id=self.instance,
-            topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
+        request = commit_request(self.group, generation, self.membership.member_id, self.instance, positions)
         self._send(request, partial(self._committed, generation))
 
     def _committed(self, generation: int, response: Any) -> None:

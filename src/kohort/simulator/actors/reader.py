@@ -11,14 +11,10 @@ from typing import Any
 
 from kohort.client.membership.consumer import TopicIdPartition
 from kohort.simulator.actors.consumer import OFFSETS_VERSION, Consumer
+from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.actors.workload import Asking
 from kohort.simulator.world.network import Link
 from kohort.wire.schemas.fetch import FetchingMember, FetchPartition, FetchRequest, FetchTopic
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
 FETCH_VERSION = 16
 
@@ -61,18 +57,8 @@ class Reader(Asking):
             self.link = None
 
     def _commit(self, link: Link, member_id: str, epoch: int, places: list[TopicIdPartition]) -> None:
-        topics: dict[bytes, list[OffsetCommitRequestPartition]] = {}
-        for topic_id, index in places:
-            topics.setdefault(topic_id, []).append(
-                OffsetCommitRequestPartition(partition_index=index, committed_offset=self.random.randrange(9))
-            )
-        request = OffsetCommitRequest(
-            group_id=self.options["group"],
-            generation_id_or_member_epoch=epoch,
-            member_id=member_id,
-            topics=tuple(OffsetCommitRequestTopic(topic_id=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
-        link.ask(request, OFFSETS_VERSION, "committed")
+        offsets = {place: self.random.randrange(9) for place in places}
+        link.ask(commit_request(self.options["group"], epoch, member_id, None, offsets), OFFSETS_VERSION, "committed")
 
     def _look_around(self) -> None:
         for consumer in self.consumers():

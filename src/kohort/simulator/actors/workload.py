@@ -13,6 +13,7 @@ from typing import Any
 from kohort.simulator.actors.actor import Actor
 from kohort.simulator.actors.consumer import Consumer
 from kohort.simulator.actors.member import SUBSCRIPTION, Member, Owners
+from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.plan import CONSUMER_GROUPS, MIXED, TOPICS, Faults
 from kohort.simulator.world.network import Link
 from kohort.simulator.world.process import Process
@@ -41,11 +42,7 @@ from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kohort.wire.schemas.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
@@ -329,48 +326,37 @@ class Liar(Garbler):
         link.ask(request, version, "lied")
 
     def _heartbeat(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
-        return (
-            HeartbeatRequest(
-                group_id=self.options["group"],
-                generation_id=generation,
-                member_id=member_id,
-                group_instance_id=instance,
-            ),
-            4,
+        request = HeartbeatRequest(
+            group_id=self.options["group"], generation_id=generation, member_id=member_id, group_instance_id=instance
         )
+        return request, 4
 
     def _sync(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
         lie = SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
-        # A SyncGroup with the leader's id would be valid: the server cannot tell it from the leader's.
-        generation = generation if generation < 0 else generation + 5
-        return (
-            SyncGroupRequest(
-                group_id=self.options["group"],
-                generation_id=generation,
-                member_id=member_id,
-                group_instance_id=instance,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=(lie,),
-            ),
-            5,
+        request = SyncGroupRequest(
+            group_id=self.options["group"],
+            # A SyncGroup with the leader's id would be valid: the server cannot tell it from the leader's.
+            generation_id=generation if generation < 0 else generation + 5,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(lie,),
         )
+        return request, 5
 
     def _join(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
         name = self.random.choice(("range", "roundrobin", "sticky", ""))
-        protocols = (JoinGroupRequestProtocol(name=name, metadata=SUBSCRIPTION),) if name else ()
-        return (
-            JoinGroupRequest(
-                group_id=self.random.choice((self.options["group"], self.options["group"], "", "ghosts")),
-                session_timeout_ms=self.random.choice((6_000, 10_000, 1)),
-                rebalance_timeout_ms=4_000,
-                member_id=self.random.choice(("", "nobody-at-all")),
-                group_instance_id=None,
-                protocol_type=self.random.choice(("consumer", "consumer", "connect", "")),
-                protocols=protocols,
-            ),
-            self.random.choice((4, 9)),
+        request = JoinGroupRequest(
+            group_id=self.random.choice((self.options["group"], self.options["group"], "", "ghosts")),
+            session_timeout_ms=self.random.choice((6_000, 10_000, 1)),
+            rebalance_timeout_ms=4_000,
+            member_id=self.random.choice(("", "nobody-at-all")),
+            group_instance_id=None,
+            protocol_type=self.random.choice(("consumer", "consumer", "connect", "")),
+            protocols=(JoinGroupRequestProtocol(name=name, metadata=SUBSCRIPTION),) if name else (),
         )
+        return request, self.random.choice((4, 9))
 
     def _leave(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
         members = (
@@ -380,14 +366,5 @@ class Liar(Garbler):
         return LeaveGroupRequest(group_id=self.options["group"], members=members), 5
 
     def _commit(self, member_id: str, generation: int, instance: str | None) -> tuple[Any, int]:
-        partitions = (OffsetCommitRequestPartition(partition_index=self.random.randrange(3), committed_offset=7),)
-        return (
-            OffsetCommitRequest(
-                group_id=self.options["group"],
-                generation_id_or_member_epoch=generation,
-                member_id=member_id,
-                group_instance_id=instance,
-                topics=(OffsetCommitRequestTopic(name="orders", partitions=partitions),),
-            ),
-            9,
-        )
+        offsets = {("orders", self.random.randrange(3)): 7}
+        return commit_request(self.options["group"], generation, member_id, instance, offsets), 9

@@ -102,26 +102,6 @@ def run(point: Point, seed: int = 0) -> Measures:
     return _Run(normal(point), seed).measures()
 
 
-def killed_and_noticed(point: Point, seed: int) -> Millis:
-    """Kill one member of a settled consumer group: the time from its removal until nothing changes any more. The point
-    must use the consumer protocol."""
-    found = _Run(point, seed)
-    found._form()
-    [group], world, broker = found.groups, found.world, found.process.broker
-    assert broker is not None
-    world.run(world.now + group.random.randint(0, point.interval_ms), NO_LIMIT)
-    victim = group.random.choice(group.workers)
-    member_id = victim.member_id()
-    victim.kill()
-    consumers = broker.state.shards[broker.state.shard_of(group.name)].consumers
-    while member_id in consumers.groups[group.name].members:
-        world.run(world.now + 1, NO_LIMIT)
-    removed_at = world.now
-    while not found._is_calm(CALM_MS):
-        world.run(world.now + LOOK_EVERY_MS, NO_LIMIT)
-    return group.changed_at() - removed_at
-
-
 class _Group:
     """A group as a stage for its script."""
 

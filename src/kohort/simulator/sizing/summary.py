@@ -53,10 +53,6 @@ class Cost:
     """Every run ended with a member at work on every partition."""
 
     @property
-    def unnecessary_moves(self) -> float:
-        return max(0.0, self.moves - self.needed_moves)
-
-    @property
     def requests_per_s(self) -> float:
         return self.requests / self.measured_s
 

@@ -20,13 +20,6 @@ class Topics:
         """When they have been created."""
         self._names = {broker.state.catalog.topics[name].topic_id: name for name in self.sizes}
 
-    def by_topic(self, places: Iterable[int]) -> list[tuple[str, tuple[int, ...]]]:
-        found: dict[str, list[int]] = {}
-        for place in places:
-            name, index = self._of[place]
-            found.setdefault(name, []).append(index)
-        return [(name, tuple(indexes)) for name, indexes in found.items()]
-
     def at(self, places: Iterable[int]) -> list[tuple[str, int]]:
         return [self._of[place] for place in places]
 

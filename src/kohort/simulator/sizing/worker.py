@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
 from kohort.simulator.sizing.board import Board
@@ -22,18 +23,8 @@ from kohort.simulator.sizing.point import Point
 from kohort.simulator.sizing.topics import Topics
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, World
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitResponse
+from kohort.wire.schemas.offset_fetch import OffsetFetchResponse
 
 COMMIT_VERSION = FETCH_VERSION = 9
 """The newest with names of topics."""
@@ -156,13 +147,8 @@ class Worker(Participant):
         places = tuple(place for place in places if place in self.given and place not in self.works_on)
         if not places:
             return
-        topics = tuple(
-            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
-            for topic, indexes in self.topics.by_topic(places)
-        )
-        asked = OffsetFetchRequestGroup(group_id=self.group, topics=topics)
         answered = partial(self._positions_known, self.lives, places)
-        self.send(OffsetFetchRequest(groups=(asked,)), FETCH_VERSION, answered)
+        self.send(fetch_request(self.group, self.topics.at(places)), FETCH_VERSION, answered)
         self.later(ASK_AGAIN_MS + self.client.first_record_ms + self.point.start_ms, self._ask_positions, places)
 
     def _positions_known(self, life: int, places: tuple[int, ...], response: OffsetFetchResponse) -> None:
@@ -201,22 +187,8 @@ class Worker(Participant):
 
     def _commit(self, places: tuple[int, ...], then: Callable[[], None] | None = None) -> None:
         now = self.world.now
-        topics = tuple(
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=tuple(
-                    OffsetCommitRequestPartition(partition_index=index, committed_offset=now) for index in indexes
-                ),
-            )
-            for topic, indexes in self.topics.by_topic(places)
-        )
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=self.epoch(),
-            member_id=self.member_id(),
-            group_instance_id=self.instance,
-            topics=topics,
-        )
+        offsets = dict.fromkeys(self.topics.at(places), now)
+        request = commit_request(self.group, self.epoch(), self.member_id(), self.instance, offsets)
         self.send(request, COMMIT_VERSION, partial(self._committed, self.lives, places, now, self.epoch(), then))
 
     def _committed(
