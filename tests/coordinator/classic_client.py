@@ -19,6 +19,7 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 Place = tuple[str, int]
@@ -26,6 +27,8 @@ PROTOCOL = "any"
 
 
 class ClassicClient:
+    commit_version = 8
+
     def __init__(self, group: str, name: str, names: TopicNames, *, cooperative: bool, lives: int = 0) -> None:
         self.group = group
         self.name = name
@@ -67,26 +70,42 @@ class ClassicClient:
     def work(self) -> None:
         """No action: the client takes its assignment at once."""
 
+    def subscribe(self, topics: tuple[str, ...], pattern: str) -> None:
+        self.topics, self.pattern = topics, pattern
+        if self.asked is None:
+            self.phase = "join"
+
     def wants(self, topic: str) -> bool:
         return topic in self.topics
 
     # -- requests
 
     def request(self) -> tuple[Any, int]:
-        """The next request and its version."""
+        """The next request and its version; of a fenced client, that of a new process."""
+        if self.is_fenced:
+            self.start()
         match self.phase:
             case "join":
                 return self._join(), 9
             case "sync":
                 return self._sync(), 5
             case _:
-                body = HeartbeatRequest(
-                    group_id=self.group,
-                    generation_id=self.generation,
-                    member_id=self.member_id,
-                    group_instance_id=self.instance,
-                )
-                return body, 4
+                return self._heartbeat(self.member_id, self.generation)
+
+    def leave(self, epoch: int) -> tuple[LeaveGroupRequest, int] | None:
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
+        self.start()
+        return (LeaveGroupRequest(group_id=self.group, members=(identity,)), 5) if identity.member_id else None
+
+    def former_request(self, epoch: int) -> tuple[HeartbeatRequest, int] | None:
+        """A heartbeat of the client's former life."""
+        return self._heartbeat(self.former_id, max(epoch, 0)) if self.former_id else None
+
+    def _heartbeat(self, member_id: str, generation: int) -> tuple[HeartbeatRequest, int]:
+        body = HeartbeatRequest(
+            group_id=self.group, generation_id=generation, member_id=member_id, group_instance_id=self.instance
+        )
+        return body, 4
 
     def _join(self) -> JoinGroupRequest:
         if not self.cooperative:

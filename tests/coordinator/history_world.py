@@ -6,29 +6,37 @@ A crash loses both, and every parked request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from kohort.config import Config
+from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.events import (
     AnswerHeld,
+    Client,
     DeadlineReached,
     Effects,
     Event,
     ExpireOffsets,
+    GroupRequested,
     JournalEntry,
     Loaded,
     Record,
     Reply,
+    RequestAbandoned,
     RequestId,
     Unloaded,
 )
+from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.journal.journal import Journal
 from kohort.coordinator.journal.story import Story
+from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 
 GROUPS = ("g", "h")
 CLIENTS = ("a", "b", "c", "s", "t")
@@ -45,12 +53,62 @@ def histories(examples: int) -> settings:
     )
 
 
+def act(what: str, *arguments: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """A call of a world's method. A tuple or string stands for any of its values."""
+    drawn = [given if isinstance(given, st.SearchStrategy) else st.sampled_from(given) for given in arguments]
+    return st.tuples(st.just(what), *drawn)
+
+
+def some(most: int, least: int = 1) -> st.SearchStrategy[tuple[str, ...]]:
+    """So many of the clients."""
+    return st.lists(st.sampled_from(CLIENTS), min_size=least, max_size=most, unique=True).map(tuple)
+
+
+class ReplayedLog:
+    """A log that grows, replayed record by record, and what compaction leaves of it."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.state = HardState()
+        self.compacted: dict[bytes, Record] = {}
+        """In the order of the log."""
+        self.checked = 0
+
+    def extend(self, records: Iterable[Record]) -> None:
+        for written in records:
+            plain = Record(written.key, written.value)
+            record = Record(plain.key, plain.value, parse(plain))
+            self.records.append(record)
+            self.state.apply(record)
+            self.compacted.pop(record.key, None)
+            self.compacted[record.key] = record
+
+    def check(self, hard: HardState) -> None:
+        """Live hard state is the replay of the log, and of what compaction leaves of it, with tombstones or without."""
+        assert self.state == hard
+        if len(self.records) == self.checked:
+            return
+        self.checked = len(self.records)
+        living = [record for record in self.compacted.values() if record.value is not None]
+        for records in (self.compacted.values(), living):
+            replayed = HardState()
+            for record in records:
+                replayed.apply(record)
+            assert replayed == hard
+
+
 class HistoryWorld:
     config: Config
+    silence_ms = 400_000
+    """So long after the last request every session has ended."""
+    sweeps = 1
+    """So many sweeps forget the empty groups."""
 
     def __init__(self) -> None:
         self.now = 0
-        self.log: list[Record] = []
+        self.log = ReplayedLog()
+        self.open: dict[RequestId, Any] = {}
+        """Requests that wait for a reply, with the waiting client; None if no client waits any more."""
         self.last_request = 0
         self.turn_records: list[Record] = []
         self.turn_replies: list[Reply] = []
@@ -58,7 +116,7 @@ class HistoryWorld:
 
     def _started(self) -> Shard:
         shard = self.shard = Shard(0, self.config)
-        for record in self.log:
+        for record in self.log.records:
             shard.apply(record, self.now)
         self._load()
         return shard
@@ -78,6 +136,44 @@ class HistoryWorld:
 
     def after_step(self, effects: Effects) -> None:
         pass
+
+    def end_turn(self) -> None:
+        self.log.extend(self.turn_records)
+        self.turn_records.clear()
+        replies, self.turn_replies = self.turn_replies, []
+        for reply in replies:
+            self.learn(self.open.pop(reply.request_id), reply)  # KeyError: answered twice, or never asked
+        assert set(self.shard.running.parked) <= set(self.open)
+        self.log.check(self.shard.hard)
+
+    def learn(self, client: Any, reply: Reply) -> None:
+        pass
+
+    def misses(self, client: Any, request_id: RequestId) -> None:
+        """The request gets no reply."""
+
+    def ask(self, client: Any, body: Any, version: int, hold_ms: int = 0) -> RequestId:
+        self.last_request += 1
+        request_id = RequestId(self.last_request)
+        self.open[request_id] = client
+        self.step(GroupRequested(request_id, version, Client("c", "/10.0.0.1"), body, str(self.last_request), hold_ms))
+        return request_id
+
+    def silence(self) -> None:
+        """No client sends any more: parked requests are answered, every member's session ends, groups are forgotten."""
+        self.end_turn()
+        self.advance(self.silence_ms)
+        self.end_turn()
+        assert not self.open, "requests without a reply"
+        consumers, classic = self.shard.consumers.groups, self.shard.running.groups
+        assert not any(group.members for group in consumers.values())
+        assert all(group.phase is Phase.EMPTY for group in classic.values())
+        for _ in range(self.sweeps):
+            self.sweep()
+        self.end_turn()
+        assert not consumers
+        assert not classic
+        assert self.shard.next_deadline() is None
 
     # -- what may happen in any world
 
@@ -107,6 +203,25 @@ class HistoryWorld:
         if parked:
             self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
         self.step(AnswerHeld(RequestId(0)))
+
+    def delete(self, group: str) -> None:
+        self.ask(None, DeleteGroupsRequest(groups_names=(group,)), 2)
+
+    def vanish(self, choice: int) -> None:
+        """A connection with a parked request closes."""
+        parked = sorted(self.shard.running.parked)
+        if parked:
+            request_id = parked[choice % len(parked)]
+            self.misses(self.open.pop(request_id), request_id)
+            self.step(RequestAbandoned(request_id))
+
+    def crash(self) -> None:
+        self.turn_records.clear()
+        self.turn_replies.clear()
+        for request_id, client in self.open.items():
+            self.misses(client, request_id)
+        self.open.clear()
+        self.shard = self._started()
 
 
 def play(world: Any, actions: list[tuple[Any, ...]]) -> None:
@@ -156,7 +271,7 @@ class Journaled(HistoryWorld):
         raise NotImplementedError
 
     def end_turn(self) -> None:
-        super().end_turn()  # type: ignore[misc]
+        super().end_turn()
         for record in self.journal.take_changed():
             assert record.value is not None
             self.journal_topic.pop(record.key, None)

@@ -18,8 +18,9 @@ import re
 from typing import Any
 
 import pytest
+from classic_client import ClassicClient
 from consumer_world import TopicNames, partitions_of
-from history_world import CLIENTS, GROUPS, HistoryWorld, histories, play
+from history_world import CLIENTS, GROUPS, HistoryWorld, act, histories, play, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,19 +33,16 @@ from kohort.coordinator.consumer.heartbeat import Heartbeats
 from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.events import (
     AssignmentMade,
-    Client,
     Effects,
     GroupConfigsChanged,
     GroupRequested,
     PatternsAsked,
-    Record,
-    RequestAbandoned,
+    Reply,
     RequestId,
     Task,
     TopicsChanged,
     TopicsDeleted,
 )
-from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.patterns.regex import search
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
@@ -53,8 +51,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -77,6 +74,8 @@ SUBSCRIPTIONS = ((("t",), ""), (("t", "u"), ""), (("u",), ""), ((), ""), ((), "[
 
 class Consumer:
     """A client process of a group, and what it knows."""
+
+    commit_version = 9
 
     def __init__(self, group: str, name: str) -> None:
         self.group = group
@@ -107,7 +106,12 @@ class Consumer:
             self.uses = self.assigned
             self.says_owned = True
 
-    def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+    def subscribe(self, topics: tuple[str, ...], pattern: str) -> None:
+        self.topics, self.pattern = topics, pattern
+        self.says_all = True
+
+    def request(self) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+        """The next heartbeat and its version."""
         # The coordinator would believe a client that reports its partitions before it has taken its last assignment.
         says_all = self.epoch == 0 or (self.says_all and self.uses == self.assigned)
         owned = None
@@ -115,7 +119,7 @@ class Consumer:
             owned = tuple(HeartbeatTopicPartitions(topic_id=t, partitions=p) for t, p in by_topic(self.uses))
         self.says_all = self.says_all and not says_all
         self.says_owned = self.says_owned and owned is None
-        return ConsumerGroupHeartbeatRequest(
+        request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
@@ -125,6 +129,29 @@ class Consumer:
             subscribed_topic_regex=self.pattern if says_all else None,
             topic_partitions=owned,
         )
+        return request, 1
+
+    def leave(self, epoch: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+        """The request of a client that leaves by its own decision. Some subscribe again under their old id."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+        )
+        if self.name in "as":
+            self.begin_again()
+        else:
+            self.start()
+        return request, 1
+
+    def former_request(self, epoch: int) -> tuple[ConsumerGroupHeartbeatRequest, int] | None:
+        """A heartbeat of the client's former life."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=f"{self.name}{self.lives - 1}",
+            member_epoch=max(epoch, 1),
+            instance_id=self.instance,
+            topic_partitions=(),
+        )
+        return (request, 1) if self.lives > 1 else None
 
     def wants(self, topic: str) -> bool:
         return topic in self.topics or re.fullmatch(self.pattern, topic) is not None
@@ -151,16 +178,18 @@ class Consumer:
 
 class World(HistoryWorld):
     config = CONFIG
+    sweeps = 2
+    share_seconds = 30
 
     def __init__(self) -> None:
         self.names = TopicNames()
         self.counts = {"t": 3}
         self.catalog: Topics = self.names.put(self.counts)
-        self.clients = {(group, name): Consumer(group, name) for group in GROUPS for name in CLIENTS}
+        self.clients: dict[tuple[str, str], Any] = {
+            (group, name): Consumer(group, name) for group in GROUPS for name in CLIENTS
+        }
         self.running: set[tuple[str, str]] = set()
         """Clients that have heartbeated and not died."""
-        self.open: dict[RequestId, Consumer | None] = {}
-        """Requests that wait for a reply, with the waiting client; None if no client waits any more."""
         self.tasks: list[Task] = []
         self.effects: list[Effects] = []
         """Of every step."""
@@ -194,39 +223,26 @@ class World(HistoryWorld):
                 assert not lost, f"{client.member_id} uses {lost}, which the group took from it"
 
     def end_turn(self) -> None:
-        self.log.extend(Record(record.key, record.value) for record in self.turn_records)
-        self.turn_records.clear()
-        replies, self.turn_replies = self.turn_replies, []
-        for reply in replies:
-            client = self.open.pop(reply.request_id)  # KeyError: answered twice, or never asked
-            if client is not None and client.asked == reply.request_id:
-                client.learn(reply.body)
-        assert set(self.shard.running.parked) <= set(self.open)
+        super().end_turn()
         for group_id, group in self.shard.consumers.groups.items():
             assert group.epoch >= self.epochs[group_id], "a group's epoch goes back"
             self.epochs[group_id] = group.epoch
-        self.check_log()
         self.check_uses()
 
-    def check_log(self) -> None:
-        compacted = {record.key: record for record in self.log}
-        last = {record.key: place for place, record in enumerate(self.log)}
-        in_order = sorted(compacted.values(), key=lambda record: last[record.key])
-        for records in (self.log, in_order, [record for record in in_order if record.value is not None]):
-            replayed = HardState()
-            for record in records:
-                replayed.apply(record)
-            assert replayed == self.shard.hard
+    def learn(self, client: Any, reply: Reply) -> None:
+        if client is not None and client.asked == reply.request_id:
+            client.learn(reply.body)
+
+    def misses(self, client: Any, request_id: RequestId) -> None:
+        if client is not None and client.asked == request_id:
+            client.misses_answer()
 
     # -- what may happen
 
-    def ask(self, client: Consumer | None, body: Any, version: int = 1, hold_ms: int = 0) -> RequestId:
-        self.last_request += 1
-        request_id = RequestId(self.last_request)
-        self.open[request_id] = client
+    def ask(self, client: Any, body: Any, version: int, hold_ms: int = 0) -> RequestId:
+        request_id = super().ask(client, body, version, hold_ms)
         if client is not None:
             client.asked = request_id
-        self.step(GroupRequested(request_id, version, Client("c", "/10.0.0.1"), body, str(self.last_request), hold_ms))
         return request_id
 
     def beat(self, group: str, name: str, hold_ms: int, fate: str) -> None:
@@ -235,11 +251,11 @@ class World(HistoryWorld):
         self.running.add((group, name))
         if client.asked is not None:
             client.misses_answer()
-        request = client.heartbeat()
-        if fate != "no request":
-            self.ask(client, request, 1, hold_ms)
-        if fate == "twice":
-            self.ask(client, request, 1, hold_ms)
+        body, version = client.request()
+        if not isinstance(body, ConsumerGroupHeartbeatRequest | HeartbeatRequest):
+            hold_ms = 0
+        for _ in range({"no request": 0, "twice": 2}.get(fate, 1)):
+            self.ask(client, body, version, hold_ms)
         if fate in ("no answer", "no request"):
             client.misses_answer()
 
@@ -248,9 +264,7 @@ class World(HistoryWorld):
         self.check_uses()
 
     def subscribe(self, group: str, name: str, topics: int) -> None:
-        client = self.clients[group, name]
-        client.topics, client.pattern = SUBSCRIPTIONS[topics]
-        client.says_all = True
+        self.clients[group, name].subscribe(*SUBSCRIPTIONS[topics])
 
     def die(self, group: str, name: str) -> None:
         """And start again, at some time; a static member under the name of its instance."""
@@ -258,34 +272,15 @@ class World(HistoryWorld):
         self.clients[group, name].start()
 
     def leave(self, group: str, name: str, epoch: int) -> None:
-        """The client leaves by its own decision and ignores the answer. -2 is for static members."""
-        client = self.clients[group, name]
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=group, member_id=client.member_id, member_epoch=epoch, instance_id=client.instance
-        )
+        """The client ignores the answer. -2 is for static members."""
         self.running.discard((group, name))
-        self.ask(None, request)
-        if self.lives_on(name):
-            client.begin_again()
-        else:
-            client.start()
-
-    def lives_on(self, name: str) -> bool:
-        """True if the process subscribes again under its old id. Some do."""
-        return name in "as"
+        if (request := self.clients[group, name].leave(epoch)) is not None:
+            self.ask(None, *request)
 
     def former(self, group: str, name: str, epoch: int) -> None:
         """A heartbeat of a client's former life comes late."""
-        client = self.clients[group, name]
-        if client.lives > 1:
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=group,
-                member_id=f"{name}{client.lives - 1}",
-                member_epoch=max(self.epochs[group] - epoch, 1),
-                instance_id=client.instance,
-                topic_partitions=(),
-            )
-            self.ask(None, request)
+        if (request := self.clients[group, name].former_request(self.epochs[group] - epoch)) is not None:
+            self.ask(None, *request)
 
     def make(self, fails: bool) -> None:
         """The oldest target that was asked for is made; or the topics that match are found."""
@@ -302,18 +297,12 @@ class World(HistoryWorld):
         overrides[name] = str(self.now + value if isinstance(value, int) and "timestamp" in name else value)
         self.step(GroupConfigsChanged(group, overrides))
 
-    def vanish(self, choice: int) -> None:
-        """A connection with a held heartbeat closes."""
-        parked = sorted(self.shard.running.parked)
-        if parked:
-            request_id = parked[choice % len(parked)]
-            client = self.open.pop(request_id)
-            if client is not None and client.asked == request_id:
-                client.misses_answer()
-            self.step(RequestAbandoned(request_id))
-
-    def commit_of(self, client: Any) -> OffsetCommitRequest | None:
-        places = [
+    def commit(self, group: str, name: str) -> None:
+        """Of all that the client uses."""
+        client = self.clients[group, name]
+        if client.epoch <= 0:
+            return
+        topics = [
             OffsetCommitRequestTopic(
                 name=self.names.printed[topic_id].rstrip("'"),
                 topic_id=topic_id,
@@ -321,30 +310,26 @@ class World(HistoryWorld):
             )
             for topic_id, index in sorted(client.uses)
         ]
-        if client.epoch <= 0:
-            return None
-        return OffsetCommitRequest(
+        request = OffsetCommitRequest(
             group_id=client.group,
             generation_id_or_member_epoch=client.epoch,
             member_id=client.member_id,
             group_instance_id=client.instance,
-            topics=tuple(places),
+            topics=tuple(topics),
         )
-
-    def commit(self, group: str, name: str) -> None:
-        client = self.clients[group, name]
-        request = self.commit_of(client)
-        if request is None:
-            return
-        is_member = client.member_id in getattr(self.shard.consumers.groups.get(group), "members", ())
-        request_id = self.ask(None, request, 9)
+        members = getattr(self.shard.consumers.groups.get(group), "members", ())
+        is_member = client.member_id in members and (group, name) in self.running
+        request_id = self.ask(None, request, client.commit_version)
         reply = next(reply for reply in self.turn_replies if reply.request_id == request_id)
-        if is_member and (group, name) in self.running:
+        if is_member:
             assert isinstance(reply.body, OffsetCommitResponse)
-            errors = {p.error_code for topic in reply.body.topics for p in topic.partitions}
-            assert errors <= {0}, f"a member may not commit what it uses: {errors}"
-            fence = self.shard.fetch_fence(group, client.member_id, client.epoch)
-            assert not any(map(fence, client.uses)), "a member may not fetch what it uses"
+            self.check_commit(client, {p.error_code for topic in reply.body.topics for p in topic.partitions})
+
+    def check_commit(self, client: Any, errors: set[int]) -> None:
+        """Of a member."""
+        assert errors <= {0}, f"a member may not commit what it uses: {errors}"
+        fence = self.shard.fetch_fence(client.group, client.member_id, client.epoch)
+        assert not any(map(fence, client.uses)), "a member may not fetch what it uses"
 
     def topic(self, name: str, partitions: int) -> None:
         """Created or grown, and deleted with 0 partitions."""
@@ -356,29 +341,9 @@ class World(HistoryWorld):
         self.catalog = self.names.put(self.counts)
         self.step(TopicsChanged(self.catalog))
 
-    def delete(self, group: str) -> None:
-        self.ask(None, DeleteGroupsRequest(groups_names=(group,)), 2)
-
     def classic_join(self, group: str) -> None:
-        """A client of the classic protocol, which stays for a session if it may."""
-        request = JoinGroupRequest(
-            group_id=group,
-            session_timeout_ms=6000,
-            rebalance_timeout_ms=6000,
-            member_id="",
-            protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0"),),
-        )
-        self.ask(None, request, 3)
-
-    def crash(self) -> None:
-        self.turn_records.clear()
-        self.turn_replies.clear()
-        for client in self.open.values():
-            if client is not None and client.asked in self.open:
-                client.misses_answer()
-        self.open.clear()
-        self.shard = self._started()
+        """A client of the classic protocol joins, and then sends nothing more."""
+        self.ask(None, ClassicClient(group, "z", self.names, cooperative=False).request()[0], 3)
 
     def cooperate(self, group: str, names: tuple[str, ...], seconds: int) -> None:
         """Clients that do what they should, twice a second each."""
@@ -394,60 +359,65 @@ class World(HistoryWorld):
             self.make(False)
             self.end_turn()
 
+    def share(self, names: tuple[str, ...]) -> None:
+        """From now on only these clients send requests and nothing fails: each gets its part in bounded time."""
+        self.end_turn()
+        for member in self.clients.values():
+            if member.name not in names or member.group != "g":
+                self.running.discard((member.group, member.name))
+        self.cooperate("g", names, self.share_seconds)
+        members = [self.clients["g", name] for name in names]
+        self.check_shared(members)
+        used = [partition for member in members for partition in member.uses if partition[0] in self.catalog.by_id]
+        assert len(used) == len(set(used))
+        assert set(used) == {
+            (spec.topic_id, index)
+            for spec in self.catalog.by_name.values()
+            if any(member.wants(spec.name) for member in members)
+            for index in range(spec.partitions)
+        }
 
-group = st.sampled_from(GROUPS[:1] * 3 + GROUPS[1:])
-name = st.sampled_from(CLIENTS)
-static = st.sampled_from(("s", "t"))
-topic = st.sampled_from(("t", "u"))
-fate = st.sampled_from(("", "", "", "no answer", "no answer", "twice", "no request"))
-hold = st.sampled_from((0, 0, 1000, 10_000))
-beat = st.tuples(st.just("beat"), group, name, hold, fate)
-work = st.tuples(st.just("work"), group, name)
-end_turn = st.tuples(st.just("end_turn"))
-cooperate = st.tuples(
-    st.just("cooperate"), group, st.lists(name, min_size=1, max_size=4, unique=True).map(tuple), st.integers(1, 5)
-)
+    def check_shared(self, members: list[Any]) -> None:
+        group = self.shard.consumers.groups["g"]
+        assert state_name(group) == "Stable"
+        assert sorted(group.members) == sorted(member.member_id for member in members)
+        for member in members:
+            assert member.uses == group.state_of(member.member_id).assigned.keys()
+            assert all(topic_id in self.catalog.by_id for topic_id, _ in member.uses)
+
+
+group = ("g", "g", "g", "h")
+hold = (0, 0, 1000, 10_000)
+cooperate = act("cooperate", group, some(4), range(1, 6))
 action = st.one_of(
-    beat,
-    beat,
-    beat,
-    beat,
-    beat,
-    work,
-    work,
-    work,
-    cooperate,
-    cooperate,
-    cooperate,
-    st.tuples(st.just("subscribe"), group, name, st.integers(0, len(SUBSCRIPTIONS) - 1)),
-    st.tuples(st.just("die"), group, name),
-    st.tuples(st.just("leave"), group, name, st.just(-1)),
-    st.tuples(st.just("leave"), group, static, st.just(-2)),
-    st.tuples(st.just("former"), group, name, st.integers(0, 3)),
-    st.tuples(st.just("answer_held"), st.integers(0, 3)),
-    st.tuples(st.just("vanish"), st.integers(0, 3)),
-    st.tuples(st.just("commit"), group, name),
-    st.tuples(st.just("topic"), topic, st.sampled_from((0, 1, 2, 4, 5))),
-    st.tuples(st.just("make"), st.booleans()),
-    st.tuples(st.just("configure"), group, st.just("consumer.assignor"), st.sampled_from(("lag", "range", ""))),
-    st.tuples(st.just("configure"), group, st.just("consumer.handover.max.partitions"), st.sampled_from((0, 1, 2))),
-    st.tuples(st.just("configure"), group, st.just("consumer.initial.rebalance.delay.ms"), st.sampled_from((0, 3000))),
-    st.tuples(st.just("configure"), group, st.just("consumer.hold.until.timestamp.ms"), st.sampled_from((0, 8000))),
-    st.tuples(st.just("configure"), group, st.just("consumer.hold.until.members"), st.sampled_from((0, 3))),
-    st.tuples(st.just("configure"), group, st.just("consumer.hold.dead.members"), st.sampled_from(("true", "false"))),
-    st.tuples(
-        st.just("configure"), group, st.just("consumer.ownership.fencing.enable"), st.sampled_from(("true", "false"))
-    ),
-    st.tuples(st.just("delete"), group),
-    st.tuples(st.just("classic_join"), group),
-    st.tuples(st.just("advance"), st.sampled_from((0, 500, 1000, 3000, 7000))),
-    st.tuples(st.just("late"), st.sampled_from((1000, 6000, 30_000))),
-    st.tuples(st.just("sweep")),
-    st.tuples(st.just("move")),
-    st.tuples(st.just("crash")),
-    end_turn,
-    end_turn,
-    end_turn,
+    *[act("beat", group, CLIENTS, hold, ("", "", "", "no answer", "no answer", "twice", "no request"))] * 5,
+    *[act("work", group, CLIENTS)] * 3,
+    *[cooperate] * 3,
+    act("subscribe", group, CLIENTS, range(len(SUBSCRIPTIONS))),
+    act("die", group, CLIENTS),
+    act("leave", group, CLIENTS, (-1,)),
+    act("leave", group, "st", (-2,)),
+    act("former", group, CLIENTS, range(4)),
+    act("answer_held", range(4)),
+    act("vanish", range(4)),
+    act("commit", group, CLIENTS),
+    act("topic", "tu", (0, 1, 2, 4, 5)),
+    act("make", (False, True)),
+    act("configure", group, ("consumer.assignor",), ("lag", "range", "")),
+    act("configure", group, ("consumer.handover.max.partitions",), (0, 1, 2)),
+    act("configure", group, ("consumer.initial.rebalance.delay.ms",), (0, 3000)),
+    act("configure", group, ("consumer.hold.until.timestamp.ms",), (0, 8000)),
+    act("configure", group, ("consumer.hold.until.members",), (0, 3)),
+    act("configure", group, ("consumer.hold.dead.members",), ("true", "false")),
+    act("configure", group, ("consumer.ownership.fencing.enable",), ("true", "false")),
+    act("delete", group),
+    act("classic_join", group),
+    act("advance", (0, 500, 1000, 3000, 7000)),
+    act("late", (1000, 6000, 30_000)),
+    act("sweep"),
+    act("move"),
+    act("crash"),
+    *[act("end_turn")] * 3,
 )
 
 
@@ -456,43 +426,16 @@ action = st.one_of(
 def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
     play(world, actions)
-    world.end_turn()
-    # No client sends any more: held heartbeats are answered, and every member's session ends.
-    world.advance(400_000)
-    world.end_turn()
-    assert not world.open, "requests without a reply"
-    assert not any(group.members for group in world.shard.consumers.groups.values())
-    world.sweep()
-    world.sweep()
-    world.end_turn()
-    assert not world.shard.consumers.groups
-    assert world.shard.next_deadline() is None
+    world.silence()
 
 
 @histories(200)
-@given(st.lists(action, max_size=30), st.lists(name, min_size=1, max_size=4, unique=True).map(tuple))
+@given(st.lists(action, max_size=30), some(4))
 def test_a_group_of_well_behaved_members_becomes_stable(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
-    """Whatever came before: once only these ask, and nothing fails any more, each comes to its part in bounded time."""
+    """Whatever came before."""
     world = World()
     play(world, actions)
-    world.end_turn()
-    for member in world.clients.values():
-        if member.name not in names or member.group != "g":
-            world.running.discard((member.group, member.name))
-    world.cooperate("g", names, 30)
-    group = world.shard.consumers.groups["g"]
-    members = [world.clients["g", name] for name in names]
-    assert state_name(group) == "Stable"
-    assert sorted(group.members) == sorted(member.member_id for member in members)
-    used = [partition for member in members for partition in member.uses]
-    assert len(used) == len(set(used))
-    assert set(used) == {
-        (spec.topic_id, index)
-        for spec in world.catalog.by_name.values()
-        if any(member.wants(spec.name) for member in members)
-        for index in range(spec.partitions)
-    }
-    assert all(member.uses == group.state_of(member.member_id).assigned.keys() for member in members)
+    world.share(names)
 
 
 @pytest.mark.pure

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from history_world import CLIENTS, GROUPS, HistoryWorld, histories, play
+from history_world import CLIENTS, GROUPS, HistoryWorld, act, histories, play, some
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.config import Config
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.classic.group_record import value_of
-from kohort.coordinator.events import (
-    Client,
-    GroupRequested,
-    Record,
-    RequestAbandoned,
-    RequestId,
-    TopicsDeleted,
-)
-from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.events import Reply, TopicsDeleted
 from kohort.coordinator.records import parse
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.group_records import GenerationKey
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -52,7 +43,8 @@ PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",))
 class Known:
     """The state of a group's client."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, group: str, name: str) -> None:
+        self.group = group
         self.name = name
         self.instance = name if name in "st" else None
         self.forget()
@@ -70,9 +62,7 @@ class World(HistoryWorld):
     config = CONFIG
 
     def __init__(self) -> None:
-        self.clients = {(group, name): Known(name) for group in GROUPS for name in CLIENTS}
-        self.open: dict[RequestId, tuple[Known, str, Any]] = {}
-        """Requests that wait for a reply."""
+        self.clients = {(group, name): Known(group, name) for group in GROUPS for name in CLIENTS}
         self.announced = dict.fromkeys(GROUPS, 0)
         self.reserved = dict.fromkeys(GROUPS, 0)
         self.assigned: dict[tuple[str, int, str], bytes] = {}
@@ -80,20 +70,17 @@ class World(HistoryWorld):
 
     def end_turn(self) -> None:
         for record in self.turn_records:
-            self.log.append(Record(record.key, record.value))
             key, value = parse(record) or (None, None)
             if isinstance(key, GenerationKey) and key.group and value is not None:
                 assert value.generation > self.reserved[key.group], "a generation is taken twice"
                 self.reserved[key.group] = value.generation
-        self.turn_records.clear()
-        replies, self.turn_replies = self.turn_replies, []
-        for reply in replies:
-            known, group, request = self.open.pop(reply.request_id)  # KeyError: answered twice, or never asked
-            self._learn(known, group, request, reply.body)
-        assert set(self.shard.running.parked) <= set(self.open)
-        self.check_log()
+        super().end_turn()
 
-    def _learn(self, known: Known, group: str, request: Any, body: Any) -> None:
+    def learn(self, client: tuple[Known, Any] | None, reply: Reply) -> None:
+        if client is None:
+            return
+        known, request = client
+        group, body = known.group, reply.body
         match body:
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
                 known.member_id = body.member_id
@@ -113,22 +100,7 @@ class World(HistoryWorld):
                 if body.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                     known.forget()
 
-    def check_log(self) -> None:
-        compacted = {record.key: record for record in self.log}
-        for records in (self.log, list(compacted.values())):
-            replayed = HardState()
-            for record in records:
-                replayed.apply(record)
-            assert replayed == self.shard.hard
-
     # -- what may happen
-
-    def ask(self, known: Known, group: str, version: int, body: Any, hold_ms: int = 0) -> None:
-        self.last_request += 1
-        request_id = RequestId(self.last_request)
-        self.open[request_id] = (known, group, body)
-        client = Client(known.name, "/10.0.0.1")
-        self.step(GroupRequested(request_id, version, client, body, str(self.last_request), hold_ms))
 
     def join(self, group: str, name: str, protocols: int, version: int, forget: bool) -> None:
         known = self.clients[group, name]
@@ -144,7 +116,7 @@ class World(HistoryWorld):
             protocol_type="consumer",
             protocols=tuple(JoinGroupRequestProtocol(name=p, metadata=b"\0\0\0\0\0\0") for p in known.protocols),
         )
-        self.ask(known, group, version, body)
+        self.ask((known, body), body, version)
 
     def sync(self, group: str, name: str) -> None:
         known = self.clients[group, name]
@@ -159,7 +131,7 @@ class World(HistoryWorld):
             group_instance_id=known.instance,
             assignments=assignments,
         )
-        self.ask(known, group, 4, body)
+        self.ask((known, body), body, 4)
 
     def heartbeat(self, group: str, name: str, hold_ms: int) -> None:
         known = self.clients[group, name]
@@ -169,12 +141,13 @@ class World(HistoryWorld):
             member_id=known.member_id,
             group_instance_id=known.instance,
         )
-        self.ask(known, group, 4, body, hold_ms)
+        self.ask((known, body), body, 4, hold_ms)
 
     def leave(self, group: str, name: str) -> None:
         known = self.clients[group, name]
         identity = MemberIdentity(member_id=known.member_id, group_instance_id=known.instance)
-        self.ask(known, group, 5, LeaveGroupRequest(group_id=group, members=(identity,)))
+        body = LeaveGroupRequest(group_id=group, members=(identity,))
+        self.ask((known, body), body, 5)
 
     def commit(self, group: str, name: str, topic: str, simple: bool) -> None:
         known = self.clients[group, name]
@@ -186,14 +159,14 @@ class World(HistoryWorld):
             group_instance_id=None if simple else known.instance,
             topics=(OffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
         )
-        self.ask(known, group, 9, body)
+        self.ask((known, body), body, 9)
 
     def cooperate(self, group: str, names: tuple[str, ...], turns: int) -> None:
         """Clients that do what they should, turn by turn, a second each."""
         for turn in range(turns):
             for name in names:
                 known = self.clients[group, name]
-                if any(waiting is known for waiting, _, _ in self.open.values()):
+                if any(client is not None and client[0] is known for client in self.open.values()):
                     continue
                 match known.wants:
                     case "join":
@@ -207,26 +180,13 @@ class World(HistoryWorld):
             self.advance(1000)
             self.end_turn()
 
-    def delete(self, group: str) -> None:
-        self.ask(Known("operator"), group, 2, DeleteGroupsRequest(groups_names=(group,)))
-
-    def vanish(self, choice: int) -> None:
-        parked = sorted(self.shard.running.parked)
-        if parked:
-            request_id = parked[choice % len(parked)]
-            del self.open[request_id]
-            self.step(RequestAbandoned(request_id))
-
     def topic_deleted(self, topic: str) -> None:
         self.step(TopicsDeleted((topic,)))
 
     def crash(self) -> None:
-        self.turn_records.clear()
-        self.turn_replies.clear()
-        self.open.clear()
-        self.shard = self._started()
-        self.check_log()
+        super().crash()
         hard = self.shard.hard
+        self.log.check(hard)
         groups = self.shard.running.groups
         assert set(groups) == set(hard.groups)
         for group_id, group in groups.items():
@@ -234,40 +194,24 @@ class World(HistoryWorld):
                 assert value_of(group) == hard.groups[group_id]
 
 
-group = st.sampled_from(GROUPS)
-name = st.sampled_from(CLIENTS)
-topic = st.sampled_from(("t", "u"))
-join = st.tuples(
-    st.just("join"), group, name, st.sampled_from((1, 1, 1, 0, 2, 3)), st.sampled_from((3, 5, 9)), st.booleans()
-)
-sync = st.tuples(st.just("sync"), group, name)
-cooperate = st.tuples(
-    st.just("cooperate"), group, st.lists(name, min_size=1, max_size=3, unique=True).map(tuple), st.integers(1, 12)
-)
+join = act("join", GROUPS, CLIENTS, (1, 1, 1, 0, 2, 3), (3, 5, 9), (False, True))
 action = st.one_of(
-    join,
-    join,
-    join,
-    sync,
-    sync,
-    st.tuples(st.just("heartbeat"), group, name, st.sampled_from((0, 500, 10_000))),
-    st.tuples(st.just("answer_held"), st.integers(0, 3)),
-    st.tuples(st.just("leave"), group, name),
-    st.tuples(st.just("commit"), group, name, topic, st.booleans()),
-    st.tuples(st.just("delete"), group),
-    st.tuples(st.just("vanish"), st.integers(0, 3)),
-    st.tuples(st.just("advance"), st.sampled_from((0, 500, 1000, 3000, 7000))),
-    st.tuples(st.just("late"), st.sampled_from((1000, 6000, 30_000))),
-    st.tuples(st.just("sweep")),
-    st.tuples(st.just("topic_deleted"), topic),
-    st.tuples(st.just("move")),
-    cooperate,
-    cooperate,
-    cooperate,
-    st.tuples(st.just("crash")),
-    st.tuples(st.just("end_turn")),
-    st.tuples(st.just("end_turn")),
-    st.tuples(st.just("end_turn")),
+    *[join] * 3,
+    *[act("sync", GROUPS, CLIENTS)] * 2,
+    act("heartbeat", GROUPS, CLIENTS, (0, 500, 10_000)),
+    act("answer_held", range(4)),
+    act("leave", GROUPS, CLIENTS),
+    act("commit", GROUPS, CLIENTS, "tu", (False, True)),
+    act("delete", GROUPS),
+    act("vanish", range(4)),
+    act("advance", (0, 500, 1000, 3000, 7000)),
+    act("late", (1000, 6000, 30_000)),
+    act("sweep"),
+    act("topic_deleted", "tu"),
+    act("move"),
+    *[act("cooperate", GROUPS, some(3), range(1, 13))] * 3,
+    act("crash"),
+    *[act("end_turn")] * 3,
 )
 
 
@@ -276,19 +220,11 @@ action = st.one_of(
 def test_histories(actions: list[tuple[Any, ...]]) -> None:
     world = World()
     play(world, actions)
-    world.end_turn()
-    # No client sends any more: parked requests are answered, and every member's session ends.
-    world.advance(400_000)
-    world.end_turn()
-    assert not world.open, "requests without a reply"
-    assert all(group.phase is Phase.EMPTY for group in world.shard.running.groups.values())
-    world.sweep()
-    assert not world.shard.running.groups
-    assert world.shard.next_deadline() is None
+    world.silence()
 
 
 @histories(60)
-@given(st.lists(action, max_size=20), st.lists(name, min_size=1, max_size=3, unique=True).map(tuple))
+@given(st.lists(action, max_size=20), some(3))
 def test_a_group_of_well_behaved_clients_becomes_stable(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
     """Whatever came before: once only these ask, and nothing fails any more, they share the group in bounded time."""
     world = World()
