@@ -99,13 +99,13 @@ class ReplayedLog:
 
 class HistoryWorld:
     config: Config
+    now = 0
     silence_ms = 400_000
     """So long after the last request every session has ended."""
     sweeps = 1
     """So many sweeps forget the empty groups."""
 
     def __init__(self) -> None:
-        self.now = 0
         self.log = ReplayedLog()
         self.open: dict[RequestId, Any] = {}
         """Requests that wait for a reply, with the waiting client; None if no client waits any more."""
@@ -152,11 +152,12 @@ class HistoryWorld:
     def misses(self, client: Any, request_id: RequestId) -> None:
         """The request gets no reply."""
 
-    def ask(self, client: Any, body: Any, version: int, hold_ms: int = 0) -> RequestId:
+    def ask(self, client: Any, body: Any, version: int, hold_ms: int = 0, client_id: str = "c") -> RequestId:
         self.last_request += 1
         request_id = RequestId(self.last_request)
         self.open[request_id] = client
-        self.step(GroupRequested(request_id, version, Client("c", "/10.0.0.1"), body, str(self.last_request), hold_ms))
+        asks = Client(client_id, "/10.0.0.1")
+        self.step(GroupRequested(request_id, version, asks, body, str(self.last_request), hold_ms))
         return request_id
 
     def silence(self) -> None:

@@ -40,6 +40,7 @@ from consumer_world import (
     describe_consumer_record,
     describe_description,
 )
+from history_world import ReplayedLog
 from scenario_commands import LONG, Commands, Name, duration, text_of
 
 from kohort.broker.messages import changed
@@ -71,7 +72,6 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
-from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.patterns.regex import search
 from kohort.coordinator.records import parse
 from kohort.coordinator.settings.group_settings import HOLD
@@ -130,7 +130,7 @@ class ShardWorld(Commands):
         self.now = 0
         self.settings: dict[str, Any] = {}
         self.assignors = ASSIGNORS
-        self.log: list[Record] = []
+        self.log = ReplayedLog()
         self.asked: dict[RequestId, tuple[Name, str, int]] = {}
         self.last_request = 0
         self.nonces = 0
@@ -291,7 +291,7 @@ class ShardWorld(Commands):
             who.parked = None
         self.asked.clear()
         self._shard = Shard(0, Config(**self.settings), self.assignors)
-        for record in self.log:
+        for record in self.log.records:
             self._shard.apply(record, self.now)
         if self.catalog.by_name:
             self._step(TopicsChanged(self.catalog))
@@ -340,7 +340,7 @@ class ShardWorld(Commands):
         effects = shard.step(event, self.now)
         for record in effects.records:
             shard.apply(record, self.now)
-            self.log.append(Record(record.key, record.value))
+        self.log.extend(effects.records)
         self._check(shard)
         for entry in effects.journal:
             if self.tells_steps or entry.what not in DETAILS:
@@ -363,16 +363,7 @@ class ShardWorld(Commands):
 
     def _check(self, shard: Shard) -> None:
         shard.validate()
-        self._check_log(shard)
-
-    def _check_log(self, shard: Shard) -> None:
-        """Live hard state is a replay of the log, and of what compaction leaves of it."""
-        compacted = {record.key: record for record in self.log}
-        for records in (self.log, list(compacted.values())):
-            replayed = HardState()
-            for record in records:
-                replayed.apply(record)
-            assert replayed == shard.hard
+        self.log.check(shard.hard)
 
     def _reply(self, reply: Reply) -> None:
         who, api, version = self.asked.pop(reply.request_id)
