@@ -63,7 +63,6 @@ def begin() -> Iterator[Begin]:
             text=True,
         )
         started.append(process)
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         return process
 
@@ -100,7 +99,6 @@ def test_an_interrupt_while_threads_start_raises_nothing(begin: Begin) -> None:
 def test_a_second_signal_ends_a_command_that_does_not_end(begin: Begin) -> None:
     process = begin(STUBBORN)
     process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
     assert process.stdout.readline() == "asked\n"
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130

@@ -123,11 +123,9 @@ def test_a_group_goes_on_where_it_was(kohort: Kohort, topic: str) -> None:
 def test_a_closed_pipe_is_no_failure(start: Start, kohort: Kohort, topic: str) -> None:
     kohort("produce", topic, stdin="".join(f"{n} {'x' * 100}\n" for n in range(5_000)))
     process = start("consume", topic, "--from-beginning")
-    assert process.stdout is not None
     assert process.stdout.readline()
     process.stdout.close()
     assert process.wait(timeout=20) == 0
-    assert process.stderr is not None
     assert process.stderr.read() == b""
 
 
@@ -137,8 +135,6 @@ def test_an_interrupt_commits_what_was_printed(
 ) -> None:
     kohort("produce", topic, "-p", "0", stdin="a\nb\n")
     process = start("consume", topic, "--from-beginning", "--group", topic)
-    assert process.stdout is not None
-    assert process.stderr is not None
     assert [process.stdout.readline(), process.stdout.readline()] == [b"a\n", b"b\n"]
     process.send_signal(number)
     assert process.wait(timeout=20) == 0, process.stderr.read()
@@ -149,7 +145,6 @@ def test_an_interrupt_commits_what_was_printed(
 def test_a_pipe_is_sent_as_it_comes(start: Start, topic: str) -> None:
     reader = start("consume", topic, "--from-beginning", "-n", "1")
     writer = start("produce", topic)
-    assert writer.stdin is not None
     writer.stdin.write(b"at once\n")
     writer.stdin.flush()  # and it stays open
     out, _ = reader.communicate(timeout=20)

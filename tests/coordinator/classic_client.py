@@ -141,13 +141,11 @@ class ClassicClient:
 
     def _assignments(self) -> tuple[SyncGroupRequestAssignment, ...]:
         """In turn, but an owned partition stays with its owner, or waits until the owner gives it up."""
-        assert self._to_assign is not None
         wants = {}
         owners: dict[Place, str] = {}
         said = []
         for member in self._to_assign.members:
             subscription = subscription_of(member.metadata)
-            assert subscription is not None
             wants[member.member_id] = set(subscription.topics)
             said.append((subscription.generation_id, member.member_id, subscription.owned_partitions))
         for _, member_id, owned in sorted(said, key=lambda one: -one[0]):
@@ -191,7 +189,6 @@ class ClassicClient:
                 self.phase = "sync"
             case SyncGroupResponse():
                 found = assignment_in(answer.assignment) if answer.assignment else {}
-                assert found is not None
                 present = self.names.present
                 assigned = {(present[t].topic_id, i) for t, indexes in found.items() if t in present for i in indexes}
                 gives_up = self.cooperative and bool(self.uses - assigned)

@@ -183,7 +183,6 @@ class ShardWorld(Commands):
                 self.do_join(group, name, **options)
         while any(self._name(group, name).parked for name in names):
             deadline = self.shard.next_deadline()
-            assert deadline is not None
             self._advance_to(deadline)
         for name in names:
             self.do_sync(group, name, assign=assign)
@@ -382,7 +381,6 @@ class ShardWorld(Commands):
 
     def _describe_record(self, record: Record) -> str:
         parsed = parse(record)
-        assert parsed is not None
         return describe_consumer_record(*parsed, self.topics) or describe_record(record)
 
     def _print(self, text: str) -> None:
@@ -461,7 +459,6 @@ def _describe_step(entry: JournalEntry) -> str:
 
 def describe_record(record: Record) -> str:
     parsed = parse(record)
-    assert parsed is not None
     key, value = parsed
     match key:
         case GroupMetadataKey():

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import get_args
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry, MemberStory, What
 from kohort.coordinator.journal.journal import MAX_HAPPENINGS, Journal
+from kohort.coordinator.journal.reconciliation_steps import MAX_MEMBERS, MAX_PEERS
 from kohort.coordinator.journal.story import LONGEST_TEXT, Story
 from kohort.wire.codec import encode
 from kohort.wire.schemas.consumer_protocol import (
@@ -19,6 +21,11 @@ from kohort.wire.schemas.consumer_protocol import (
 )
 
 SMALL = Config(journal_max_stories_per_group=3, journal_max_groups=4, journal_max_bytes=65_536)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal(Config())
 
 
 def assigned(**topics: list[int]) -> bytes:
@@ -62,8 +69,7 @@ def rebalance(
 JOINED = {"what": "member joined", "member_id": "a-1", "client_id": "a", "host": "/host-a"}
 
 
-def test_a_rebalance_is_one_story() -> None:
-    journal = Journal(Config())
+def test_a_rebalance_is_one_story(journal: Journal) -> None:
     told(journal, 1000, JOINED, {"what": "rebalance started", "cause": "a member joined", "member_id": "a-1"})
     (running,) = stories(journal)
     assert (running.number, running.outcome, running.took_ms) == (1, "", None)
@@ -88,8 +94,7 @@ def test_a_rebalance_is_one_story() -> None:
     assert story.held_up_by == [], "the window ended the phase, not the last to join"
 
 
-def test_what_moved() -> None:
-    journal = Journal(Config())
+def test_what_moved(journal: Journal) -> None:
     rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0, 1])), member("b", assigned(t=[2, 3])))
     left = {"what": "member left", "member_id": "b-1", "client_id": "b", "cause": "closing"}
     rebalance(journal, 100, 2, left, member("a", assigned(t=[0, 2])), member("c", assigned(t=[3])))
@@ -103,15 +108,13 @@ def test_what_moved() -> None:
     assert [(m.client_id, m.lost) for m in story.gone] == [("b", {"t": [2, 3]})]
 
 
-def test_a_static_member_keeps_its_partitions_under_a_new_id() -> None:
-    journal = Journal(Config())
+def test_a_static_member_keeps_its_partitions_under_a_new_id(journal: Journal) -> None:
     rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0]), instance="i"))
     rebalance(journal, 9, 2, JOINED, member("a2", assigned(t=[0]), instance="i"))
     assert (stories(journal)[-1].moved, stories(journal)[-1].gone) == (0, [])
 
 
-def test_who_held_it_up() -> None:
-    journal = Journal(Config())
+def test_who_held_it_up(journal: Journal) -> None:
     rebalance(journal, 0, 1, JOINED, member("a"), member("b", joined=2900), member("c", joined=100), took=2900)
     (blamed,) = stories(journal)[-1].held_up_by
     assert (blamed.how, blamed.client_id, blamed.waited_ms) == ("joined last", "b", 2800)
@@ -132,8 +135,7 @@ def test_who_held_it_up() -> None:
     assert stories(journal)[-1].cause.what == "session expired"
 
 
-def test_entries_that_start_no_rebalance_are_stories_and_repeats_are_added() -> None:
-    journal = Journal(Config())
+def test_entries_that_start_no_rebalance_are_stories_and_repeats_are_added(journal: Journal) -> None:
     for now in range(60):
         told(journal, now, {"what": "offsets deleted", "cause": "1 of them"})
     told(journal, 100, {"what": "group deleted", "cause": "asked for"})
@@ -143,8 +145,7 @@ def test_entries_that_start_no_rebalance_are_stories_and_repeats_are_added() -> 
     assert (second.number, second.cause.what) == (2, "group deleted")
 
 
-def test_a_stop_interrupts() -> None:
-    journal = Journal(Config())
+def test_a_stop_interrupts(journal: Journal) -> None:
     told(journal, 0, JOINED, {"what": "rebalance started"})
     records = journal.take_changed()
     told(journal, 5, {"what": "group unloaded"})
@@ -159,8 +160,7 @@ def test_a_stop_interrupts() -> None:
     assert (stories(again)[-1].number, stories(again)[-1].moved) == (2, 1)
 
 
-def test_assignments_from_before_a_start_are_decoded_when_they_change() -> None:
-    journal = Journal(Config())
+def test_assignments_from_before_a_start_are_decoded_when_they_change(journal: Journal) -> None:
     loaded = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2])), member("c", assigned(t=[3])))
     told(journal, 0, {"what": "group loaded", "members": loaded, "generation_id": 4})
     after = (member("a", assigned(t=[0, 1])), member("b", assigned(t=[2, 3])))
@@ -190,8 +190,7 @@ def test_records_have_one_slot_for_each_kept_story() -> None:
     assert [story.number for story in stories(journal)] == [5, 6, 7]
 
 
-def test_stories_of_other_protocols_have_the_sizes_of_assignments() -> None:
-    journal = Journal(Config())
+def test_stories_of_other_protocols_have_the_sizes_of_assignments(journal: Journal) -> None:
     told(journal, 0, JOINED, {"what": "rebalance started"})
     stable = {"what": "group is stable", "protocol_type": "connect", "members": (member("a", b"xyz"),)}
     told(journal, 1, stable)
@@ -263,3 +262,119 @@ def check_bounds(journal: Journal) -> None:
         assert all(story.group == name for story in found)
         assert all(story.outcome for story in found[:-1])
         assert (group.open is not None) == (bool(found) and not found[-1].outcome)
+
+
+# -- consumer groups: one story from the first epoch to the last target, with its members' steps
+
+
+def happened(journal: Journal, now: int, what: str, member: str = "", epoch: int = 2, **fields: object) -> None:
+    told(journal, now, {"what": what, "generation_id": epoch, "assignment_epoch": 1, "member_id": member} | fields)
+
+
+def started(journal: Journal, now: int, member: str = "b", epoch: int = 2) -> None:
+    known = {"generation_id": epoch, "assignment_epoch": 1, "member_id": member}
+    cause = {"what": "rebalance started", "cause": "a member joined"}
+    told(journal, now, {"what": "member joined"} | known, cause | known)
+
+
+def has(name: str, *partitions: int) -> MemberStory:
+    return MemberStory(name, None, name, "/h", assignment=assigned(t=list(partitions)))
+
+
+def stable(journal: Journal, now: int, *members: MemberStory, epoch: int = 2) -> None:
+    happened(journal, now, "group is stable", epoch=epoch, assignment_epoch=epoch, members=members)
+
+
+def test_the_steps_of_a_member_that_gives_up_partitions(journal: Journal) -> None:
+    started(journal, 0, "a", epoch=1)
+    stable(journal, 0, has("a", 0, 1), has("c", 2, 3), epoch=1)
+    started(journal, 1000)
+    happened(journal, 2000, "target made", assignment_epoch=2, protocol="uniform")
+    happened(journal, 2000, "told to revoke", "a", partitions=1, pushed=True)
+    happened(journal, 2010, "waits for partitions", "b", partitions=2, peers=("a", "c"))
+    happened(journal, 2030, "revoked", "a", partitions=1)
+    happened(journal, 2040, "got partitions", "b", partitions=1, pushed=True, peers=("c",))
+    happened(journal, 6000, "told to revoke", "c", partitions=1)
+    (running,) = stories(journal)[1:]
+    assert (running.outcome, [m.member_id for m in running.members]) == ("", ["a", "b", "c"])
+    happened(journal, 6100, "revoked", "c", partitions=1)
+    happened(journal, 6110, "got partitions", "b", partitions=1, pushed=True)
+    stable(journal, 6110, has("a", 0), has("b", 1, 2), has("c", 3))
+    story = stories(journal)[-1]
+    assert (story.group_type, story.outcome, story.took_ms) == ("consumer", "Stable", 5110)
+    assert (story.generation_before, story.generation_after, story.assignment_epoch) == (1, 2, 2)
+    assert [(p.phase, p.took_ms) for p in story.phases] == [("Assigning", 1000), ("Reconciling", 4110)]
+    assert (story.pushed, story.polled, story.moved) == (3, 1, 2)
+    steps = {member.member_id: member.steps for member in story.members}
+    a, b, c = steps["a"], steps["b"], steps["c"]
+    assert (a.revoked, a.told_after_ms, a.told_by, a.revoked_after_ms) == (1, 1000, "push", 1030)
+    assert (c.told_after_ms, c.told_by, c.revoked_after_ms) == (5000, "heartbeat", 5100)
+    assert (b.got, b.got_after_ms, b.got_by, b.waited_after_ms) == (2, 5110, "push", 1010)
+    assert (b.waited_ms, b.waited_for) == (4100, ["a", "c"])
+    (blamed,) = story.held_up_by
+    assert (blamed.how, blamed.member_id, blamed.waited_ms) == ("gave up late", "c", 100)
+
+
+def test_the_time_between_two_requests_to_give_up_does_not_count(journal: Journal) -> None:
+    started(journal, 0, "a", epoch=1)
+    stable(journal, 0, has("a", 0, 1), epoch=1)
+    started(journal, 0)
+    for now in (0, 5000):
+        happened(journal, now, "told to revoke", "a", partitions=1, pushed=True)
+        happened(journal, now, "waits for partitions", "b", partitions=1, peers=("a",))
+        happened(journal, now + 20, "revoked", "a", partitions=1)
+        happened(journal, now + 30, "got partitions", "b", partitions=1, pushed=True)
+    stable(journal, 5030, has("b", 0, 1))
+    story = stories(journal)[-1]
+    a, b = story.gone[0].steps, story.members[0].steps
+    assert (a.times, a.revoked, a.told_after_ms, a.revoked_after_ms, a.gave_up_in_ms) == (2, 2, 0, 5020, 20)
+    assert (b.got, b.got_after_ms, b.waited_after_ms, b.waited_ms) == (2, 5030, 0, 60)
+    assert [(who.how, who.waited_ms) for who in story.held_up_by] == [("gave up late", 20)]
+
+
+def test_an_epoch_raised_during_a_rebalance_is_the_same_story(journal: Journal) -> None:
+    started(journal, 0)
+    happened(journal, 0, "target made", assignment_epoch=2)
+    started(journal, 50, "d", epoch=3)
+    happened(journal, 60, "target made", assignment_epoch=3)
+    stable(journal, 100, has("b", 0), has("d", 1), epoch=3)
+    (story,) = stories(journal)
+    assert (story.generation_before, story.generation_after, story.took_ms) == (1, 3, 100)
+    assert [(h.what, h.member_id, h.after_ms) for h in story.happenings] == [("member joined", "d", 50)]
+    assert [p.phase for p in story.phases] == ["Assigning", "Reconciling"]
+
+
+def test_a_silent_member_holds_up_only_members_that_wait_for_its_partitions(journal: Journal) -> None:
+    started(journal, 0)
+    happened(journal, 10, "told to revoke", "a", partitions=1)
+    happened(journal, 4000, "session expired", "c", waited_ms=45_000)
+    assert journal.take_delays() == []
+    happened(journal, 5010, "session expired", "a", waited_ms=45_000)
+    assert [(delay.member_id, delay.waited_ms) for _, delay in journal.take_delays()] == [("a", 5000)]
+
+
+def test_a_stop_keeps_the_steps_that_were_taken(journal: Journal) -> None:
+    started(journal, 0)
+    happened(journal, 10, "told to revoke", "a", partitions=1)
+    happened(journal, 20, "group unloaded")
+    (story,) = stories(journal)
+    assert (story.outcome, [m.member_id for m in story.members]) == ("interrupted", ["a"])
+    happened(journal, 30, "revoked", "a", partitions=1)
+    assert len(stories(journal)) == 1, "a step without a story is none"
+
+
+def test_delays_and_limits_of_a_story(journal: Journal) -> None:
+    started(journal, 0)
+    happened(journal, 0, "held back", cause="assignment interval", waited_ms=1000)
+    happened(journal, 1000, "held back", cause="gradual hand-over", waited_ms=500, partitions=7)
+    for number in range(MAX_MEMBERS + 10):
+        peers = tuple(f"p{peer}" for peer in range(50))
+        happened(journal, 1001, "waits for partitions", f"m{number}", partitions=1, peers=peers)
+        happened(journal, 1002, "got partitions", f"m{number}", partitions=1)
+    (story,) = stories(journal)
+    assert [(h.why, h.for_ms, h.partitions) for h in story.held_back] == [
+        ("assignment interval", 1000, 0),
+        ("gradual hand-over", 500, 7),
+    ]
+    assert (len(story.members), story.polled) == (MAX_MEMBERS, MAX_MEMBERS + 10)
+    assert all(m.steps is not None and len(m.steps.waited_for) == MAX_PEERS for m in story.members)

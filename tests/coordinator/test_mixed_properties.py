@@ -122,7 +122,6 @@ class MixedWorld(World):
         if consumers is not None:
             assert (state_name(consumers), sorted(consumers.members)) == ("Stable", ids)
         else:
-            assert classic is not None
             assert (classic.phase, sorted(classic.members)) == (Phase.STABLE, ids)
 
 

@@ -23,7 +23,6 @@ def mixed_world(*commands: str) -> ShardWorld:
 
 def states(world: ShardWorld) -> list[tuple[str, str, int | None, int]]:
     status = world.shard.rebalance_status("g", world.now)
-    assert status is not None
     return [(m.client_id, m.state, m.remaining_ms, m.partitions or 0) for m in status.members]
 
 

@@ -66,7 +66,6 @@ def test_a_result_may_cover_the_first_names_only() -> None:
     matches.change_topics(topics(("t1", "t2", "u1")), None)
     matches.use("t.", "g")
     first = matches.next_task()
-    assert first is not None
     ((_, names),) = first.asked
     found = tuple(name for name in names[:1] if name.startswith("t"))
     assert matches.take(PatternsResolved(first.number, (Found(1, found),))) == []
@@ -79,7 +78,6 @@ def test_topics_may_change_during_a_search() -> None:
     matches.change_topics(topics(("t1", "t2")), None)
     matches.use("t.", "g")
     under_way = matches.next_task()
-    assert under_way is not None
     matches.change_topics(topics(("t2", "t3")), None)
     matches.change_topics(topics(("t1", "t3")), ("t1", "t2"))
     assert matches.take(search(under_way)) == [], "t3 has not been compared"
@@ -92,12 +90,10 @@ def test_only_the_result_of_the_running_task_counts() -> None:
     matches.change_topics(topics(("t1",)), None)
     matches.use("t.", "g")
     first = matches.next_task()
-    assert first is not None
     matches.clear()
     assert matches.take(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
     matches.use("t.", "g")
     second = matches.next_task()
-    assert second is not None
     assert matches.take(PatternsResolved(first.number, (Found(1, ("t1",)),))) == []
     assert matches.matched("t.") is None
     assert matches.take(search(second)) == ["t."]

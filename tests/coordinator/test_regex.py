@@ -66,8 +66,6 @@ def test_an_expensive_search_is_done_in_parts() -> None:
     names = tuple("ab" * 100 + str(number) for number in range(1_000))
     assert not problem_of(expensive, LONGEST)
     one, other = search(PatternsAsked(1, ((expensive, names), (cheap, names)))).found
-    assert one is not None
-    assert other is not None
     assert 1 <= one.looked_at <= WORK / 200 / 1_000, "a program of more than a thousand instructions"
     assert other.looked_at == len(names), "it has its own share"
 

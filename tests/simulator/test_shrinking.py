@@ -66,8 +66,6 @@ SEEN_AS = {
 def planted(what: str) -> Any:
     path = ROOT / "tests" / "mutations" / "test_mutations.py"
     spec = importlib.util.spec_from_file_location("planted_bugs", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules["planted_bugs"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return next(bug.changes for bug in module.ALL if bug.what == what)

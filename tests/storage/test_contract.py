@@ -188,16 +188,13 @@ def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
 
     assert [found(at) for at in (0, 50, 51, 60, 61, 70, 71)] == [0, 0, 3, 3, 6, 6, None]
     newest = storage.max_timestamp(LOG)
-    assert newest is not None
     assert newest.base_offset == 6
     commit(storage, [Replace(LOG, 6, 6, ())])
     newest = storage.max_timestamp(LOG)
-    assert newest is not None
     assert (newest.base_offset, newest.max_timestamp) == (3, 60)
     commit(storage, [Trim(LOG, 5)])
     assert [found(at) for at in (0, 40, 41)] == [5, 5, None]
     newest = storage.max_timestamp(LOG)
-    assert newest is not None
     assert newest.base_offset == 5
 
 
@@ -298,7 +295,6 @@ def test_own_records_are_read_back_wherever_they_are(
         infos = list(engine.batches(OWN))
         assert [(info.base_offset, info.size) for info in infos] == [(b.base_offset, len(b.data)) for b in batches]
         info = engine.log_info(OWN)
-        assert info is not None
         assert info == next(found for found in engine.logs() if found.key == OWN)
         assert (info.end_offset, info.size) == (end, sum(len(batch.data) for batch in batches))
         for offset in (0, end // 2, end - 1):
@@ -306,11 +302,9 @@ def test_own_records_are_read_back_wherever_they_are(
             assert holder.base_offset <= offset <= holder.last_offset
         assert engine.read(OWN, end, 1000) == []
         newest = engine.max_timestamp(OWN)
-        assert newest is not None
         assert newest.max_timestamp == max(expected)
         for timestamp in (0, 900, 1000):
             first = engine.first_at_or_after(OWN, timestamp)
-            assert first is not None
             assert first == next(batch for batch in batches if batch.max_timestamp >= timestamp)
         assert engine.first_at_or_after(OWN, 5000) is None
 

@@ -49,7 +49,6 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert child.stdout is not None
         for _ in range(chance.randint(1, 150)):
             assert child.stdout.readline()
         child.kill()
@@ -58,13 +57,11 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
         child.stdout.close()
         storage = SqliteStorage(tmp_path)
         info = storage.log_info(LOG)
-        assert info is not None
         assert not rest or info.end_offset >= int(rest[-1])
         bases = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
         assert bases == list(range(info.start_offset, info.end_offset))
         assert info.size == sum(batch.size for batch in storage.batches(LOG))
         own = storage.log_info(OWN)
-        assert own is not None
         assert own.end_offset == info.end_offset
         records = [record.offset for record in own_records(storage)]
         assert records == list(range(records[0], own.end_offset))

@@ -54,7 +54,6 @@ def top_level_schemas() -> list[Schema]:
 def pairs() -> Iterator[tuple[type, int]]:
     """Every (message class, version) of the tables."""
     for known in top_level_schemas():
-        assert known.versions is not None
         for version in known.versions:
             yield known.cls, version
 
@@ -231,7 +230,6 @@ def _values(wire_type: Any, twin: Twin, version: int) -> st.SearchStrategy[Any]:
             return st.floats(allow_nan=False)
         case "error_code":
             return st.sampled_from([_value_from_kio(code, twin, version) for code in KioErrorCode])
-    assert twin.kio_type is not None
     strategy: st.SearchStrategy[int] = st.integers(*RANGES[twin.kio_type])
     if twin.kio_type == "datetime_i64" and twin.nullable:
         strategy = st.just(-1) | strategy

@@ -125,5 +125,4 @@ def test_what_consumers_carry_in_join_group_is_readable() -> None:
             if entry["client"] in SHORT:
                 assert subscription is None
             elif request.protocol_type == "consumer":
-                assert subscription is not None
                 assert subscription.topics, entry["client"]
