@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_groups import stable
+from group_driver import heartbeat_request, stable
 from wire_driver import Wire, create_topic
 
 from kohort.broker.apis import APIS
@@ -48,7 +48,8 @@ class Doorkeeper:
         return operation is not self.refused
 
 
-def test_every_api_says_what_it_needs() -> None:
+def test_every_api_says_what_it_needs_in_kafkas_operations() -> None:
+    assert (TOPIC_OPERATIONS, GROUP_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 3400, 8096)
     assert {api.name for api in APIS.values() if not api.needs} == EVERYBODY
     for api in APIS.values():
         needs: list[Need | None] = list(api.needs)
@@ -58,18 +59,12 @@ def test_every_api_says_what_it_needs() -> None:
                 needs.append(need.instead)
 
 
-def test_the_operations_of_a_resource_are_kafkas() -> None:
-    assert (TOPIC_OPERATIONS, GROUP_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 3400, 8096)
-
-
 def test_a_cached_answer_was_allowed_at_the_present_version_of_the_rules() -> None:
     wire = Wire()
     doorkeeper = wire.broker.state.authorizer = Doorkeeper()
     client = wire.connect()
     create_topic(client, "t", 3)
-    joined = stable(client)
-    request = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
-    frame = encode_request(request, 4, 77, "client")
+    frame = encode_request(heartbeat_request(stable(client)), 4, 77, "client")
 
     def answered_at_once() -> bool:
         return wire.broker.at_once(client.id, frame, wire.now)[1] == len(frame)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_groups import commit_request, committed, join_request, stable
-from wire_driver import Connection, Wire, create_topic
+from group_driver import commit_request, committed, join_request, stable
+from wire_driver import Connection, Wire, create_topic, delete_topics, with_topic
 
 from kohort.broker.messages import changed
 from kohort.broker.shortcuts import commits
-from kohort.broker.turn import Closed, Frame
+from kohort.broker.turn import Frame
 from kohort.storage.protocol import Append
 from kohort.wire.batches import decode_records, encode_batch, split_batches
 from kohort.wire.codec import encode_request
 from kohort.wire.records import NewRecord
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,23 +24,24 @@ from kohort.wire.schemas.offset_commit import (
 VERSION = 7
 
 
-def started(**config: Any) -> tuple[Wire, Connection, dict[str, Any]]:
-    wire = Wire(**config)
-    client = wire.connect()
-    create_topic(client, "t", 3)
+def started(commits: int = 0) -> tuple[Wire, Connection, dict[str, Any]]:
+    """A member of a stable group; it has committed the offsets 1 to `commits`, each in a turn."""
+    client = with_topic(3)
     joined = stable(client)
-    return wire, client, {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    for offset in range(1, commits + 1):
+        tell(client.wire, client, request(offset, member))
+    return client.wire, client, member
 
 
 def request(offset: int, member: dict[str, Any], partitions: int = 1) -> OffsetCommitRequest:
-    one = changed(commit_request(offset), **member)
     asked = tuple(
         OffsetCommitRequestPartition(
             partition_index=index, committed_offset=offset + index, committed_leader_epoch=3, committed_metadata="note"
         )
         for index in range(partitions)
     )
-    return changed(one, topics=(OffsetCommitRequestTopic(name="t", partitions=asked),))
+    return commit_request(offset, topics=(OffsetCommitRequestTopic(name="t", partitions=asked),), **member)
 
 
 def kept(wire: Wire, client: Connection) -> Any:
@@ -79,9 +79,7 @@ def test_the_third_commit_is_repeated_and_writes_the_same_bytes() -> None:
 
 
 def test_several_repeated_commits_in_a_turn() -> None:
-    wire, client, member = started()
-    tell(wire, client, request(1, member))
-    tell(wire, client, request(2, member))
+    wire, client, member = started(2)
     appended = tell(wire, client, *(request(offset, member) for offset in range(3, 8)))
     assert len(appended) == 5, "each has a batch of its own"
     assert committed(client) == 7
@@ -92,24 +90,18 @@ def test_several_repeated_commits_in_a_turn() -> None:
 
 
 def test_records_decided_earlier_in_the_turn_are_written_first() -> None:
-    wire, client, member = started()
-    tell(wire, client, request(1, member))
-    tell(wire, client, request(2, member))
+    wire, client, member = started(2)
     appended = tell(wire, client, request(20, member, 2), request(3, member))
     assert [len(decode_records(batch.data)) for append in appended for batch in append.batches] == [3]
     assert committed(client) == 3
-    wire, client, member = started()
-    tell(wire, client, request(1, member))
-    tell(wire, client, request(2, member))
+    wire, client, member = started(2)
     appended = tell(wire, client, request(3, member), request(20, member, 2))
     assert [len(decode_records(batch.data)) for append in appended for batch in append.batches] == [1, 2]
     assert committed(client) == 20
 
 
 def test_a_refused_commit_changes_nothing() -> None:
-    wire, client, member = started()
-    for offset in (1, 2, 3):
-        tell(wire, client, request(offset, member))
+    wire, client, member = started(3)
     assert not tell(wire, client, request(4, member | {"generation_id_or_member_epoch": 9}))
     assert committed(client) == 3
     wire.advance(10_001)  # the session is over
@@ -119,9 +111,7 @@ def test_a_refused_commit_changes_nothing() -> None:
 
 
 def test_a_new_generation_refuses_the_kept_commit() -> None:
-    wire, client, member = started()
-    for offset in (1, 2, 3):
-        tell(wire, client, request(offset, member))
+    wire, client, member = started(3)
     assert client.ask(join_request("g", member["member_id"]), 3).generation_id == 2
     assert kept(wire, client) is not None
     assert not tell(wire, client, request(4, member))
@@ -137,10 +127,8 @@ def test_repeated_commits_keep_the_member_alive() -> None:
 
 
 def test_a_kept_commit_is_dropped_when_topics_change() -> None:
-    wire, client, member = started()
-    for offset in (1, 2, 3):
-        tell(wire, client, request(offset, member))
-    client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1000), 4)
+    wire, client, member = started(3)
+    client.ask(delete_topics("t"), 5)
     [answer] = client.ask(request(4, member), VERSION).topics[0].partitions
     assert answer.error_code == 3
     assert kept(wire, client) is None
@@ -174,7 +162,7 @@ def test_the_number_of_kept_commits_is_limited(size: int) -> None:
         for offset in (1, 2):
             tell(wire, other, request(offset, member, size))
     assert [kept(wire, other) is not None for other in others] == [n >= 5 - 3 // size for n in range(5)]
-    wire.step(Closed(others[-1].id))
+    others[-1].close()
     assert wire.broker.repeats.commits.places == (3 // size - 1) * size
 
 
@@ -182,9 +170,7 @@ def test_a_long_commit_is_not_kept() -> None:
     wire, client, _ = started()
     create_topic(client, "u", 600)
     asked = tuple(OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(600))
-    one = OffsetCommitRequest(
-        group_id="simple", member_id="", topics=(OffsetCommitRequestTopic(name="u", partitions=asked),)
-    )
+    one = commit_request(0, "simple", topics=(OffsetCommitRequestTopic(name="u", partitions=asked),))
     for _ in range(3):
         assert tell(wire, client, one)
     assert kept(wire, client) is None
@@ -199,9 +185,7 @@ def test_an_empty_commit_writes_nothing() -> None:
 
 
 def test_a_commit_with_another_client_id_is_not_repeated() -> None:
-    wire, client, member = started()
-    for offset in (1, 2, 3):
-        tell(wire, client, request(offset, member))
+    wire, client, member = started(3)
     frame = encode_request(request(4, member), VERSION, 1, "somebody")[4:]
     turn = wire.broker.step([Frame(client.id, frame)], wire.now)
     wire.storage.commit(turn.operations, wire.storage.acquire())

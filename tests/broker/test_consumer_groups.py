@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import Connection, Wire, create_topic, produce
+from group_driver import commit, commit_request, consumer_beat, consumer_join
+from wire_driver import Connection, Wire, create_topic, produce, with_topic
 
 from kohort.broker.turn import MoveGroup, TaskDone
 from kohort.coordinator.assignors.check import assigned
@@ -14,36 +15,12 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
+from kohort.wire.schemas.consumer_group_heartbeat import HeartbeatTopicPartitions
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.metadata import MetadataRequest
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-
-
-def join(group: str = "g", member: str = "m", *topics: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(
-        **(
-            {
-                "group_id": group,
-                "member_id": member,
-                "member_epoch": 0,
-                "rebalance_timeout_ms": 30_000,
-                "subscribed_topic_names": topics or ("t",),
-                "topic_partitions": (),
-            }
-            | fields
-        )
-    )
-
-
-def later(member: str, epoch: int, owned: Any = None) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch, topic_partitions=owned)
+from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 
 def parts(response: Any) -> list[tuple[bytes, tuple[int, ...]]]:
@@ -53,7 +30,7 @@ def parts(response: Any) -> list[tuple[bytes, tuple[int, ...]]]:
 @pytest.mark.conformance("N1")
 def test_n1_the_protocol_can_be_turned_off() -> None:
     client = Wire(group_coordinator_rebalance_protocols="classic").connect()
-    assert client.ask(join(), 1).error_code == 35
+    assert client.ask(consumer_join(), 1).error_code == 35
     [described] = client.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
     assert described.error_code == 35
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
@@ -73,7 +50,7 @@ def test_it_is_advertised_as_a_feature(client: Connection, version: int, lowest:
 @pytest.mark.conformance("N4")
 def test_a_member_of_version_0_gets_an_id(client: Connection) -> None:
     create_topic(client, "t")
-    first, second = (client.ask(join(member=""), 0) for _ in range(2))
+    first, second = (client.ask(consumer_join(member=""), 0) for _ in range(2))
     assert first.error_code == second.error_code == 0
     assert len(first.member_id) == 36
     assert first.member_id != second.member_id
@@ -81,18 +58,18 @@ def test_a_member_of_version_0_gets_an_id(client: Connection) -> None:
 
 @pytest.mark.conformance("N19")
 def test_topics_reach_the_group_when_they_are_created_grow_and_go(wire: Wire, client: Connection) -> None:
-    assert parts(client.ask(join(), 1)) == []
+    assert parts(client.ask(consumer_join(), 1)) == []
     topic_id = create_topic(client, "t", 2)
     wire.advance(1000)
-    found = client.ask(later("m", 1), 1)
+    found = client.ask(consumer_beat("m", 1), 1)
     assert parts(found) == [(topic_id, (0, 1))]
     client.ask(CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=3),), timeout_ms=1), 3)
     wire.advance(1000)
-    found = client.ask(later("m", found.member_epoch), 1)
+    found = client.ask(consumer_beat("m", found.member_epoch), 1)
     assert parts(found) == [(topic_id, (0, 1, 2))]
     client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1), 6)
     wire.advance(1000)
-    assert parts(client.ask(later("m", found.member_epoch), 1)) == []
+    assert parts(client.ask(consumer_beat("m", found.member_epoch), 1)) == []
 
 
 def test_only_groups_that_are_subscribed_look_at_a_changed_topic(wire: Wire, client: Connection) -> None:
@@ -106,7 +83,7 @@ def test_only_groups_that_are_subscribed_look_at_a_changed_topic(wire: Wire, cli
     first = cost("a")
     for number in range(500):
         create_topic(client, f"t{number}")
-        client.ask(join(f"g{number}", "m", f"t{number}"), 1)
+        client.ask(consumer_join("m", f"t{number}", group=f"g{number}"), 1)
     assert first > 500, "the count counts"
     assert cost("b") < 1.1 * first
 
@@ -118,8 +95,8 @@ def test_the_more_members_poll_the_longer_their_intervals() -> None:
     told = []
     for number in range(50):
         client = wire.connect()
-        epoch = client.ask(join("g", f"m{number}"), 1).member_epoch
-        client.send(later(f"m{number}", epoch), 1)
+        epoch = client.ask(consumer_join(f"m{number}"), 1).member_epoch
+        client.send(consumer_beat(f"m{number}", epoch), 1)
         assert not client.responses, "held"
         client.send(MetadataRequest(topics=()), 9)
         told.append(client.responses.pop(0).heartbeat_interval_ms)
@@ -129,28 +106,19 @@ def test_the_more_members_poll_the_longer_their_intervals() -> None:
 @pytest.mark.conformance("O13")
 @pytest.mark.parametrize("version", [9, 10])
 def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: int) -> None:
-    wire = Wire(group_heartbeat_hold_enable=False)
-    client = wire.connect()
-    topic_id = create_topic(client, "t", 2)
-    assert client.ask(join(member="a"), 1).member_epoch == 1
+    client = with_topic(2, group_heartbeat_hold_enable=False)
+    wire = client.wire
+    topic_id = wire.broker.state.catalog.topics["t"].topic_id
+    assert client.ask(consumer_join(member="a"), 1).member_epoch == 1
     wire.advance(1000)
-    client.ask(join(member="b"), 1)
-    epoch = client.ask(later("a", 1), 1).member_epoch
+    client.ask(consumer_join(member="b"), 1)
+    epoch = client.ask(consumer_beat("a", 1), 1).member_epoch
     assert epoch == 1
     owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0,)),)
-    assert client.ask(later("a", 1, owned), 1).member_epoch == 2
-    request = OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=1,
-        member_id="a",
-        topics=(
-            OffsetCommitRequestTopic(
-                name="t",
-                topic_id=topic_id,
-                partitions=tuple(OffsetCommitRequestPartition(partition_index=i, committed_offset=5) for i in (0, 1)),
-            ),
-        ),
-    )
+    assert client.ask(consumer_beat("a", 1, owned), 1).member_epoch == 2
+    parts = tuple(OffsetCommitRequestPartition(partition_index=i, committed_offset=5) for i in (0, 1))
+    topics = (OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=parts),)
+    request = commit_request(5, generation_id_or_member_epoch=1, member_id="a", topics=topics)
     [topic] = client.ask(request, version).topics
     assert [partition.error_code for partition in topic.partitions] == [0, 113]
 
@@ -158,10 +126,10 @@ def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: 
 @pytest.mark.conformance("R3")
 def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection) -> None:
     topic_id = create_topic(client, "t", 2)
-    joined = client.ask(join(), 1)
+    joined = client.ask(consumer_join(), 1)
     client = wire.restarted().connect()
     owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0, 1)),)
-    found = client.ask(later("m", joined.member_epoch, owned), 1)
+    found = client.ask(consumer_beat("m", joined.member_epoch, owned), 1)
     assert (found.error_code, found.member_epoch, found.assignment) == (0, joined.member_epoch, None)
 
 
@@ -170,14 +138,14 @@ def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
     wire = Wire(brokers=2)
     first, second = wire.connect(1), wire.connect(2)
     create_topic(first, "t", 2)
-    answers = [client.ask(join(), 1).error_code for client in (first, second)]
+    answers = [client.ask(consumer_join(), 1).error_code for client in (first, second)]
     assert sorted(answers) == [0, 16]
     coordinator, other = (first, second) if answers[0] == 0 else (second, first)
-    coordinator.send(later("m", 1), 1)
+    coordinator.send(consumer_beat("m", 1), 1)
     assert coordinator.responses == []
     wire.step(MoveGroup("g", 2 if coordinator is first else 1))
     assert coordinator.take().error_code == 16
-    found = other.ask(join(), 1)
+    found = other.ask(consumer_join(), 1)
     assert (found.error_code, found.member_epoch) == (0, 1)
     [described] = coordinator.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1).groups
     assert described.error_code == 16
@@ -186,7 +154,7 @@ def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
 @pytest.mark.conformance("N23")
 def test_a_description_has_authorized_operations_when_asked_for(client: Connection) -> None:
     create_topic(client, "t")
-    client.ask(join(), 1)
+    client.ask(consumer_join(), 1)
     for asked in (False, True):
         request = ConsumerGroupDescribeRequest(group_ids=("g", "none"), include_authorized_operations=asked)
         found, unknown = client.ask(request, 1).groups
@@ -196,8 +164,8 @@ def test_a_description_has_authorized_operations_when_asked_for(client: Connecti
 
 def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire, client: Connection) -> None:
     create_topic(client, "t")
-    client.ask(join(), 1)
-    client.send(later("m", 1), 1)
+    client.ask(consumer_join(), 1)
+    client.send(consumer_beat("m", 1), 1)
     assert client.responses == []
     client.send(ApiVersionsRequest(), 0)
     heartbeat, versions = client.take(), client.take()
@@ -209,8 +177,8 @@ def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, cl
     topic_id = create_topic(client, "t", 3)
     produce(client, "t", "a", "b", "c")
     produce(client, "t", "a", partition=1)
-    commit(client, "g", topic_id, 1)
-    first = client.ask(join(server_assignor="lag"), 1)
+    commit(client, 1)
+    first = client.ask(consumer_join(server_assignor="lag"), 1)
     assert (first.member_epoch, parts(first)) == (1, [])
     (handed_out,) = wire.tasks
     task = handed_out.task
@@ -218,17 +186,17 @@ def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, cl
     assert task.spec.topics[topic_id].lag == (2, 1, 0), "from the committed offset, or the start, to the end"
     made = AssignmentMade("g", task.epoch, "lag", assigned(BUILT_IN["lag"], task.spec))
     wire.step(TaskDone(handed_out.shard, made))
-    assert parts(client.ask(later("m", 1), 1)) == [(topic_id, (0, 1, 2))]
+    assert parts(client.ask(consumer_beat("m", 1), 1)) == [(topic_id, (0, 1, 2))]
     # Twice, or for another time: nothing.
     wire.step(TaskDone(handed_out.shard, made))
     after = wire.restarted()
     after.step(TaskDone(handed_out.shard, made))
-    assert after.broker.state.shards[handed_out.shard].consumers.groups["g"].assignment_epoch == 2
+    assert after.shard().consumers.groups["g"].assignment_epoch == 2
 
 
 def test_an_assignment_that_is_refused_is_told_to_the_operator(wire: Wire, client: Connection) -> None:
     create_topic(client, "t", 3)
-    client.ask(join(server_assignor="lag"), 1)
+    client.ask(consumer_join(server_assignor="lag"), 1)
     (handed_out,) = wire.tasks
     task = handed_out.task
     assert isinstance(task, AssignmentAsked)
@@ -245,10 +213,3 @@ def test_an_assignment_that_is_refused_is_told_to_the_operator(wire: Wire, clien
     }
     (story,) = wire.broker.state.journal.stories("g", 10)
     assert b'"what":"assignment refused"' in story
-
-
-def commit(client: Connection, group: str, topic_id: bytes, offset: int) -> None:
-    """As an operator does, before there are members."""
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topic = OffsetCommitRequestTopic(topic_id=topic_id, partitions=(partition,))
-    client.ask(OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)), 10)

@@ -5,24 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import Connection, Wire, create_topic
+from group_driver import consumer_join
+from wire_driver import APPEND, DELETE, GROUP, SET, Connection, Wire, alter_configs, create_topic, describe_configs
 
 from kohort.config import Config
 from kohort.coordinator.settings.config_keys import BOOLEAN, INT, LONG, STRING
 from kohort.coordinator.settings.group_settings import GROUP_CONFIGS, SettingsOfGroups
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
-from kohort.wire.schemas import incremental_alter_configs as incremental
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-)
+from kohort.wire.schemas.describe_configs import DescribeConfigsResourceResult
 
-GROUP = 32
-SET, DELETE, APPEND = range(3)
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 HOUR = 3_600_000
 
@@ -30,39 +23,25 @@ HOUR = 3_600_000
 def described(
     client: Connection, group: str = "g", keys: tuple[str, ...] | None = None, version: int = 4
 ) -> dict[str, DescribeConfigsResourceResult]:
-    resource = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=keys)
-    optional = {"include_documentation": True} if version >= 3 else {}
-    [result] = client.ask(
-        DescribeConfigsRequest(resources=(resource,), include_synonyms=True, **optional), version
-    ).results
-    assert (result.error_code, result.resource_type, result.resource_name) == (0, GROUP, group)
+    result = describe_configs(client, group, GROUP, keys, version)
+    assert result.error_code == 0
     return {entry.name: entry for entry in result.configs}
 
 
 def alter(
-    client: Connection, *changes: tuple[str, int, str | None], group: str = "g", validate_only: bool = False
+    client: Connection, *changes: tuple[str, int, str | None], group: str = "g", **options: Any
 ) -> tuple[int, str | None]:
-    configs = tuple(
-        incremental.AlterableConfig(name=key, config_operation=operation, value=value)
-        for key, operation, value in changes
-    )
-    resource = incremental.AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
-    request = incremental.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
-    [response] = client.ask(request, 1).responses
-    return response.error_code, response.error_message
+    return alter_configs(client, group, GROUP, *changes, **options)
 
 
 def put(client: Connection, **changes: str) -> None:
-    assert alter(client, *((f"consumer.{name.replace('_', '.')}", SET, value) for name, value in changes.items())) == (
-        0,
-        None,
-    )
+    named = {f"consumer.{name.replace('_', '.')}": value for name, value in changes.items()}
+    assert alter(client, *((name, SET, value) for name, value in named.items())) == (0, None)
 
 
 def settings_in(wire: Wire, group: str = "g") -> Any:
     """The settings in the shard that owns the group."""
-    state = wire.broker._state
-    return state.shards[state.shard_of(group)].settings.of(group)
+    return wire.shard(group).settings.of(group)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -104,11 +83,8 @@ def test_a_change_reaches_the_shard_and_lasts(wire: Wire, client: Connection) ->
     put(client, session_timeout_ms="46000", assignor="range", handover_max_partitions="2")
     for now in (wire, wire.restarted()):
         settings = settings_in(now)
-        assert (settings.session_timeout_ms, settings.assignor, settings.handover_max_partitions) == (
-            46_000,
-            "range",
-            2,
-        )
+        assert (settings.session_timeout_ms, settings.assignor) == (46_000, "range")
+        assert settings.handover_max_partitions == 2
         assert settings_in(now, "other") == SettingsOfGroups(Config()).of("other")
         assert described(now.connect())[SESSION].value == "46000"
         wire = now
@@ -122,9 +98,8 @@ def test_a_change_reaches_the_shard_and_lasts(wire: Wire, client: Connection) ->
 
 def test_all_configs_are_replaced_by_the_older_api(wire: Wire, client: Connection) -> None:
     put(client, session_timeout_ms="46000")
-    resource = full.AlterConfigsResource(
-        resource_type=GROUP, resource_name="g", configs=(full.AlterableConfig(name=INTERVAL, value="6000"),)
-    )
+    configs = (full.AlterableConfig(name=INTERVAL, value="6000"),)
+    resource = full.AlterConfigsResource(resource_type=GROUP, resource_name="g", configs=configs)
     [response] = client.ask(full.AlterConfigsRequest(resources=(resource,), validate_only=False), 2).responses
     assert response.error_code == 0
     entries = described(client)
@@ -202,16 +177,14 @@ def test_only_asking_changes_nothing(wire: Wire, client: Connection) -> None:
     assert alter(client, (SESSION, SET, "46000"), validate_only=True) == (0, None)
     assert alter(client, (SESSION, SET, "1"), validate_only=True)[0] == ErrorCode.INVALID_CONFIG
     assert described(client)[SESSION].config_source == 5
-    assert not wire.broker._state.catalog.group_configs
+    assert not wire.broker.state.catalog.group_configs
 
 
 def test_a_session_is_longer_than_the_interval() -> None:
     client = Wire(group_consumer_min_session_timeout_ms=1_000).connect()
     error, message = alter(client, (SESSION, SET, "5000"))
-    assert (error, message) == (
-        ErrorCode.INVALID_CONFIG,
-        f"{SESSION} (5000) must be more than {INTERVAL} (5000)",
-    )
+    assert error == ErrorCode.INVALID_CONFIG
+    assert message == f"{SESSION} (5000) must be more than {INTERVAL} (5000)"
     assert alter(client, (SESSION, SET, "6000"), (INTERVAL, SET, "5500")) == (0, None)
     assert alter(client, (SESSION, SET, "5400"))[0] == ErrorCode.INVALID_CONFIG
     assert alter(client, (INTERVAL, DELETE, None), (SESSION, SET, "5400")) == (0, None)
@@ -268,15 +241,7 @@ def test_stored_texts_that_cannot_be_read_count_as_not_set() -> None:
 
 
 def joins(client: Connection, member: str) -> int:
-    request = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member,
-        member_epoch=0,
-        rebalance_timeout_ms=30_000,
-        subscribed_topic_names=("t",),
-        topic_partitions=(),
-    )
-    answer = client.ask(request, 1)
+    answer = client.ask(consumer_join(member), 1)
     assert answer.error_code == 0
     return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
 

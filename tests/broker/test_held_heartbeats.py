@@ -1,31 +1,38 @@
-"""Held heartbeats at the broker: whose may be held, and what ends the wait (what the group makes of it: scenarios)."""
+"""Held heartbeats at the broker: whose may be held, what ends the wait, and what one costs (the rest: scenarios)."""
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
-from test_groups import commit_request, join_request, stable
+from group_driver import (
+    commit_request,
+    consumer_beat,
+    consumer_join,
+    heartbeat_request,
+    join_request,
+    leave,
+    stable,
+)
 from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.turn import Shutdown
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.metadata import MetadataRequest
 
 
 def member_of(wire: Wire, software: str = "librdkafka", version: int = 3) -> tuple[Connection, HeartbeatRequest]:
-    """A member of a stable group, and its heartbeat."""
+    """A member of a stable group, and its heartbeat. Without `software`, the client does not tell its name."""
     connection = wire.connect()
-    asked = ApiVersionsRequest(client_software_name=software, client_software_version="2.16.0")
-    assert connection.ask(asked, version).error_code == 0
+    if software:
+        asked = ApiVersionsRequest(client_software_name=software, client_software_version="2.16.0")
+        assert connection.ask(asked, version).error_code == 0
     create_topic(connection, "t", 3)
-    joined: JoinGroupResponse = stable(connection)
-    beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
-    return connection, beat
+    return connection, heartbeat_request(stable(connection))
 
 
 def held(connection: Connection, beat: HeartbeatRequest) -> bool:
@@ -33,9 +40,23 @@ def held(connection: Connection, beat: HeartbeatRequest) -> bool:
     return not connection.responses
 
 
+@pytest.fixture
+def member(wire: Wire) -> Connection:
+    """A member whose heartbeat is held."""
+    member, beat = member_of(wire)
+    assert held(member, beat)
+    return member
+
+
+@pytest.fixture
+def beat(member: Connection) -> HeartbeatRequest:
+    """The heartbeat that is held."""
+    [state] = member.wire.shard().running.groups["g"].members.values()
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id=state.member_id)
+
+
 @pytest.mark.parametrize("software", ["apache-kafka-java", "librdkafka", "confluent-kafka-python", "kgo", "kohort"])
-def test_clients_that_heartbeat_in_the_background_are_held(software: str) -> None:
-    wire = Wire()
+def test_clients_that_heartbeat_in_the_background_are_held(wire: Wire, software: str) -> None:
     member, beat = member_of(wire, software)
     assert held(member, beat)
     wire.advance(2_499)
@@ -45,13 +66,8 @@ def test_clients_that_heartbeat_in_the_background_are_held(software: str) -> Non
 
 
 @pytest.mark.parametrize(("software", "version"), [("kafkajs", 3), ("kafka-python", 4), ("", 2)])
-def test_others_are_answered_at_once(software: str, version: int) -> None:
-    wire = Wire()
-    member, beat = member_of(wire, software, version) if software else (wire.connect(), None)
-    if beat is None:
-        create_topic(member, "t", 3)
-        joined = stable(member)
-        beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+def test_others_are_answered_at_once(wire: Wire, software: str, version: int) -> None:
+    member, beat = member_of(wire, software, version)
     assert not held(member, beat)
     assert member.take().error_code == 0
 
@@ -74,45 +90,36 @@ def test_a_limit_of_ones_own() -> None:
     assert member.take().error_code == 0
 
 
-def test_a_rebalance_is_told_at_once() -> None:
-    wire = Wire()
-    member, beat = member_of(wire)
-    assert held(member, beat)
+def test_a_rebalance_answers_at_once(wire: Wire, member: Connection) -> None:
     wire.connect().send(join_request(), 3)
     assert member.take().error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-@pytest.mark.parametrize(
-    ("request_", "version"), [(commit_request(5), 7), (MetadataRequest(topics=None), 9), (None, 0)]
-)
-def test_w5_any_further_request_ends_the_wait_and_the_order_is_kept(request_: Any, version: int) -> None:
-    wire = Wire()
-    member, beat = member_of(wire)
-    assert held(member, beat)
-    if request_ is None:
-        # Another heartbeat: it is held in its turn.
-        assert held(member, beat) is False
-        assert member.take().error_code == 0
-        assert not member.responses
-        return
-    member.send(request_, version)
+@pytest.mark.parametrize(("further", "version"), [(commit_request(5), 7), (MetadataRequest(topics=None), 9)])
+def test_w5_any_further_request_ends_the_wait_and_the_order_is_kept(
+    member: Connection, further: Any, version: int
+) -> None:
+    member.send(further, version)
     assert type(member.responses[0]).__name__ == "HeartbeatResponse"
     assert len(member.responses) == 2
 
 
-def test_a_heartbeat_with_requests_behind_it_is_not_held() -> None:
-    wire = Wire()
+def test_w5_another_heartbeat_ends_the_wait_and_is_held_in_its_turn(member: Connection, beat: HeartbeatRequest) -> None:
+    assert not held(member, beat)
+    assert member.take().error_code == 0
+    assert not member.responses
+
+
+def test_a_heartbeat_with_requests_behind_it_is_not_held(wire: Wire) -> None:
     member, beat = member_of(wire)
     wire.step(member.frame(beat, 3), member.frame(MetadataRequest(topics=None), 9))
     assert len(member.responses) == 2
 
 
-def test_a_heartbeat_in_a_backlog_is_not_held_while_more_waits() -> None:
+def test_a_heartbeat_in_a_backlog_is_not_held_while_more_waits(wire: Wire) -> None:
     """Behind a parked JoinGroup stand a heartbeat and a commit; when it is answered, so are they."""
-    wire = Wire()
     member, beat = member_of(wire)
-    other = wire.connect()
-    other.send(join_request(), 3)
+    wire.connect().send(join_request(), 3)
     wire.step(
         member.frame(join_request(member=beat.member_id), 3),
         member.frame(beat, 3),
@@ -125,29 +132,18 @@ def test_a_heartbeat_in_a_backlog_is_not_held_while_more_waits() -> None:
     ]
 
 
-def test_a_leave_on_another_connection_answers_it() -> None:
-    wire = Wire()
-    member, beat = member_of(wire)
-    assert held(member, beat)
-    leave = LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id=beat.member_id),))
-    assert wire.connect().ask(leave, 5).members[0].error_code == 0
+def test_a_leave_on_another_connection_answers_it(wire: Wire, member: Connection, beat: HeartbeatRequest) -> None:
+    leave(wire.connect(), beat.member_id)
     assert member.take().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_closed_connection_is_forgotten() -> None:
-    wire = Wire()
-    member, beat = member_of(wire)
-    assert held(member, beat)
+def test_a_closed_connection_is_forgotten(wire: Wire, member: Connection, beat: HeartbeatRequest) -> None:
     member.close()
     wire.advance(2_500)
-    again = wire.connect()
-    assert again.ask(beat, 3).error_code == 0, "the member is still there"
+    assert wire.connect().ask(beat, 3).error_code == 0, "the member is still there"
 
 
-def test_a_shutdown_answers_it() -> None:
-    wire = Wire()
-    member, beat = member_of(wire)
-    assert held(member, beat)
+def test_a_shutdown_answers_it(wire: Wire, member: Connection) -> None:
     wire.step(Shutdown())
     assert member.take().error_code == ErrorCode.NOT_COORDINATOR
 
@@ -161,3 +157,46 @@ def test_a_held_heartbeat_keeps_nobody_alive() -> None:
     assert member.take().error_code == 0
     wire.advance(10_000 - 3_333)
     assert wire.connect().ask(beat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_held_heartbeats_are_small_and_leave_nothing_behind() -> None:
+    """Counted are bytes, and entries in the heaps of deadlines; the server waits for the next deadline only."""
+    wire = Wire(group_consumer_assignment_interval_ms=0)
+    people = [(wire.connect(), f"g{n // 100}", f"member-{n:013}") for n in range(500)]
+    epochs = {
+        name: client.ask(consumer_join(name, "nowhere", group=group), 1).member_epoch for client, group, name in people
+    }
+    shards = wire.broker.state.shards
+
+    def hold() -> None:
+        for client, group, name in people:
+            client.send(consumer_beat(name, epochs[name], group=group), 1)
+        assert not any(client.responses for client, _, _ in people)
+        assert sum(shard.consumers.holds.count for shard in shards) == len(people)
+
+    def end() -> None:
+        wire.advance(4_500)
+        for client, _, name in people:
+            epochs[name] = client.take().member_epoch
+        assert not any(shard.consumers.holds.count or shard.running.parked for shard in shards)
+
+    hold()
+    end()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        hold()
+        gc.collect()
+        each = (tracemalloc.get_traced_memory()[0] - before) / len(people)
+    finally:
+        tracemalloc.stop()
+    assert each < 1_500, "it is some 900"
+    end()
+    hold()
+    end()
+    places = sum(shard.running.deadlines.places for shard in shards)
+    assert places <= 2 * len(people), "a session and a hold of each, however often it was held"
+    assert len(wire.broker.state.machines.deadlines._heap) <= 2 * len(shards) + 64, (
+        "the server waits for the next one only"
+    )

@@ -7,10 +7,29 @@ from collections import Counter
 
 import google_crc32c
 import pytest
-from wire_driver import START_MS, Connection, Wire, create_topic, produce, produce_request
+from wire_driver import (
+    APPEND,
+    BROKER,
+    GROUP,
+    SET,
+    START_MS,
+    SUBTRACT,
+    TOPIC,
+    Connection,
+    Wire,
+    alter_configs,
+    create_topic,
+    describe_configs,
+    listed,
+    produce,
+    produce_request,
+    produced,
+    with_topic,
+)
 
 from kohort.broker import group_shards
 from kohort.broker.logs import partition
+from kohort.broker.messages import changed
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
 from kohort.storage.sqlite import SqliteStorage
@@ -23,14 +42,9 @@ from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicSt
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
-from kohort.wire.schemas.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.schemas.produce import PartitionProduceData, TopicProduceData
 
 GARBAGE = b"\x0e" + bytes([0xFF] * 7)
 """A record of seven bytes that are none."""
@@ -44,56 +58,43 @@ def forged(body: bytes, count: int, max_timestamp: int = START_MS) -> bytes:
 
 
 def produce_data(client: Connection, data: bytes) -> None:
-    response = client.ask(produce_request("events", data), 9)
-    assert response.responses[0].partition_responses[0].error_code == 0, response
+    assert produced(client, produce_request("t", data)).error_code == 0
 
 
 def alter(client: Connection, **configs: str) -> int:
-    changes = tuple(
-        AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value) for name, value in configs.items()
-    )
-    resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=changes)
-    error: int = client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1).responses[0].error_code
-    return error
+    changes = [(name.replace("_", "."), SET, value) for name, value in configs.items()]
+    return alter_configs(client, "t", TOPIC, *changes)[0]
 
 
 def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
     """The offsets of the batches that are left."""
     client = wire.connect()
-    create_topic(client, "events")
+    create_topic(client, "t")
     for one in data:
         produce_data(client, one)
     assert alter(client, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", **configs) == 0
     wire.advance(60_000)
-    topic = wire.broker.state.topic("events")
-    assert topic is not None
-    return [found.base_offset for found in wire.storage.read(topic.log_key(0), 0, 1_000_000)]
+    return [found.base_offset for found in wire.storage.read(wire.partitions("t")[0].log, 0, 1_000_000)]
 
 
 @pytest.mark.parametrize("timestamp", [START_MS - 5, START_MS, -3])
 def test_times_are_found_among_records_that_cannot_be_read(timestamp: int) -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
+    client = with_topic()
     produce_data(client, forged(GARBAGE, 1))
-    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    response = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=(asked,)),)), 7)
-    found = response.topics[0].partitions[0]
+    found = listed(client, timestamp)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
 @pytest.mark.parametrize(("base", "delta", "step"), [(2**63 - 1, 5, 0), (START_MS, 1, 7), (START_MS, 1, -1)])
 def test_times_and_offsets_beyond_what_an_answer_can_hold(base: int, delta: int, step: int) -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
+    client = with_topic()
     record = b"\0" + varint(delta) + varint(step) + b"\x01\x01\0"
     batch = bytearray(forged(varint(len(record)) + record, 1))
     batch[27:35] = base.to_bytes(8, "big", signed=True)
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
     produce_data(client, bytes(batch))
     for timestamp in (START_MS, -3):
-        asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        response = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=(asked,)),)), 7)
-        found = response.topics[0].partitions[0]
+        found = listed(client, timestamp)
         assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
@@ -120,48 +121,39 @@ def test_tombstones_may_stay_for_ever(timestamp: int) -> None:
     assert compacted(Wire(), tombstone, *others, delete_retention_ms=str(2**63 - 1)) == [0, 1, 2]
 
 
-def produced(client: Connection, *batches: bytes) -> list[int]:
+def errors_of(client: Connection, *batches: bytes) -> list[int]:
     """The error of each batch of one request."""
     data = tuple(PartitionProduceData(index=0, records=batch) for batch in batches)
-    request = ProduceRequest(
-        acks=-1, timeout_ms=1000, topic_data=(TopicProduceData(name="events", partition_data=data),)
-    )
+    request = changed(produce_request("t", b""), topic_data=(TopicProduceData(name="t", partition_data=data),))
     return [one.error_code for one in client.ask(request, 9).responses[0].partition_responses]
 
 
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])
 def test_batches_that_expand_beyond_all_measure(compression: int) -> None:
-    client = Wire(message_max_bytes=10_000_000, message_max_uncompressed_bytes=12_000_000).connect()
-    create_topic(client, "events")
+    client = with_topic(message_max_bytes=10_000_000, message_max_uncompressed_bytes=12_000_000)
     six, thirteen = (
         encode_batch([NewRecord(b"k", bytes(n * 1_000_000), START_MS)], compression=compression) for n in (6, 13)
     )
     too_large, again = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.REQUEST_TIMED_OUT
-    assert produced(client, six) == [0]
-    assert produced(client, thirteen) == [too_large]
-    assert produced(client, six, six) == [0, again], "two of them are more than a request may have"
-    assert produced(client, thirteen, six) == [too_large, again], "what was refused has cost as much"
-    assert produced(client, encode_batch([NewRecord(b"k", bytes(9_000_000), START_MS)])) == [0]
+    assert errors_of(client, six) == [0]
+    assert errors_of(client, thirteen) == [too_large]
+    assert errors_of(client, six, six) == [0, again], "two of them are more than a request may have"
+    assert errors_of(client, thirteen, six) == [too_large, again], "what was refused has cost as much"
+    assert errors_of(client, encode_batch([NewRecord(b"k", bytes(9_000_000), START_MS)])) == [0]
 
 
 def test_batches_of_very_many_records() -> None:
-    client = Wire(message_max_records=1_000).connect()
-    create_topic(client, "events")
+    client = with_topic(message_max_records=1_000)
     most, more = (encode_batch([NewRecord(None, None, START_MS)] * count) for count in (1_000, 1_001))
     half, one = (encode_batch([NewRecord(None, None, START_MS)] * count) for count in (600, 1))
-    assert produced(client, more) == [ErrorCode.MESSAGE_TOO_LARGE]
-    assert produced(client, most) == [0]
-    assert produced(client, half, half, one) == [
-        0,
-        ErrorCode.REQUEST_TIMED_OUT,
-        0,
-    ]
+    assert errors_of(client, more) == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert errors_of(client, most) == [0]
+    assert errors_of(client, half, half, one) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
 
 
 def test_fewer_records_than_a_batch_holds_are_not_looked_at() -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
-    assert produced(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
+    client = with_topic()
+    assert errors_of(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
 
 
 def test_what_one_request_creates_is_bounded() -> None:
@@ -187,7 +179,7 @@ def test_the_same_thing_is_not_told_more_than_three_times() -> None:
     client = Wire().connect()
     assert len(client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * 9), 4).coordinators) == 3
     assert len(client.ask(DescribeGroupsRequest(groups=("g", "h") * 9), 5).groups) == 6
-    asked = DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)
+    asked = DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=None)
     assert len(client.ask(DescribeConfigsRequest(resources=(asked,) * 9), 4).results) == 3
     twice = client.ask(DescribeConfigsRequest(resources=(asked, asked)), 4).results
     assert twice[0] == twice[1]
@@ -200,15 +192,11 @@ def test_large_requests_about_topics_close_the_connection() -> None:
 
 
 def test_values_are_added_to_long_lists_and_taken_from_them() -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
+    client = with_topic()
     name = "leader.replication.throttled.replicas"
-    for operation, value in ((0, "a,b"), (2, "b,c,c"), (3, "a,x")):
-        change = AlterableConfig(name=name, config_operation=operation, value=value)
-        resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=(change,))
-        assert client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1).responses[0].error_code == 0
-    asked = DescribeConfigsResource(resource_type=2, resource_name="events", configuration_keys=(name,))
-    [entry] = client.ask(DescribeConfigsRequest(resources=(asked,)), 4).results[0].configs
+    for operation, value in ((SET, "a,b"), (APPEND, "b,c,c"), (SUBTRACT, "a,x")):
+        assert alter_configs(client, "t", TOPIC, (name, operation, value)) == (0, None)
+    [entry] = describe_configs(client, "t", TOPIC, (name,)).configs
     assert entry.value == "b,c,c"
 
 
@@ -219,15 +207,14 @@ def test_times_are_looked_for_in_so_many_records_a_request(
     version: int, later: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "SEARCHED", 1_500)
-    client = Wire().connect()
-    create_topic(client, "events", partitions=4)
+    client = with_topic(4)
     for index in range(4):
-        produce(client, "events", *["v"] * 1_000, partition=index)
+        produce(client, "t", *["v"] * 1_000, partition=index)
     left = dict.fromkeys(range(4))
     rounds = []
     while left:
         asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=START_MS) for index in left)
-        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="events", partitions=asked),))
+        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=asked),))
         found = client.ask(request, version).topics[0].partitions
         rounds.append([one.error_code for one in found])
         for one in found:
@@ -238,19 +225,15 @@ def test_times_are_looked_for_in_so_many_records_a_request(
 
 
 def test_a_broker_of_many_digits() -> None:
-    asked = DescribeConfigsResource(resource_type=4, resource_name="1" * 5000)
-    response = Wire().connect().ask(DescribeConfigsRequest(resources=(asked,)), 4)
-    assert response.results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert describe_configs(Wire().connect(), "1" * 5000, BROKER).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_config_value_that_older_versions_could_not_answer() -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
+    client = with_topic()
     name = "follower_replication_throttled_replicas"
     assert alter(client, **{name: "x" * 40_000}) == ErrorCode.INVALID_CONFIG
     assert alter(client, **{name: "\U0001f600" * 8_000}) == 0
-    asked = DescribeConfigsResource(resource_type=2, resource_name="events")
-    assert client.ask(DescribeConfigsRequest(resources=(asked,)), 1).results[0].error_code == 0
+    assert describe_configs(client, "t", TOPIC, version=1).error_code == 0
 
 
 def test_long_group_ids_are_not_kept() -> None:
@@ -270,30 +253,25 @@ def test_find_coordinator_is_bounded_like_the_group_apis() -> None:
 
 def test_partitions_are_not_added_with_more_replicas_than_brokers() -> None:
     wire = Wire(brokers=3)
-    create_topic(wire.connect(), "events", factor=3)
+    create_topic(wire.connect(), "t", factor=3)
     client = wire.restarted(brokers=1).connect()
-    asked = CreatePartitionsTopic(name="events", count=2, assignments=None)
+    asked = CreatePartitionsTopic(name="t", count=2, assignments=None)
     response = client.ask(CreatePartitionsRequest(topics=(asked,)), 3)
     assert response.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert produce(client, "events", "goes on") == 0
+    assert produce(client, "t", "goes on") == 0
 
 
 @pytest.mark.parametrize(("name", "value"), [("x" * 32_767, "1"), ("retention.ms", "x" * 32_767)])
 def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value: str) -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
-    config = AlterableConfig(name=name, config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=2, resource_name="events", configs=(config,))
-    response = client.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 0)
-    assert response.responses[0].error_code == ErrorCode.INVALID_CONFIG
-    wanted = CreatableTopic(name="t", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
+    client = with_topic()
+    assert alter_configs(client, "t", TOPIC, (name, SET, value), version=0)[0] == ErrorCode.INVALID_CONFIG
+    wanted = CreatableTopic(name="u", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
     response = client.ask(CreateTopicsRequest(topics=(wanted,)), 3)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("value", ["1_000", "١٢"])
 def test_numbers_are_written_as_other_languages_read_them(value: str) -> None:
-    client = Wire().connect()
-    create_topic(client, "events")
+    client = with_topic()
     assert alter(client, retention_ms=value) == ErrorCode.INVALID_CONFIG
     assert alter(client, min_cleanable_dirty_ratio=f"0.{value}") == ErrorCode.INVALID_CONFIG

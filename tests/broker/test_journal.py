@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from test_groups import heartbeat, join, join_request, stable
-from wire_driver import Connection, Wire, create_topic, fetch_request, produce_request, values_of
-from wire_driver import batch as produced_batch
+from group_driver import heartbeat, join, join_request, leave, stable
+from wire_driver import Connection, Wire, batch, create_topic, fetch_request, produce_request, produced, values_of
 
 from kohort.broker.journal import explanations
 from kohort.broker.topics.catalog import JOURNAL_TOPIC
@@ -19,7 +18,6 @@ from kohort.wire.batches import decode_records, split_batches
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 
 MINUTE = 60_000
 
@@ -34,15 +32,10 @@ def stories(client: Connection, group: str = "g", last: int = 100) -> list[dict[
     return [json.loads(story) for story in describe(client, group, last).stories]
 
 
-def leave(client: Connection, member_id: str, reason: str = "closing", group: str = "g") -> None:
-    member = MemberIdentity(member_id=member_id, reason=reason)
-    assert client.ask(LeaveGroupRequest(group_id=group, members=(member,)), 5).error_code == 0
-
-
 def come_and_go(client: Connection, times: int = 1, group: str = "g") -> None:
     """Two stories each: a member joins, a member leaves."""
     for _ in range(times):
-        leave(client, stable(client, group).member_id, group=group)
+        leave(client, stable(client, group).member_id, group)
 
 
 def in_topic(wire: Wire, client: Connection) -> dict[str, dict[str, Any]]:
@@ -52,17 +45,13 @@ def in_topic(wire: Wire, client: Connection) -> dict[str, dict[str, Any]]:
     while offset < journal_partition(wire).high_watermark:
         answer = client.ask(fetch_request(JOURNAL_TOPIC, offset), 11)
         for header, data in split_batches(answer.responses[0].partitions[0].records, strict=False):
-            for record in decode_records(data):
-                assert record.key is not None
-                assert record.value is not None
-                found[record.key.decode()] = json.loads(record.value)
+            found |= {(record.key or b"").decode(): json.loads(record.value or b"") for record in decode_records(data)}
             offset = header.base_offset + header.last_offset_delta + 1
     return found
 
 
 def journal_partition(wire: Wire) -> Any:
-    state = wire.broker.state
-    return state.topics.partitions[state.catalog.topics[JOURNAL_TOPIC].topic_id][0]
+    return wire.partitions(JOURNAL_TOPIC)[0]
 
 
 # -- told
@@ -72,11 +61,8 @@ def test_a_group_explains_itself(client: Connection, wire: Wire) -> None:
     joined = stable(client)
     wire.advance(20_000)
     came, went = stories(client)
-    assert (came["cause"]["what"], came["cause"]["client_id"], came["cause"]["host"]) == (
-        "member joined",
-        "client",
-        "/127.0.0.1",
-    )
+    cause = came["cause"]
+    assert (cause["what"], cause["client_id"], cause["host"]) == ("member joined", "client", "/127.0.0.1")
     assert (came["outcome"], came["took_ms"], came["generation_after"]) == ("Stable", 3000, 1)
     assert (went["cause"]["what"], went["cause"]["waited_ms"], went["outcome"]) == ("session expired", 10_000, "Empty")
     assert went["cause"]["member_id"] == joined.member_id
@@ -153,10 +139,10 @@ def test_explanations_of_one_answer_are_bounded_together(
     assert (groups[-1].group_state, groups[-1].stories) == ("Empty", ())
 
 
-def test_another_coordinator_is_asked(wire: Wire) -> None:
+def test_another_coordinator_is_asked() -> None:
     cluster = Wire(brokers=2)
     clients = {node: cluster.connect(node) for node in (1, 2)}
-    here = cluster.broker.state.coordinator_of(cluster.broker.state.shard_of("g"))
+    here = cluster.coordinator("g")
     stable(clients[here])
     other = describe(clients[3 - here])
     assert (other.error_code, other.explanation, other.stories) == (ErrorCode.NOT_COORDINATOR, b"", ())
@@ -225,13 +211,13 @@ def test_a_restart_reads_no_more_than_the_journal_may_hold() -> None:
 
 def test_clients_read_the_topic_and_do_not_write_it(client: Connection) -> None:
     come_and_go(client)
-    refused = client.ask(produce_request(JOURNAL_TOPIC, produced_batch("x")), 9)
-    assert refused.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    refused = produced(client, produce_request(JOURNAL_TOPIC, batch("x")))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     values = values_of(client.ask(fetch_request(JOURNAL_TOPIC), 11))
     assert json.loads(values[-1] or b"")["group"] == "g"
 
 
-def test_without_the_topic_there_is_memory(wire: Wire) -> None:
+def test_without_the_topic_there_is_memory() -> None:
     bare = Wire(journal_enable=False)
     client = bare.connect()
     come_and_go(client)
@@ -278,13 +264,12 @@ def test_a_batch_that_storage_does_not_hand_out_is_skipped(
 ) -> None:
     come_and_go(client, 2)
     log, read = journal_partition(wire).log, wire.storage.read
-    before, batches = stories(client), list(wire.storage.batches(journal_partition(wire).log))
-
-    for bad in batches:
+    before = stories(client)
+    for bad in list(wire.storage.batches(log)):
 
         def damaged(asked: Any, offset: int, max_bytes: int, bad: int = bad.base_offset) -> Any:
             found = read(asked, offset, max_bytes)
-            if asked == log and any(batch.base_offset == bad for batch in found):
+            if asked == log and any(each.base_offset == bad for each in found):
                 raise DamagedBatch("it fails its checksum")
             return found
 
@@ -322,6 +307,6 @@ def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -
     create_topic(client, "t")
     joined = stable(client)
     wire.broker.state.journal.__init__(wire.config)  # type: ignore[misc]
-    leave(client, joined.member_id)
+    leave(client, joined.member_id, reason="closing")
     (story,) = stories(client)
     assert (story["cause"]["cause"], story["outcome"]) == ("closing", "Empty")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from group_driver import consumer_beat, consumer_join
 from wire_driver import Connection, Wire, create_topic
 
 from kohort.broker.turn import TaskDone
@@ -18,18 +19,7 @@ HOSTILE = ("(a*)*b", "(?:(?:[ab]{0,30}){0,30}a)", "(?:a|b|ab|ba|aab|bba){220}", 
 
 
 def join(member: str, regex: str, group: str = "g") -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id=member,
-        member_epoch=0,
-        rebalance_timeout_ms=30_000,
-        subscribed_topic_regex=regex,
-        topic_partitions=(),
-    )
-
-
-def later(member: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch)
+    return consumer_join(member, group=group, subscribed_topic_names=None, subscribed_topic_regex=regex)
 
 
 def topic_ids(response: Any) -> set[bytes]:
@@ -54,14 +44,14 @@ def test_topics_are_looked_for_beside_the_turns(wire: Wire, client: Connection) 
     assert (first.error_code, first.member_epoch, topic_ids(first), first.heartbeat_interval_ms) == (0, 1, set(), 250)
     (task,) = resolve(wire)
     assert task.asked[0][0] == "orders-.*"
-    assert topic_ids(client.ask(later("m", 1), 1)) == {ids["orders-eu"], ids["orders-us"]}
+    assert topic_ids(client.ask(consumer_beat("m", 1), 1)) == {ids["orders-eu"], ids["orders-us"]}
     ids["orders-asia"] = create_topic(client, "orders-asia")
     wire.advance(1_000)
     assert [task.asked for task in resolve(wire)] == [(("orders-.*", ("orders-asia",)),)]
-    assert topic_ids(client.ask(later("m", 2), 1)) == {ids[name] for name in ids if name != "payments"}
+    assert topic_ids(client.ask(consumer_beat("m", 2), 1)) == {ids[name] for name in ids if name != "payments"}
     client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="orders-eu"),)), 6)
     wire.advance(1_000)
-    assert topic_ids(client.ask(later("m", 3), 1)) == {ids["orders-us"], ids["orders-asia"]}
+    assert topic_ids(client.ask(consumer_beat("m", 3), 1)) == {ids["orders-us"], ids["orders-asia"]}
     assert wire.tasks == []
 
 
@@ -71,14 +61,14 @@ def test_internal_topics_never_match(wire: Wire, client: Connection) -> None:
     client.ask(join("m", ".*"), 1)
     (task,) = resolve(wire)
     assert task.asked == ((".*", ("t",)),)
-    assert topic_ids(client.ask(later("m", 1), 1)) == {topic_id}
+    assert topic_ids(client.ask(consumer_beat("m", 1), 1)) == {topic_id}
 
 
 def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None:
     topic_id = create_topic(client, "t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)
-    client.ask(later("m", 1), 1)
+    client.ask(consumer_beat("m", 1), 1)
     create_topic(client, "t2")
     # The process dies before any pattern is compared with the new topic.
     after = wire.restarted()
@@ -87,19 +77,19 @@ def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None
     (member,) = described.members
     assert member.subscribed_topic_regex == "t."
     assert [t.topic_id for t in member.assignment.topic_partitions] == [topic_id]
-    (pattern,) = after.broker.state.shards[after.broker.state.shard_of("g")].consumers.groups["g"].patterns.values()
+    (pattern,) = after.shard().consumers.groups["g"].patterns.values()
     assert pattern.topics == {"t1"}
     assert 0 < pattern.version <= after.broker.state.topics.metadata.end_offset
     assert [sorted(names) for task in resolve(after) for _, names in task.asked] == [["t1", "t2"]]
     after.advance(1_000)
-    assert len(topic_ids(client.ask(later("m", 2), 1))) == 2
+    assert len(topic_ids(client.ask(consumer_beat("m", 2), 1))) == 2
 
 
 def test_a_story_tells_what_matched(wire: Wire, client: Connection) -> None:
     create_topic(client, "t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)
-    client.ask(later("m", 1), 1)
+    client.ask(consumer_beat("m", 1), 1)
     client.ask(join("n", "t["), 1)
     joined, rebalanced, refused = wire.broker.state.journal.stories("g", 10)
     assert b'"what":"member joined"' in joined

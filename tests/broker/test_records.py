@@ -11,39 +11,33 @@ from wire_driver import (
     Wire,
     batch,
     create_topic,
+    delete_topics,
     fetch_request,
+    listed,
     produce,
     produce_request,
+    produced,
     values_of,
+    with_topic,
 )
 
+from kohort.broker.messages import changed
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.broker.turn import Frame, MovePartition, Send
 from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
-from kohort.wire.schemas.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kohort.wire.schemas.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 @pytest.fixture
@@ -51,11 +45,6 @@ def client(wire: Wire) -> Connection:
     connection = wire.connect()
     create_topic(connection, "t", 2)
     return connection
-
-
-def produced(client: Connection, request: ProduceRequest, version: int = 9) -> PartitionProduceResponse:
-    result: PartitionProduceResponse = client.ask(request, version).responses[0].partition_responses[0]
-    return result
 
 
 def fetched(client: Connection, version: int = 12, **options: Any) -> PartitionData:
@@ -116,21 +105,17 @@ def test_a_damaged_batch_is_refused_alone(client: Connection) -> None:
         ),
     )
     response = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=(data,)), 9)
-    assert [result.error_code for result in response.responses[0].partition_responses] == [
-        ErrorCode.CORRUPT_MESSAGE,
-        0,
-    ]
+    errors = [result.error_code for result in response.responses[0].partition_responses]
+    assert errors == [ErrorCode.CORRUPT_MESSAGE, 0]
 
 
 def test_transactional_producers_are_refused(client: Connection) -> None:
-    data = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=batch("a")),))
-    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1, topic_data=(data,))
+    request = changed(produce_request("t", batch("a")), transactional_id="tx")
     assert produced(client, request).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_too_few_replicas_for_acks_all() -> None:
-    client = Wire(brokers=2, min_insync_replicas=2).connect()
-    create_topic(client, "t", factor=1)
+    client = with_topic(brokers=2, min_insync_replicas=2)
     assert produced(client, produce_request("t", batch("a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert produced(client, produce_request("t", batch("a"), acks=1)).error_code == 0
 
@@ -179,17 +164,12 @@ def test_producer_ids_are_never_given_twice(client: Connection, wire: Wire) -> N
     given = [client.ask(request, version).producer_id for version in (0, 1, 2, 3, 4, 5)]
     again = wire.restarted()
     given += [again.connect().ask(request, 4).producer_id]
-    assert len(set(given)) == len(given)
     more = wire.restarted().connect()
     given += [more.ask(request, 4).producer_id for _ in range(2500)]
+    another = more.ask(changed(request, producer_id=given[0], producer_epoch=3), 4)
+    assert (another.error_code, another.producer_epoch) == (0, 0), "a producer that has an id gets a new one"
+    given.append(another.producer_id)
     assert len(set(given)) == len(given)
-
-
-def test_a_producer_that_has_an_id_gets_a_new_one(client: Connection) -> None:
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1, producer_id=77, producer_epoch=3)
-    response = client.ask(request, 4)
-    assert (response.error_code, response.producer_epoch) == (0, 0)
-    assert response.producer_id != 77
 
 
 @pytest.mark.parametrize(
@@ -239,21 +219,17 @@ def test_fetch_in_every_version(client: Connection, version: int) -> None:
     assert fetched(client, version, offset=2).records == b""
 
 
-def test_fetch_waits_for_data_and_is_woken_by_it(wire: Wire, client: Connection) -> None:
-    waiting = wire.connect()
+def test_fetch_waits_for_data_and_gives_up_after_max_wait(wire: Wire, client: Connection) -> None:
+    waiting, in_vain = wire.connect(), wire.connect()
     waiting.send(fetch_request("t", max_wait_ms=500), 11)
+    in_vain.send(fetch_request("t", partition=1, max_wait_ms=500), 11)
+    assert wire.broker.next_deadline() == wire.now + 500
     wire.advance(499)
-    assert waiting.responses == []
+    assert waiting.responses == in_vain.responses == []
     produce(client, "t", "a")
     assert values_of(waiting.take()) == [b"a"]
-
-
-def test_fetch_gives_up_waiting_after_max_wait(wire: Wire, client: Connection) -> None:
-    waiting = wire.connect()
-    waiting.send(fetch_request("t", max_wait_ms=500), 11)
-    assert wire.broker.next_deadline() == wire.now + 500
-    wire.advance(500)
-    assert values_of(waiting.take()) == []
+    wire.advance(1)
+    assert values_of(in_vain.take()) == []
 
 
 def test_fetch_waits_for_min_bytes(wire: Wire, client: Connection) -> None:
@@ -275,19 +251,16 @@ def test_fetch_sees_nothing_of_its_own_turn_and_all_of_it_in_the_next(wire: Wire
         wire.now,
     )
     assert [release.connection for release in turn.releases] == [other.id], "the fetch waits for the commit"
-    wire.storage.commit(turn.operations, wire.storage.acquire())
+    wire.end(turn)
     wire.step()
     assert values_of(client.take()) == [b"a"]
 
 
-@pytest.mark.parametrize("offset", [-1, 3, 10**15])
-def test_fetch_out_of_range_answers_at_once(client: Connection, offset: int) -> None:
+def test_fetch_of_unknown_places_answers_at_once(client: Connection) -> None:
     produce(client, "t", "a", "b")
-    data = fetched(client, offset=offset, max_wait_ms=10_000)
-    assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-
-
-def test_fetch_of_unknown_partitions_answers_at_once(client: Connection) -> None:
+    for offset in (-1, 3, 10**15):
+        data = fetched(client, offset=offset, max_wait_ms=10_000)
+        assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert fetched(client, partition=9, max_wait_ms=10_000).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     response = client.ask(fetch_request("absent", max_wait_ms=10_000), 11)
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -333,9 +306,8 @@ def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
 
 
 def test_fetches_of_one_turn_share_a_limit() -> None:
-    wire = Wire(fetch_turn_max_bytes=10_000)
-    client = wire.connect()
-    create_topic(client, "t")
+    client = with_topic(fetch_turn_max_bytes=10_000)
+    wire = client.wire
     create_topic(client, "empty")
     for _ in range(10):
         produce(client, "t", bytes(1_000))
@@ -368,25 +340,25 @@ def test_fetch_of_nothing_answers_at_once(client: Connection) -> None:
     assert [topic.partitions for topic in response.responses] == [(), ()]
 
 
-def test_leader_epochs_in_fetch(wire: Wire) -> None:
+def moved(*values: str) -> tuple[Connection, Connection]:
+    """Connections to two brokers: the leader of `t` until it had these values, and the present one."""
     wire = Wire(brokers=2)
     first, second = wire.connect(1), wire.connect(2)
     create_topic(first, "t", factor=2)
-    produce(first, "t", "a")
+    produce(first, "t", *values)
     wire.step(MovePartition("t", 0, 2))
-    produce(second, "t", "b")
+    produce(second, "t", "after the move")
+    return first, second
+
+
+def test_leader_epochs_in_fetch() -> None:
+    first, second = moved("a")
 
     def at(client: Connection, epoch: int, last: int = -1, offset: int = 0) -> PartitionData:
-        asked = FetchPartition(
-            partition=0,
-            fetch_offset=offset,
-            partition_max_bytes=1000,
-            current_leader_epoch=epoch,
-            last_fetched_epoch=last,
-        )
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=(asked,)),))
-        response = client.ask(request, 12)
-        data: PartitionData = response.responses[0].partitions[0]
+        [topic] = fetch_request("t", offset).topics
+        asked = changed(topic.partitions[0], current_leader_epoch=epoch, last_fetched_epoch=last)
+        request = changed(fetch_request("t"), topics=(changed(topic, partitions=(asked,)),))
+        data: PartitionData = client.ask(request, 12).responses[0].partitions[0]
         return data
 
     assert at(second, 1).error_code == 0
@@ -403,13 +375,6 @@ def test_leader_epochs_in_fetch(wire: Wire) -> None:
 
 
 # -- ListOffsets, OffsetForLeaderEpoch
-
-
-def listed(client: Connection, timestamp: int, version: int = 7, **fields: Any) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsPartition(**({"partition_index": 0, "timestamp": timestamp} | fields))
-    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,)),))
-    result: ListOffsetsPartitionResponse = client.ask(request, version).topics[0].partitions[0]
-    return result
 
 
 def test_offsets_by_time(client: Connection) -> None:
@@ -449,12 +414,7 @@ def test_what_list_offsets_refuses(client: Connection) -> None:
 
 
 def test_the_end_of_an_epoch() -> None:
-    wire = Wire(brokers=2)
-    first, second = wire.connect(1), wire.connect(2)
-    create_topic(first, "t", factor=2)
-    produce(first, "t", "a", "b")
-    wire.step(MovePartition("t", 0, 2))
-    produce(second, "t", "c")
+    first, second = moved("a", "b")
 
     def end(client: Connection, epoch: int, current: int = -1, partition: int = 0) -> EpochEndOffset:
         asked = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
@@ -462,7 +422,7 @@ def test_the_end_of_an_epoch() -> None:
         result: EpochEndOffset = client.ask(request, 4).topics[0].partitions[0]
         return result
 
-    for connection in (second, wire.restarted().connect(2)):
+    for connection in (second, second.wire.restarted().connect(2)):
         assert (end(connection, 0).leader_epoch, end(connection, 0).end_offset) == (0, 2)
         assert (end(connection, 1).leader_epoch, end(connection, 1).end_offset) == (1, 3)
         assert (end(connection, 5).leader_epoch, end(connection, 5).end_offset) == (-1, -1)
@@ -475,10 +435,9 @@ def test_the_end_of_an_epoch() -> None:
 
 
 def deleted(client: Connection, offset: int, topic: str = "t", partition: int = 0) -> tuple[int, int]:
-    asked = DeleteRecordsTopic(
-        name=topic, partitions=(DeleteRecordsPartition(partition_index=partition, offset=offset),)
-    )
-    result = client.ask(DeleteRecordsRequest(topics=(asked,), timeout_ms=1), 2).topics[0].partitions[0]
+    asked = (DeleteRecordsPartition(partition_index=partition, offset=offset),)
+    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=asked),), timeout_ms=1)
+    result = client.ask(request, 2).topics[0].partitions[0]
     return result.error_code, result.low_watermark
 
 
@@ -503,21 +462,13 @@ def test_what_delete_records_refuses(client: Connection) -> None:
     assert deleted(client, 0, JOURNAL_TOPIC) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
-def test_deleting_records_of_a_compacted_topic_is_refused() -> None:
-    client = Wire(log_cleanup_policy="compact").connect()
-    create_topic(client, "t")
-    keyed = encode_batch([NewRecord(b"k", b"v", START_MS)])
-    assert produced(client, produce_request("t", keyed)).error_code == 0
-    assert deleted(client, 1) == (ErrorCode.POLICY_VIOLATION, -1)
-
-
 # -- one turn, several things
 
 
 def test_deleting_a_topic_that_was_written_in_the_same_turn(wire: Wire, client: Connection) -> None:
     wire.step(
         client.frame(produce_request("t", batch("a")), 9),
-        client.frame(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5),
+        client.frame(delete_topics("t"), 5),
         client.frame(produce_request("t", batch("b")), 9),
     )
     errors = [client.take().responses[0].partition_responses[0].error_code, client.take().responses[0].error_code]
@@ -526,28 +477,27 @@ def test_deleting_a_topic_that_was_written_in_the_same_turn(wire: Wire, client: 
     wire.restarted()
 
 
-def test_a_compacted_topic_names_the_records_without_a_key() -> None:
-    client = Wire(log_cleanup_policy="compact").connect()
-    create_topic(client, "t")
+def test_a_compacted_topic_names_the_records_without_a_key_and_keeps_the_others() -> None:
+    client = with_topic(log_cleanup_policy="compact")
     records = encode_batch([NewRecord(b"k" if n % 2 else None, b"v", START_MS) for n in range(4)])
     refused = produced(client, produce_request("t", records))
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in refused.record_errors] == [0, 2]
+    keyed = encode_batch([NewRecord(b"k", b"v", START_MS)])
+    assert produced(client, produce_request("t", keyed)).error_code == 0
+    assert deleted(client, 1) == (ErrorCode.POLICY_VIOLATION, -1)
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_topics_codec_is_the_one_that_batches_are_stored_with(codec: str) -> None:
-    client = Wire(compression_type=codec).connect()
-    create_topic(client, "t")
+    client = with_topic(compression_type=codec)
     records = [NewRecord(b"k%d" % n, b"v" * 50, START_MS, (("h", b"x"),)) for n in range(20)]
     for sent in range(5):
-        batch_sent = encode_batch(records, compression=sent)
-        assert produced(client, produce_request("t", batch_sent)).error_code == 0
+        assert produced(client, produce_request("t", encode_batch(records, compression=sent))).error_code == 0
     stored = split_batches(fetched(client).records or b"")
     assert len(stored) == 5
     for header, data in stored:
         assert header.compression == ["uncompressed", "gzip", "snappy", "lz4", "zstd"].index(codec)
         assert check_crc(data, header)
-        assert [(r.key, r.value, r.headers) for r in decode_records(data)] == [
-            (r.key, r.value, r.headers) for r in records
-        ]
+        kept = [(r.key, r.value, r.headers) for r in decode_records(data)]
+        assert kept == [(r.key, r.value, r.headers) for r in records]

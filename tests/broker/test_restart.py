@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_groups import commit_request, committed, join_request, stable
+from group_driver import commit, committed, join, join_request, stable, sync_request
 from wire_driver import (
     START_MS,
-    Connection,
     Wire,
     batch,
     create_topic,
+    delete_topics,
     fetch_request,
     produce,
     produce_request,
     values_of,
+    with_topic,
 )
 
 from kohort.broker.broker import Broker
@@ -32,10 +33,8 @@ from kohort.storage.protocol import CreateLog, DeleteLog, StorageError
 from kohort.storage.sqlite import SqliteStorage
 from kohort.wire.codec import encode
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.metadata_records import MetadataKey
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
 def picture(wire: Wire) -> dict[str, Any]:
@@ -90,12 +89,12 @@ def test_a_restart_equals_before() -> None:
     create_topic(client, "gone", 2)
     for index in range(10):
         produce(client, "a", f"value-{index}")
-    client.ask(DeleteTopicsRequest(topic_names=("gone",), timeout_ms=1), 5)
+    client.ask(delete_topics("gone"), 5)
     wire.step(MovePartition("a", 0, 2), MoveGroup("moved", 1))
     produce(other, "a", "after the move")
-    owner = client if wire.broker.state.coordinator_of(wire.broker.state.shard_of("g")) == 1 else other
+    owner = client if wire.coordinator("g") == 1 else other
     stable(owner)
-    owner.ask(commit_request(5, group="g", topic="a", generation_id_or_member_epoch=-1), 7)
+    commit(owner, 5, topic="a")
     again = wire.restarted()
     assert picture(again) == picture(wire)
     assert picture(again.restarted()) == picture(wire)
@@ -148,10 +147,9 @@ def workload(wire: Wire, acknowledged: dict[str, Any]) -> None:
             value = f"{name}/{number}"
             assert produce(client, name, value) == number
             acknowledged.setdefault(name, []).append(value.encode())
-            response = client.ask(commit_request(number, group=f"group-{number}", topic=name), 7)
-            assert response.topics[0].partitions[0].error_code == 0
+            assert commit(client, number, group=f"group-{number}", topic=name) == 0
             acknowledged.setdefault("offsets", {})[f"group-{number}", name] = number
-    client.ask(DeleteTopicsRequest(topic_names=("topic-0",), timeout_ms=1), 5)
+    client.ask(delete_topics("topic-0"), 5)
     acknowledged["topics"].remove("topic-0")
     acknowledged["deleted"] = "topic-0"
 
@@ -162,11 +160,8 @@ def test_r4_a_crash_at_any_commit_loses_nothing_acknowledged(after: bool) -> Non
     for crash_at in range(1, 200):
         storage = CrashingStorage(crash_at, after)
         acknowledged: dict[str, Any] = {}
-        try:
+        with contextlib.suppress(Crash):
             workload(Wire(storage), acknowledged)
-        except Crash:
-            pass
-        else:
             assert crash_at > 25, "the workload commits more often than that"
             return
         storage.left = -1
@@ -188,10 +183,7 @@ def test_r4_a_crash_at_any_commit_keeps_what_members_were_told(after: bool) -> N
         storage.left = -1
         member = Wire(storage, seed=5).connect()
         if told["assignment"] is not None:
-            sync = SyncGroupRequest(
-                group_id="g", generation_id=told["generation"], member_id=told["member"], group_instance_id="i"
-            )
-            answer = member.ask(sync, 3)
+            answer = member.ask(sync_request(told["member"], told["generation"], group_instance_id="i"), 3)
             # A later step that is durable and was not answered may have replaced or fenced it; nothing else may.
             if not after or answer.error_code not in (22, 27, 82):
                 assert (answer.error_code, answer.assignment) == (0, told["assignment"]), f"crash at {crash_at}"
@@ -205,20 +197,11 @@ def members_come_and_go(wire: Wire, told: dict[str, Any]) -> None:
     """Notes the last answer to the member."""
     client = wire.connect()
     for assignment in (b"first", b"second"):
-        client.send(join_request(group_instance_id="i"), 5)
-        wire.advance(3000)
-        joined = client.take()
+        joined = join(client, version=5, group_instance_id="i")
         if joined.generation_id > told["generation"]:
             told.update(assignment=None)
         told.update(member=joined.member_id, generation=joined.generation_id)
-        given = (SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment),)
-        sync = SyncGroupRequest(
-            group_id="g",
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            group_instance_id="i",
-            assignments=given,
-        )
+        sync = sync_request(joined.member_id, joined.generation_id, assignment, group_instance_id="i")
         told.update(assignment=client.ask(sync, 3).assignment)
     # The leader rejoins: its old generation is over as soon as the new one is taken.
     rejoined = client.ask(join_request(member=joined.member_id, group_instance_id="i"), 5)
@@ -246,11 +229,10 @@ def check_nothing_lost(wire: Wire, acknowledged: dict[str, Any]) -> None:
 
 
 @pytest.mark.conformance("R4", "O19")
-def test_a_lost_turn_was_never_shown(tmp_path: Path) -> None:
+def test_a_lost_turn_was_never_shown() -> None:
     """No client sees a turn's decisions before its commit: neither the turn's own client nor another one."""
-    wire = Wire()
-    client, other = wire.connect(), wire.connect()
-    create_topic(client, "t")
+    client = with_topic()
+    wire, other = client.wire, client.wire.connect()
     turn = wire.broker.step((client.frame(produce_request("t", batch("a")), 9),), wire.now)
     assert turn.operations
     again = Wire(wire.storage, seed=3)
@@ -275,11 +257,8 @@ def test_sqlite_holds_it_all(tmp_path: Path) -> None:
 
 
 def test_damaged_data_is_refused() -> None:
-    wire = Wire()
-    client = wire.connect()
-    topic_id = create_topic(client, "t")
+    wire = with_topic().wire
     log = wire.broker.state.catalog.topics["t"].log_key(0)
-    assert log.topic_id == topic_id
     wire.storage.commit([DeleteLog(log)], wire.storage.acquire())
     with pytest.raises(StorageError, match="lacks the log of t-0"):
         wire.restarted()
@@ -305,7 +284,7 @@ def test_the_metadata_log_is_compacted_and_replays_the_same() -> None:
     def create_and_delete(count: int) -> None:
         for index in range(count):
             create_topic(client, f"brief-{index}")
-            client.ask(DeleteTopicsRequest(topic_names=(f"brief-{index}",), timeout_ms=1), 5)
+            client.ask(delete_topics(f"brief-{index}"), 5)
 
     create_and_delete(40)
     size = wire.broker.state.topics.metadata.size
@@ -323,8 +302,7 @@ def test_the_metadata_log_is_compacted_and_replays_the_same() -> None:
 
 def test_many_topics_in_one_request() -> None:
     wire = Wire()
-    client: Connection = wire.connect()
     topics = tuple(CreatableTopic(name=f"t{index}", num_partitions=3, replication_factor=1) for index in range(100))
-    response = client.ask(CreateTopicsRequest(topics=topics), 7)
+    response = wire.connect().ask(CreateTopicsRequest(topics=topics), 7)
     assert all(topic.error_code == 0 for topic in response.topics)
     assert picture(wire.restarted()) == picture(wire)

@@ -25,18 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_groups import commit_request, join_request
+from group_driver import commit, join, leave, sync_request
 from wire_driver import Connection, Wire, create_topic
 
-from kohort.broker.messages import changed
 from kohort.storage import sqlite
 from kohort.storage.directory import checksum
 from kohort.storage.protocol import StorageError
 from kohort.storage.sqlite import SqliteStorage
 from kohort.storage.sqlite_file import FILE_NAME
 from kohort.storage.sqlite_format import PAGE_SIZE
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 WAL_NAME = f"{FILE_NAME}-wal"
 WAL_HEADER = 32
@@ -114,35 +111,27 @@ def groups_at_work(wire: Wire) -> None:
     for turn in range(4):
         member, generation = join_and_sync(client, "static", "instance")
         for number in range(3):
-            commit(client, 10 * turn + number, group="simple", partition=number % 2)
-            fields = {"member_id": member, "group_instance_id": "instance"}
-            commit(client, 10 * turn + number, "static", generation_id_or_member_epoch=generation, **fields)
+            offset = 10 * turn + number
+            assert commit(client, offset, group="simple", partition=number % 2) == 0
+            fields = {"generation_id_or_member_epoch": generation, "member_id": member}
+            assert commit(client, offset, group="static", group_instance_id="instance", **fields) == 0
         member, generation = join_and_sync(client, "dynamic", None)
-        commit(client, turn, "dynamic", generation_id_or_member_epoch=generation, member_id=member)
-        leave = LeaveGroupRequest(group_id="dynamic", members=(MemberIdentity(member_id=member),))
-        assert client.ask(leave, 3).members[0].error_code == 0
+        fields = {"generation_id_or_member_epoch": generation, "member_id": member}
+        assert commit(client, turn, group="dynamic", **fields) == 0
+        leave(client, member, "dynamic")
 
 
 def two_commits(wire: Wire) -> None:
     client = wire.connect()
     for offset in (4711, 4712):
-        commit(client, offset, "simple")
+        assert commit(client, offset, group="simple") == 0
 
 
 def join_and_sync(client: Connection, group: str, instance: str | None) -> tuple[str, int]:
-    client.send(join_request(group, group_instance_id=instance), 5 if instance else 3)
-    client.wire.advance(10)
-    joined = client.take()
-    assert joined.error_code == 0, joined
-    given = (SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all"),)
-    who = {"member_id": joined.member_id, "generation_id": joined.generation_id, "group_instance_id": instance}
-    assert client.ask(SyncGroupRequest(group_id=group, assignments=given, **who), 3).error_code == 0
+    joined = join(client, group, 5 if instance else 3, group_instance_id=instance)
+    sync = sync_request(joined.member_id, joined.generation_id, b"all", group, group_instance_id=instance)
+    assert client.ask(sync, 3).error_code == 0
     return joined.member_id, joined.generation_id
-
-
-def commit(client: Connection, offset: int, group: str, partition: int = 0, **member: Any) -> None:
-    request = changed(commit_request(offset, group, partition), **member)
-    assert client.ask(request, 7).topics[0].partitions[0].error_code == 0
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from wire_driver import START_MS, Connection, Wire, create_topic, fetch_request, produce, produce_request, values_of
+import pytest
+from wire_driver import (
+    START_MS,
+    Connection,
+    Wire,
+    create_topic,
+    delete_topics,
+    fetch_request,
+    produce,
+    produce_request,
+    produced,
+    values_of,
+)
 
 from kohort.broker import upkeep
 from kohort.wire.batches import NewRecord, encode_batch
-from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 
 CHECK_MS = 1000
 
 
-def topic_with(client: Connection, name: str, partitions: int = 1, **configs: str) -> None:
-    entries = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=entries)
-    assert client.ask(CreateTopicsRequest(topics=(topic,)), 7).topics[0].error_code == 0
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(log_retention_check_interval_ms=CHECK_MS)
 
 
 def keyed(client: Connection, topic: str, **pairs: str | None) -> None:
@@ -23,15 +32,12 @@ def keyed(client: Connection, topic: str, **pairs: str | None) -> None:
         NewRecord(key.encode(), None if value is None else value.encode(), client.wire.now)
         for key, value in pairs.items()
     ]
-    response = client.ask(produce_request(topic, encode_batch(records)), 9)
-    assert response.responses[0].partition_responses[0].error_code == 0
+    assert produced(client, produce_request(topic, encode_batch(records))).error_code == 0
 
 
-def test_old_records_go() -> None:
-    wire = Wire(log_retention_check_interval_ms=CHECK_MS)
-    client = wire.connect()
-    topic_with(client, "short", retention_ms="5000")
-    topic_with(client, "long")
+def test_old_records_go(wire: Wire, client: Connection) -> None:
+    create_topic(client, "short", retention_ms="5000")
+    create_topic(client, "long")
     for topic in ("short", "long"):
         produce(client, topic, "old")
     wire.advance(5000)
@@ -43,22 +49,18 @@ def test_old_records_go() -> None:
     assert produce(again, "short", "new") == 1
 
 
-def test_a_log_is_kept_small() -> None:
-    wire = Wire(log_retention_check_interval_ms=CHECK_MS)
-    client = wire.connect()
-    topic_with(client, "t", retention_bytes="1000")
+def test_a_log_is_kept_small(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t", retention_bytes="1000")
     for index in range(50):
         produce(client, "t", f"{index:>100}")
     wire.advance(CHECK_MS)
-    partition = wire.broker.state.topics.partitions[wire.broker.state.catalog.topics["t"].topic_id][0]
+    [partition] = wire.partitions("t")
     assert 1000 <= partition.size < 1200
     assert partition.start_offset > 40
 
 
-def test_a_compacted_topic_keeps_the_newest_of_each_key() -> None:
-    wire = Wire(log_retention_check_interval_ms=CHECK_MS)
-    client = wire.connect()
-    topic_with(client, "t", cleanup_policy="compact", delete_retention_ms="5000")
+def test_a_compacted_topic_keeps_the_newest_of_each_key(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t", cleanup_policy="compact", delete_retention_ms="5000")
     for index in range(20):
         keyed(client, "t", a=f"a{index}", b=f"b{index}")
     keyed(client, "t", b=None)
@@ -76,17 +78,15 @@ def test_a_compacted_topic_keeps_the_newest_of_each_key() -> None:
 def test_compaction_can_be_switched_off() -> None:
     wire = Wire(log_retention_check_interval_ms=CHECK_MS, log_cleaner_enable=False)
     client = wire.connect()
-    topic_with(client, "t", cleanup_policy="compact")
+    create_topic(client, "t", cleanup_policy="compact")
     for index in range(5):
         keyed(client, "t", a=f"a{index}")
     wire.advance(CHECK_MS)
     assert len(values_of(client.ask(fetch_request("t"), 11))) == 5
 
 
-def test_a_topic_may_go_in_the_middle_of_its_compaction() -> None:
-    wire = Wire(log_retention_check_interval_ms=CHECK_MS)
-    client = wire.connect()
-    topic_with(client, "t", cleanup_policy="compact")
+def test_a_topic_may_go_in_the_middle_of_its_compaction(wire: Wire, client: Connection) -> None:
+    create_topic(client, "t", cleanup_policy="compact")
     for index in range(50):
         keyed(client, "t", a=f"a{index}")
     wire.now += CHECK_MS
@@ -97,15 +97,13 @@ def test_a_topic_may_go_in_the_middle_of_its_compaction() -> None:
         if wire.broker._upkeep._compaction is not None:
             break
     assert wire.broker._upkeep._compaction is not None
-    client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5)
+    client.ask(delete_topics("t"), 5)
     assert not wire.broker.busy
     create_topic(client, "t")
     wire.advance(CHECK_MS)
 
 
-def test_a_round_is_cut_into_turns() -> None:
-    wire = Wire(log_retention_check_interval_ms=CHECK_MS)
-    client = wire.connect()
+def test_a_round_is_cut_into_turns(wire: Wire, client: Connection) -> None:
     create_topic(client, "t", 5 * upkeep.LOGS_A_TURN)
     wire.now = START_MS + CHECK_MS
     turns = 0

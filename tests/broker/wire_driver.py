@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from kohort.broker.broker import Broker
+from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import (
     Arrived,
@@ -31,85 +32,44 @@ from kohort.broker.turn import (
     Turn,
 )
 from kohort.config import Config
+from kohort.coordinator.shard import Shard
+from kohort.simulator.checks.onlooker import response_of
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
 from kohort.wire.batches import NewRecord, decode_records, encode_batch, split_batches
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
-from kohort.wire.schemas.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.schemas.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from kohort.wire.schemas.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kohort.wire.schemas.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
+from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
+from kohort.wire.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
 )
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
-from kohort.wire.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
-from kohort.wire.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kohort.wire.schemas.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kohort.wire.schemas.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
-RESPONSES: dict[type, type] = {
-    AlterConfigsRequest: AlterConfigsResponse,
-    ApiVersionsRequest: ApiVersionsResponse,
-    ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
-    CreatePartitionsRequest: CreatePartitionsResponse,
-    CreateTopicsRequest: CreateTopicsResponse,
-    DeleteGroupsRequest: DeleteGroupsResponse,
-    DeleteRecordsRequest: DeleteRecordsResponse,
-    DeleteTopicsRequest: DeleteTopicsResponse,
-    DescribeClusterRequest: DescribeClusterResponse,
-    DescribeConfigsRequest: DescribeConfigsResponse,
-    DescribeGroupsRequest: DescribeGroupsResponse,
-    DescribeTopicPartitionsRequest: DescribeTopicPartitionsResponse,
-    FetchRequest: FetchResponse,
-    FindCoordinatorRequest: FindCoordinatorResponse,
-    HeartbeatRequest: HeartbeatResponse,
-    IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
-    InitProducerIdRequest: InitProducerIdResponse,
-    JoinGroupRequest: JoinGroupResponse,
-    LeaveGroupRequest: LeaveGroupResponse,
-    ListGroupsRequest: ListGroupsResponse,
-    ListOffsetsRequest: ListOffsetsResponse,
-    MetadataRequest: MetadataResponse,
-    OffsetCommitRequest: OffsetCommitResponse,
-    OffsetDeleteRequest: OffsetDeleteResponse,
-    OffsetFetchRequest: OffsetFetchResponse,
-    OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
-    ProduceRequest: ProduceResponse,
-    SyncGroupRequest: SyncGroupResponse,
-}
-
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Types of resources that have configs."""
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Operations of IncrementalAlterConfigs."""
 START_MS = 1_760_000_000_000
 
 
@@ -128,7 +88,7 @@ class Connection:
     def frame(self, request: Any, version: int) -> Frame:
         """A request as it arrives, noted as awaited."""
         self.correlation_id += 1
-        self.awaited.append((self.correlation_id, RESPONSES[type(request)], version))
+        self.awaited.append((self.correlation_id, response_of(type(request)), version))
         return Frame(self.id, encode_request(request, version, self.correlation_id, self.client_id)[4:])
 
     def send(self, request: Any, version: int) -> None:
@@ -187,6 +147,18 @@ class Wire:
         ).load()
         self.step()
 
+    def shard(self, group: str = "g") -> Shard:
+        """The shard that owns a group."""
+        return self.broker.state.shards[self.broker.state.shard_of(group)]
+
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates a group."""
+        return self.broker.state.coordinator_of(self.broker.state.shard_of(group))
+
+    def partitions(self, topic: str) -> list[Partition]:
+        state = self.broker.state
+        return state.topics.partitions[state.catalog.topics[topic].topic_id]
+
     def connect(self, broker_id: int = 1, client_id: str = "client") -> Connection:
         self._next_connection += 1
         connection = Connection(self, ConnectionId(self._next_connection), client_id)
@@ -204,9 +176,10 @@ class Wire:
             self._turn(())
 
     def _turn(self, arrived: Iterable[Arrived]) -> None:
-        self._end(self.broker.step(arrived, self.now))
+        self.end(self.broker.step(arrived, self.now))
 
-    def _end(self, turn: Turn) -> None:
+    def end(self, turn: Turn) -> None:
+        """Commit a turn, and release its answers."""
         self.complaints.extend(turn.complaints)
         self.tasks.extend(turn.tasks)
         if turn.operations:
@@ -230,7 +203,7 @@ class Wire:
             turn = self.broker.step([frame], self.now)
         finally:
             sys.settrace(before)
-        self._end(turn)
+        self.end(turn)
         return count
 
     def advance(self, milliseconds: int) -> None:
@@ -248,13 +221,26 @@ class Wire:
         return Wire(self.storage, brokers=brokers, seed=99, now=self.now, **config)
 
 
-def create_topic(client: Connection, name: str, partitions: int = 1, factor: int = 1) -> bytes:
-    """Returns the topic's id."""
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
+def create_topic(client: Connection, name: str, partitions: int = 1, factor: int = 1, **configs: str) -> bytes:
+    """`configs` have attribute-style names. Returns the topic's id."""
+    entries = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=entries)
     response = client.ask(CreateTopicsRequest(topics=(topic,)), 7)
     assert response.topics[0].error_code == 0, response
     topic_id: bytes = response.topics[0].topic_id
     return topic_id
+
+
+def with_topic(partitions: int = 1, **config: Any) -> Connection:
+    """A connection to a new broker that has the topic `t`."""
+    client = Wire(**config).connect()
+    create_topic(client, "t", partitions)
+    return client
+
+
+def delete_topics(*names: str) -> DeleteTopicsRequest:
+    """In version 5."""
+    return DeleteTopicsRequest(topic_names=names, timeout_ms=1)
 
 
 def batch(*values: bytes | str, timestamp: int = START_MS, **options: Any) -> bytes:
@@ -272,13 +258,17 @@ def produce_request(topic: str, data: bytes, partition: int = 0, acks: int = -1)
     )
 
 
+def produced(client: Connection, request: ProduceRequest, version: int = 9) -> PartitionProduceResponse:
+    """Send batches for one partition."""
+    result: PartitionProduceResponse = client.ask(request, version).responses[0].partition_responses[0]
+    return result
+
+
 def produce(client: Connection, topic: str, *values: bytes | str, partition: int = 0) -> int:
     """Returns the base offset."""
-    response = client.ask(produce_request(topic, batch(*values), partition), 9)
-    found = response.responses[0].partition_responses[0]
-    assert found.error_code == 0, response
-    offset: int = found.base_offset
-    return offset
+    found = produced(client, produce_request(topic, batch(*values), partition))
+    assert found.error_code == 0, found
+    return found.base_offset
 
 
 def fetch_request(topic: str, offset: int = 0, partition: int = 0, **options: Any) -> FetchRequest:
@@ -296,3 +286,42 @@ def values_of(response: FetchResponse) -> list[bytes | None]:
         for _, data in split_batches(partition.records or b"", strict=False)
         for record in decode_records(data)
     ]
+
+
+def listed(
+    client: Connection, timestamp: int, version: int = 7, topic: str = "t", **fields: Any
+) -> ListOffsetsPartitionResponse:
+    """The answer to a ListOffsets of one partition."""
+    asked = ListOffsetsPartition(**({"partition_index": 0, "timestamp": timestamp} | fields))
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(asked,)),))
+    result: ListOffsetsPartitionResponse = client.ask(request, version).topics[0].partitions[0]
+    return result
+
+
+def describe_configs(
+    client: Connection, name: str, kind: int, keys: tuple[str, ...] | None = None, version: int = 4
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=True, **({"include_documentation": True} if version >= 3 else {})
+    )
+    [result] = client.ask(request, version).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    found: DescribeConfigsResult = result
+    return found
+
+
+def alter_configs(
+    client: Connection,
+    name: str,
+    kind: int,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+    version: int = 1,
+) -> tuple[int, str | None]:
+    """`changes`: name, operation and value. Returns the error and its message."""
+    configs = tuple(AlterableConfig(name=key, config_operation=does, value=value) for key, does, value in changes)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+    [response] = client.ask(request, version).responses
+    return response.error_code, response.error_message

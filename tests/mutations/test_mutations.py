@@ -48,7 +48,7 @@ BUGS = (
         "a turn's records are written with those of the next turn, after its answers have left",
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
-            "tests/broker/test_group_rows.py::test_after_a_failed_append_a_commit_never_was",
+            "tests/broker/test_groups.py::test_after_a_failed_append_a_commit_never_was",
             "simulator of member",
         ),
         (
@@ -258,7 +258,7 @@ BUGS = (
     ),
     bug(
         "a topic that is created again has the offsets of its predecessor",
-        ("tests/broker/test_group_rows.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
+        ("tests/broker/test_offsets.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
         (OFFSETS, "None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):", "None:"),
     ),
     bug(

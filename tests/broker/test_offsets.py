@@ -1,0 +1,242 @@
+"""Offsets through the broker: every form of OffsetCommit and OffsetFetch, topic ids, topics that go, OffsetDelete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_driver import commit, commit_request, committed
+from wire_driver import Connection, Wire, create_topic, delete_topics
+
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
+from kohort.coordinator.events import Event, TopicsDeleted
+from kohort.coordinator.records import offset_record
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.group_records import OffsetCommitValue
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+ABSENT = bytes(15) + b"\x09"
+"""The id of no topic."""
+
+
+@pytest.fixture
+def client(wire: Wire) -> Connection:
+    connection = wire.connect()
+    create_topic(connection, "t", 3)
+    return connection
+
+
+@pytest.mark.conformance("O15")
+@pytest.mark.parametrize("version", range(2, 10))
+def test_commit_in_every_version(client: Connection, version: int) -> None:
+    assert committed(client) == committed(client, "nobody") == committed(client, "nobody", topic="absent") == -1
+    assert commit(client, 42, version) == 0
+    assert committed(client) == 42
+
+
+@pytest.mark.conformance("O8", "O21")
+def test_commit_and_fetch_by_topic_id(client: Connection, wire: Wire) -> None:
+    topic_id = create_topic(client, "by-id")
+    assert commit(client, 7, 10, topic="", topic_id=topic_id) == 0
+    assert commit(client, 7, 10, topic="", topic_id=ABSENT) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert commit(client, 7, 10, topic="", topic_id=topic_id, partition=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert committed(client, topic="by-id") == 7
+    topics = tuple(OffsetFetchRequestTopics(topic_id=wanted, partition_indexes=(0,)) for wanted in (topic_id, ABSENT))
+    for wanted in (topics, None):
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=wanted),))
+        (group,) = client.ask(request, 10).groups
+        found = {topic.topic_id: topic.partitions[0] for topic in group.topics}
+        assert found[topic_id].committed_offset == 7
+        if wanted is not None:
+            assert found[ABSENT].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    for current in (wire, wire.restarted()):
+        assert current.shard().hard.offsets["g"]["by-id", 0].topic_id == topic_id
+
+
+@pytest.mark.conformance("O8")
+@pytest.mark.parametrize("version", range(2, 10))
+def test_unknown_places_are_refused_alone_in_every_version(client: Connection, version: int) -> None:
+    parts = tuple(OffsetCommitRequestPartition(partition_index=index, committed_offset=9) for index in (0, 3, -1))
+    topics = tuple(OffsetCommitRequestTopic(name=name, partitions=parts) for name in ("t", "absent"))
+    response = client.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), version)
+    errors = {
+        (topic.name, part.partition_index): part.error_code for topic in response.topics for part in topic.partitions
+    }
+    assert errors == {("t", 0): 0} | {place: 3 for place in errors if place != ("t", 0)}
+    assert len(errors) == 6
+    assert committed(client) == 9
+
+
+@pytest.mark.conformance("O15", "O18", "O23")
+@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("stable", [False, True])
+def test_what_was_committed_is_fetched_in_every_version(client: Connection, version: int, stable: bool) -> None:
+    """No offset is ever unstable."""
+    part = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=9, committed_leader_epoch=4, committed_metadata="näh"
+    )
+    topics = (OffsetCommitRequestTopic(name="t", partitions=(part,)),)
+    client.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 8)
+    old = (OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),)
+    group = OffsetFetchRequestGroup(
+        group_id="g", topics=(OffsetFetchRequestTopics(name="t", partition_indexes=(0, 1)),)
+    )
+    request = OffsetFetchRequest(group_id="g", topics=old, groups=(group,), require_stable=stable and version >= 7)
+    response = client.ask(request, version)
+    [topic] = response.groups[0].topics if version >= 8 else response.topics
+    found = [(p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code) for p in topic.partitions]
+    assert found == [(9, 4 if version >= 5 else -1, "näh", 0), (-1, -1, "", 0)]
+
+
+@pytest.mark.conformance("O16")
+@pytest.mark.parametrize("version", range(2, 11))
+def test_no_topics_and_all_topics_of_a_group(client: Connection, version: int) -> None:
+    commit(client, 1)
+    commit(client, 2, partition=1)
+    wanted = [(name, topics) for name in "gh" for topics in (None, ())]
+    if version >= 8:
+        groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=topics) for name, topics in wanted)
+        answers = client.ask(OffsetFetchRequest(groups=groups), version).groups
+        assert [found.group_id for found in answers] == [name for name, _ in wanted]
+    else:
+        answers = [client.ask(OffsetFetchRequest(group_id=name, topics=topics), version) for name, topics in wanted]
+    assert [found.error_code for found in answers] == [0, 0, 0, 0]
+    assert [[part.committed_offset for topic in found.topics for part in topic.partitions] for found in answers] == [
+        [1, 2], [], [], [],
+    ]  # fmt: skip
+
+
+@pytest.mark.conformance("O17")
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_groups_are_answered_and_fail_one_by_one(version: int) -> None:
+    wire = Wire(brokers=2)
+    here = wire.connect(1)
+    topic_id = create_topic(here, "t")
+    first, second, empty = [name for name in "abcdefghijkl" if wire.coordinator(name) == 1][:3]
+    other = next(name for name in "abcdefghijkl" if wire.coordinator(name) == 2)
+    for offset, group in enumerate((first, second), 1):
+        assert commit(here, offset, group=group) == 0
+    asked = (OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=(0,)),)
+    wanted = [(other, asked), (first, asked), (second, asked), (empty, asked), (first, None), (other, None)]
+    groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=topics) for name, topics in wanted)
+    answers = here.ask(OffsetFetchRequest(groups=groups), version).groups
+    assert [
+        (
+            found.group_id,
+            found.error_code,
+            [part.committed_offset for topic in found.topics for part in topic.partitions],
+        )
+        for found in answers
+    ] == [
+        (other, ErrorCode.NOT_COORDINATOR, []),
+        (first, 0, [1]),
+        (second, 0, [2]),
+        (empty, 0, [-1]),
+        (first, 0, [1]),
+        (other, ErrorCode.NOT_COORDINATOR, []),
+    ]
+
+
+@pytest.mark.conformance("O19")
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_fetch_behind_a_commit_waits_for_it(client: Connection, wire: Wire, stable: bool) -> None:
+    reader = wire.connect()
+    group = OffsetFetchRequestGroup(group_id="g", topics=None)
+    fetch = reader.frame(OffsetFetchRequest(groups=(group,), require_stable=stable), 8)
+    turn = wire.broker.step((client.frame(commit_request(5), 7), fetch), wire.now)
+    assert reader.responses == []
+    assert turn.operations, "the commit; the answer leaves when it is durable, never before"
+    wire.end(turn)
+    assert reader.take().groups[0].topics[0].partitions[0].committed_offset == 5
+
+
+@pytest.mark.conformance("O21")
+def test_offsets_of_a_topics_former_self_are_not_read_by_its_id(client: Connection, wire: Wire) -> None:
+    """Deleting a topic deletes its offsets (O25); a log that another coordinator wrote may hold some all the same."""
+    topic_id = create_topic(client, "again", 2)
+    state = wire.broker.state
+    for partition, committed_under in enumerate((topic_id[::-1], topic_id)):
+        value = OffsetCommitValue(
+            offset=7, leader_epoch=2, metadata="m", commit_timestamp=wire.now, topic_id=committed_under
+        )
+        log = wire.partitions(OFFSETS_TOPIC)[state.shard_of("g")]
+        state.turn.append_records(log, [offset_record("g", "again", partition, value)])
+    wire.step()
+    reader = wire.restarted().connect()
+    asked = (OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=(0, 1)),)
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=asked),))
+    [topic] = reader.ask(request, 10).groups[0].topics
+    assert topic.topic_id == topic_id
+    assert [(p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code) for p in topic.partitions] == [
+        (-1, -1, "", 0),
+        (7, 2, "m", 0),
+    ]
+    assert committed(reader, topic="again") == 7, "by its name, as Kafka answers older versions"
+
+
+@pytest.mark.conformance("O25")
+def test_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None:
+    commit(client, 5)
+    client.ask(delete_topics("t"), 5)
+    create_topic(client, "t")
+    assert committed(client) == -1
+    assert committed(wire.restarted().connect()) == -1
+
+
+@pytest.mark.pure
+def test_the_shards_learn_once_of_topics_that_go_together(
+    client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shard reads all its offsets for it."""
+    names = [f"t{index}" for index in range(20)]
+    for name in names:
+        create_topic(client, name)
+        assert commit(client, 5, topic=name) == 0
+    told: list[TopicsDeleted] = []
+    ask = wire.broker.state.machines.ask
+
+    def watched(shard: int, event: Event, awaited: Any = None) -> Any:
+        if isinstance(event, TopicsDeleted):
+            told.append(event)
+        return ask(shard, event, awaited)
+
+    monkeypatch.setattr(wire.broker.state.machines, "ask", watched)
+    response = client.ask(delete_topics(*names, "absent", OFFSETS_TOPIC), 5)
+    assert [topic.error_code for topic in response.responses] == [0] * 20 + [3, 17]
+    assert told == [TopicsDeleted(tuple(names))] * len(wire.broker.state.shards)
+    assert committed(client, topic="t7") == -1
+    told.clear()
+    client.ask(delete_topics("absent"), 5)
+    assert not told
+
+
+def test_offsets_are_deleted_one_by_one(client: Connection) -> None:
+    commit(client, 5)
+    commit(client, 6, partition=1)
+    asked = tuple(OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9))
+    topics = (OffsetDeleteRequestTopic(name="t", partitions=asked),)
+    (topic,) = client.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0).topics
+    assert {part.partition_index: part.error_code for part in topic.partitions} == {0: 0, 9: 3}
+    assert (committed(client), committed(client, partition=1)) == (-1, 6)
+    absent = OffsetDeleteRequest(group_id="absent", topics=topics)
+    assert client.ask(absent, 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_retention_beyond_all_time_is_for_ever(client: Connection) -> None:
+    assert commit(client, 3, 2, retention_time_ms=2**63 - 1) == 0
+    assert committed(client) == 3
