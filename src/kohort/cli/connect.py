@@ -81,20 +81,24 @@ def connection_properties(command_config: Path | None) -> dict[str, str]:
     return properties
 
 
+def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeout_ms: int) -> Cluster:
+    return Cluster(
+        address,
+        client_id="kohort-cli",
+        request_timeout_ms=timeout_ms,
+        api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=bootstrap_timeout_ms,
+        connect_timeout_ms=bootstrap_timeout_ms,
+        security=security,
+    )
+
+
 @contextmanager
 def connected(bootstrap_server: str, command_config: Path | None = None) -> Iterator[Cluster]:
     """A client of the cluster; its failures end the command with their line and exit code."""
     security = Security.of(connection_properties(command_config))
     try:
-        with Cluster(
-            bootstrap_server,
-            client_id="kohort-cli",
-            request_timeout_ms=API_TIMEOUT_MS,
-            api_timeout_ms=API_TIMEOUT_MS,
-            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-            connect_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-            security=security,
-        ) as cluster:
+        with _cluster(bootstrap_server, security, API_TIMEOUT_MS, BOOTSTRAP_TIMEOUT_MS) as cluster:
             yield cluster
     except KafkaError as error:
         fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
@@ -138,22 +142,10 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
 
 def _complete(context: typer.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
     address = context.params.get("bootstrap_server") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    limit = COMPLETION_TIMEOUT_MS
+    config = context.params.get("command_config") or os.environ.get(COMMAND_CONFIG_VARIABLE)
     try:
-        with Cluster(
-            address,
-            client_id="kohort-cli",
-            request_timeout_ms=limit,
-            api_timeout_ms=limit,
-            bootstrap_timeout_ms=limit,
-            connect_timeout_ms=limit,
-            security=_completing_security(context),
-        ) as cluster:
+        security = Security() if config is None else Security.read(config)
+        with _cluster(address, security, COMPLETION_TIMEOUT_MS, COMPLETION_TIMEOUT_MS) as cluster:
             return [name for name in names(cluster) if name.startswith(incomplete)]
     except (KafkaError, ValueError):
         return []
-
-
-def _completing_security(context: typer.Context) -> Security:
-    path = context.params.get("command_config") or os.environ.get(COMMAND_CONFIG_VARIABLE)
-    return Security() if path is None else Security.read(path)

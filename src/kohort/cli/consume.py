@@ -1,11 +1,9 @@
 """`kohort consume`: print the records of a topic.
 
 It reads partitions by position and joins no group. With `--group` it starts at the group's committed offsets and
-commits as a simple consumer, outside of the membership, so only while the group has no members. It commits offsets
-after it has printed and flushed the records.
-
-The loop ends at Ctrl-C, after `--max-messages`, after `--timeout-ms` without a record, or, with `--exit-at-end`, at
-the end that each partition had when the command started. Each of these is success.
+commits what it has printed and flushed, as a simple consumer, so only while the group has no members. The loop ends at
+Ctrl-C, after `--max-messages`, after `--timeout-ms` without a record, or, with `--exit-at-end`, at the end that each
+partition had when the command started. Each of these is success.
 """
 
 from __future__ import annotations
@@ -153,12 +151,6 @@ def _start(value: str | None) -> str | None:
     raise typer.BadParameter(f"{value!r} is not earliest, latest or a number")
 
 
-def _isolation(value: str) -> str:
-    if value in ("read_uncommitted", "read_committed"):
-        return value
-    raise typer.BadParameter(f"{value!r} is not read_uncommitted or read_committed")
-
-
 @app.command("consume", epilog=EXIT_CODES)
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
@@ -196,12 +188,7 @@ def consume(
         str | None, typer.Option("--output", "-o", metavar="json", help="One JSON object a line.")
     ] = None,
     isolation: Annotated[
-        str,
-        typer.Option(
-            metavar="read_uncommitted|read_committed",
-            help="Whether to omit records of open and aborted transactions.",
-            callback=_isolation,
-        ),
+        Isolation, typer.Option(help="Whether to omit records of open and aborted transactions.")
     ] = "read_uncommitted",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
@@ -215,12 +202,11 @@ def consume(
     if output and format:
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
-    level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
     with connected(bootstrap_server, command_config) as cluster, interrupts.careful():
         partitions = _partitions(cluster, topic, partition)
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
-        ends = cluster.offsets(partitions, "latest", isolation=level) if exit_at_end else {}
-        reading = Reading(cluster, positions, ends, render, level, group, max_messages)
+        ends = cluster.offsets(partitions, "latest", isolation=isolation) if exit_at_end else {}
+        reading = Reading(cluster, positions, ends, render, isolation, group, max_messages)
         reading.run(timeout_ms)
         reading.commit()
     if not quiet:

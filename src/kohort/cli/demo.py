@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from kohort.cli.connect import fail
+from kohort.cli.interrupt import INTERRUPTED
 from kohort.demo.flights import FLIGHTS
 from kohort.demo.story import FAILURES, run
-
-INTERRUPTED = 130
 
 app = typer.Typer(name="demo", add_completion=False, rich_markup_mode=None)
 

@@ -1,13 +1,9 @@
 """Ctrl-C and SIGTERM: a flag that commands look at in safe places, never an exception in the middle of anything.
 
-`run` gives the command a thread of its own. The main thread only waits for the command's end or for a signal, so a
-signal never interrupts the command's work. What the first signal does depends on the command:
-
-- In a block of `careful` the command has something to bring to an end. The signal sets the flag; the command calls
-  `check` or `asked` between its steps, waits with `wait`, and ends by itself.
-- Elsewhere nothing is lost when the process ends, so it ends at once.
-
-A second signal ends the process in any case, unless the command has begun to `finish`.
+`run` gives the command a thread of its own; the main thread only waits for the command's end or for a signal. In a
+block of `careful` the command has something to bring to an end: the first signal sets the flag, the command calls
+`check` or `asked` between its steps, waits with `wait`, and ends by itself. Elsewhere the process ends at once. A
+second signal ends the process in any case, unless the command has begun to `finish`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A table has plain columns, two spaces apart, for cut, sort and grep. In a pipe or file it is always whole. On a terminal
 that is too narrow it leaves out columns that repeat other output, breaks headings at a hyphen and shortens long names
-in the middle; if that is still too wide, it prints a block of lines for each row.
-JSON keeps its field names and types over releases; releases may add fields.
+in the middle; if that is still too wide, it prints a block of lines for each row. JSON keeps its field names and types
+over releases; releases may add fields.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -32,6 +32,7 @@ class Format(StrEnum):
 Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people or JSON for programs.")]
 
 Cell = str | int | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,21 @@ def name(name: str) -> Column:
     return Column(name, shrinks=True)
 
 
+def terminal_width() -> int | None:
+    """None if the output is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
     """Print rows under headings. None prints as "-"."""
     texts = [[NOTHING if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for heading, line in format_table(columns, texts, width):
+    for heading, line in format_table(columns, texts, terminal_width()):
         typer.secho(line, bold=heading)
+
+
+def print_table_of(items: Iterable[T], columns: Mapping[Column, Callable[[T], Cell]]) -> None:
+    """Print a row for each item; `columns` are functions of an item, by their headings."""
+    print_table(list(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
 def print_json(value: Any) -> None:

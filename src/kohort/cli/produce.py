@@ -1,10 +1,10 @@
 """`kohort produce`: lines of a file or of standard input become records.
 
 The command sends the lines of one read before the next read: `tail -f log | kohort produce` delivers at once, and a
-large file travels in large batches, without a timer. Keyed records go to the same partition as with Kafka's Java
-producer (murmur2), others to the partitions in turn. Batches in flight go to different partitions, so a partition has
-the lines in order. After a lost answer it sends the batch again: a failing network can duplicate lines, but cannot lose
-or reorder them, unless acks is 0.
+large file travels in large batches. Keyed records go to the same partition as with Kafka's Java producer (murmur2),
+others to the partitions in turn. Batches in flight go to different partitions, so a partition has the lines in order.
+After a lost answer it sends the batch again: a failing network can duplicate lines, but cannot lose or reorder them,
+unless acks is 0.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
@@ -48,19 +47,8 @@ LONGEST_LINE = 16 * 1_048_576
 LOOK_EVERY_S = 0.1
 
 
-class Acks(StrEnum):
-    ALL = "all"
-    ALL_NUMBER = "-1"
-    LEADER = "1"
-    NONE = "0"
-
-
-class Compression(StrEnum):
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
+Acks = Literal["all", "-1", "1", "0"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @dataclass(slots=True)
@@ -122,10 +110,8 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Send everything to this partition.")
     ] = None,
-    acks: Annotated[Acks, typer.Option(help="Replicas that must have stored a record.")] = Acks.ALL,
-    compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="Compression of batches.")
-    ] = Compression.NONE,
+    acks: Annotated[Acks, typer.Option(help="Replicas that must have stored a record.")] = "all",
+    compression: Annotated[Compression, typer.Option("--compression", "-z", help="Compression of batches.")] = "none",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
@@ -139,7 +125,7 @@ def produce(
     null = None if null_marker is None else null_marker.encode()
     with connected(bootstrap_server, command_config) as cluster:
         partitions = _partitions(cluster, topic, partition)
-        number = -1 if acks == Acks.ALL else int(acks)
+        number = -1 if acks == "all" else int(acks)
         sending = Sending(cluster, topic, partitions, number, NAMES.index(compression))
         try:
             with interrupts.careful():

@@ -16,15 +16,10 @@ from kohort.simulator.simulate import Result, run, run_plan
 LAST_LINES = 40
 """Lines of a failing run's story that are printed."""
 
-app = typer.Typer(
-    name="simulate",
-    epilog="Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(epilog="Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.")
 def simulate(
     seed: Annotated[int | None, typer.Option(min=0, help="The first seed [default: a random one].")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds [default: 1, or until --minutes].")] = None,

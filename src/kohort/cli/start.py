@@ -26,13 +26,12 @@ def start(
     flags = {
         "data.dir": data_dir,
         "listeners": listeners,
-        "brokers": None if brokers is None else str(brokers),
+        "brokers": brokers,
         "advertised.listeners": advertised_listeners,
     }
+    given = {name: str(value) for name, value in flags.items() if value is not None}
     try:
-        chosen = chosen_config(
-            config, setting or [], {name: text for name, text in flags.items() if text is not None}, in_memory
-        )
+        chosen = chosen_config(config, setting or [], given, in_memory)
     except ConfigError as error:
         print(f"kohort: {error}", file=sys.stderr, flush=True)
         return BAD_SETTING
@@ -55,9 +54,8 @@ def chosen_config(file: Path | None, settings: list[str], flags: dict[str, str],
         if "data.dir" in overrides:
             raise ConfigError("--in-memory and a data directory exclude each other")
         overrides["data.dir"] = ""
-    else:
-        if "data.dir" in overrides and not overrides["data.dir"].strip():
-            raise ConfigError("data.dir is empty; --in-memory keeps everything in memory")
+    elif "data.dir" in overrides and not overrides["data.dir"].strip():
+        raise ConfigError("data.dir is empty; --in-memory keeps everything in memory")
     found = load(overrides, file=file)
     if not found.data_dir and not in_memory:
         found = load({**overrides, "data.dir": str(default_data_dir())}, file=file)

@@ -18,21 +18,14 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, print_table_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
 from kohort.wire.errors import ErrorCode
 
-app = typer.Typer(
-    name="topics",
-    help="Create, list, describe and delete topics.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(epilog=EXIT_CODES, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
 
@@ -87,23 +80,12 @@ def list_topics(
     """List topics."""
     with connected(bootstrap_server, command_config) as cluster:
         topics = list(cluster.topics(internal=internal).values())
+    rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
     if output == Format.JSON:
-        print_json(
-            [
-                {
-                    "topic": topic.name,
-                    "partitions": len(topic.partitions),
-                    "replication_factor": topic.replication_factor,
-                    "internal": topic.internal,
-                }
-                for topic in topics
-            ]
-        )
+        names = ("topic", "partitions", "replication_factor", "internal")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(
-        [name("TOPIC"), number("PARTITIONS"), number("REPLICATION-FACTOR")],
-        [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
-    )
+    print_table([name("TOPIC"), number("PARTITIONS"), number("REPLICATION-FACTOR")], [row[:3] for row in rows])
 
 
 @app.command("describe")
@@ -218,24 +200,14 @@ def _print_topic(topic: dict[str, Any]) -> None:
     typer.secho(f"{title}, internal" if topic["internal"] else title, bold=True)
     for key, value in topic["configs"].items():
         typer.echo(f"  {key}={'(hidden)' if value is None else value}")
-    print_table(
-        [
-            number("PARTITION"),
-            number("LEADER"),
-            name("REPLICAS"),
-            name("ISR"),
-            number("EARLIEST-OFFSET"),
-            number("LATEST-OFFSET"),
-        ],
-        [
-            (
-                row["partition"],
-                row["leader"],
-                ",".join(map(str, row["replicas"])),
-                ",".join(map(str, row["isr"])),
-                row["earliest_offset"],
-                row["latest_offset"],
-            )
-            for row in partitions
-        ],
+    print_table_of(
+        partitions,
+        {
+            number("PARTITION"): lambda row: row["partition"],
+            number("LEADER"): lambda row: row["leader"],
+            name("REPLICAS"): lambda row: ",".join(map(str, row["replicas"])),
+            name("ISR"): lambda row: ",".join(map(str, row["isr"])),
+            number("EARLIEST-OFFSET"): lambda row: row["earliest_offset"],
+            number("LATEST-OFFSET"): lambda row: row["latest_offset"],
+        },
     )

@@ -7,7 +7,7 @@ metadata may name a Spark query that reads it (`kohort.client.admin.commit_metad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -27,23 +27,25 @@ from kohort.cli.groups.assign import assign
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.timeline import REBALANCING
-from kohort.cli.output import Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import (
+    Cell,
+    Column,
+    Format,
+    Output,
+    name,
+    number,
+    plural,
+    print_json,
+    print_table,
+    print_table_of,
+)
 from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Node, TopicPartition
 
-app = typer.Typer(
-    name="groups",
-    help="List, describe, explain, configure and hold consumer groups.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
-
-
+app = typer.Typer(epilog=EXIT_CODES, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 app.command("explain")(explain)
 app.command("assign")(assign)
 app.command("configs")(configs)
@@ -85,24 +87,12 @@ def list_groups(
     """List groups."""
     with connected(bootstrap_server, command_config) as cluster:
         listed = cluster.list_groups(state or (), type or ())
+    rows = [(one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator) for one in listed]
     if output == Format.JSON:
-        print_json(
-            [
-                {
-                    "group": group.group_id,
-                    "state": group.state or None,
-                    "type": group.type or None,
-                    "protocol_type": group.protocol_type,
-                    "coordinator": group.coordinator,
-                }
-                for group in listed
-            ]
-        )
+        names = ("group", "state", "type", "protocol_type", "coordinator")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(
-        [name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")],
-        [(group.group_id, group.state, group.type, group.protocol_type, group.coordinator) for group in listed],
-    )
+    print_table([name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")], rows)
 
 
 @app.command("describe")
@@ -197,20 +187,11 @@ def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartit
         for partition in partitions
     }
     shown = sorted({*committed, *owners})
-    ends = cluster.offsets(_led(cluster, shown), "latest")
-    return [PartitionLag(key[0], key[1], committed.get(key), ends.get(key), owners.get(key)) for key in shown]
-
-
-def _led(cluster: Cluster, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that exist and have a leader: an offset may outlive its topic."""
-    topics = cluster.topics({topic for topic, _ in partitions})
-    led = {
-        (topic.name, partition.index)
-        for topic in topics.values()
-        for partition in topic.partitions
-        if partition.leader >= 0
-    }
-    return [partition for partition in partitions if partition in led]
+    topics = cluster.topics({topic for topic, _ in shown}).values()
+    # An offset may outlive its topic.
+    led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
+    ends = cluster.offsets([key for key in shown if key in led], "latest")
+    return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key)) for key in shown]
 
 
 def _total(lags: list[PartitionLag]) -> int:
@@ -218,33 +199,22 @@ def _total(lags: list[PartitionLag]) -> int:
 
 
 def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
-    columns = [
-        Column("GROUP", shrinks=True, repeats=True),
-        name("TOPIC"),
-        number("PARTITION"),
-        number("CURRENT-OFFSET"),
-        number("LOG-END-OFFSET"),
-        number("LAG"),
-        name("CONSUMER-ID"),
-        name("HOST"),
-        name("CLIENT-ID"),
-    ]
     if lags:
-        print_table(columns, [(group.group_id, *_lag_cells(row)) for row in lags])
+        columns: dict[Column, Callable[[PartitionLag], Cell]] = {
+            Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
+            name("TOPIC"): lambda row: row.topic,
+            number("PARTITION"): lambda row: row.partition,
+            number("CURRENT-OFFSET"): lambda row: row.committed.offset if row.committed else None,
+            number("LOG-END-OFFSET"): lambda row: row.end,
+            number("LAG"): lambda row: row.lag,
+            name("CONSUMER-ID"): lambda row: _who(row)[0],
+            name("HOST"): lambda row: _who(row)[1],
+            name("CLIENT-ID"): lambda row: _who(row)[2],
+        }
+        print_table_of(lags, columns)
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
     for holder in sorted({str(row.holder) for row in lags if row.holder}):
         typer.echo(f"{group.group_id}: held by {holder}")
-
-
-def _lag_cells(row: PartitionLag) -> tuple[str | int | None, ...]:
-    return (
-        row.topic,
-        row.partition,
-        row.committed.offset if row.committed else None,
-        row.end,
-        row.lag,
-        *_who(row),
-    )
 
 
 def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
@@ -257,38 +227,22 @@ def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
 
 
 def _print_members(group: GroupDescription, *, verbose: bool) -> None:
-    columns = [
-        Column("GROUP", shrinks=True, repeats=True),
-        name("CONSUMER-ID"),
-        name("GROUP-INSTANCE-ID"),
-        name("HOST"),
-        name("CLIENT-ID"),
-        number("#PARTITIONS"),
-    ]
-    patterns = any(member.pattern for member in group.members)
-    if patterns:
-        columns.append(Column("PATTERN", shrinks=True))
-    is_mixed = any(member.protocol == "classic" for member in group.members)
-    if is_mixed:
-        columns.append(Column("PROTOCOL"))
+    columns: dict[Column, Callable[[GroupMember], Cell]] = {
+        Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
+        name("CONSUMER-ID"): lambda member: member.member_id,
+        name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id,
+        name("HOST"): lambda member: member.host,
+        name("CLIENT-ID"): lambda member: member.client_id,
+        number("#PARTITIONS"): lambda member: sum(map(len, member.assigned.values())),
+    }
+    if any(member.pattern for member in group.members):
+        columns[name("PATTERN")] = lambda member: member.pattern
+    if any(member.protocol == "classic" for member in group.members):
+        columns[Column("PROTOCOL")] = lambda member: member.protocol
     if verbose:
-        columns.append(Column("ASSIGNMENT"))
-    rows = []
-    for member in group.members:
-        assigned = member.assigned
-        count = sum(len(partitions) for partitions in assigned.values())
-        cells: list[str | int | None] = [
-            group.group_id,
-            member.member_id,
-            member.group_instance_id,
-            member.host,
-            member.client_id,
-            count,
-        ]
-        cells += [member.pattern] * patterns + [member.protocol] * is_mixed + [_assignment(assigned)] * verbose
-        rows.append(cells)
-    if rows:
-        print_table(columns, rows)
+        columns[Column("ASSIGNMENT")] = lambda member: _assignment(member.assigned)
+    if group.members:
+        print_table_of(group.members, columns)
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
 
 
@@ -298,17 +252,10 @@ def _assignment(assigned: Mapping[str, tuple[int, ...]]) -> str:
 
 def _print_state(group: GroupDescription, nodes: dict[int, Node]) -> None:
     node = nodes.get(group.coordinator)
+    coordinator = f"{node.address if node else 'unknown'} ({group.coordinator})"
     print_table(
         [name("GROUP"), name("COORDINATOR (ID)"), name("ASSIGNMENT-STRATEGY"), name("STATE"), number("#MEMBERS")],
-        [
-            (
-                group.group_id,
-                f"{node.address if node else 'unknown'} ({group.coordinator})",
-                group.protocol,
-                group.state,
-                len(group.members),
-            )
-        ],
+        [(group.group_id, coordinator, group.protocol, group.state, len(group.members))],
     )
 
 

@@ -47,11 +47,7 @@ def assign(
     group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
     assignor: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Built in, or of an installed package.",
-            autocompletion=complete_assignors,
-        ),
+        typer.Option(metavar="NAME", help="Built in, or of an installed package.", autocompletion=complete_assignors),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Required: the command does nothing else.")] = False,
     output: Output = Format.TABLE,
@@ -132,17 +128,15 @@ def _summary(group: GroupDescription, assignor: str, result: DryRun, took_ms: in
     counts = {"moved": result.moved, "newly assigned": result.taken, "given up": result.released}
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none moved"
     now = f" (now {group.protocol})" if group.protocol else ""
+    changes = result.changes
     lines = [
         f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}; with {assignor}{now}, "
         f"of {plural(result.partitions, 'partition')}: {told}",
-        f"partitions a member: {_span([c.before for c in result.changes])} now, "
-        f"{_span([c.after for c in result.changes])} then",
+        f"partitions a member: {_span([c.before for c in changes])} now, {_span([c.after for c in changes])} then",
     ]
     if has_lag:
-        lines.append(
-            f"lag of a member: {_span([c.lag_before for c in result.changes])} now, "
-            f"{_span([c.lag_after for c in result.changes])} then"
-        )
+        before, after = _span([c.lag_before for c in changes]), _span([c.lag_after for c in changes])
+        lines.append(f"lag of a member: {before} now, {after} then")
     if result.unassigned:
         lines.append(f"{plural(result.unassigned, 'partition')} would be unassigned")
     return [*lines, f"nothing was changed; computed here in {took_ms} ms"]

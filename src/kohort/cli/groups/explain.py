@@ -7,7 +7,6 @@ over them. On a terminal, long lines are broken at words; into a pipe they stay 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -17,18 +16,9 @@ import typer
 from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.timeline import status_lines, story_lines
-from kohort.cli.groups.wording import (
-    Document,
-    Line,
-    Names,
-    duration,
-    instant,
-    people_of,
-    ranges,
-    wrapped,
-)
+from kohort.cli.groups.wording import Document, Line, Names, duration, instant, people_of, ranges, wrapped
 from kohort.cli.interrupt import interrupts
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, terminal_width
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import DEAD, GroupMember
 from kohort.client.cluster import Cluster
@@ -110,8 +100,7 @@ def _print(explanation: GroupExplanation, asked: int) -> None:
 
 
 def _show(lines: Iterable[Line]) -> None:
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for bold, text in wrapped(lines, width):
+    for bold, text in wrapped(lines, terminal_width()):
         typer.secho(text, bold=bold)
 
 
@@ -148,8 +137,7 @@ def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
     rebalance."""
     if status is None:
         return []
-    lines = status_lines(status, Names(status.get("members", ())))
-    return wrapped(lines, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    return wrapped(status_lines(status, Names(status.get("members", ()))), terminal_width())
 
 
 def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:

@@ -2,8 +2,7 @@
 
 They are the configs of the group's GROUP resource, so any admin client can read and change them. A rollout freeze
 consists of three of these configs: until a time, or until the group has enough members, members come and go without a
-rebalance. `hold` sets the configs, `release` removes them. Only kohort has rollout freezes; Apache Kafka (since 4.0)
-has some of the other configs.
+rebalance. Only kohort has rollout freezes; Apache Kafka (since 4.0) has some of the other configs.
 """
 
 from __future__ import annotations
@@ -132,10 +131,8 @@ def _must_be_holdable(group: GroupDescription) -> None:
     if group.state == DEAD:
         fail(f"group {group.group_id} does not exist")
     if group.type == "classic":
-        fail(
-            f"group {group.group_id} is a classic group; only groups whose members use the consumer protocol "
-            "(group.protocol=consumer) can be held"
-        )
+        only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
+        fail(f"group {group.group_id} is a classic group; {only}")
 
 
 # -- for `groups describe`
@@ -212,10 +209,4 @@ def _texts(entries: Iterable[ConfigEntry]) -> dict[str, str]:
 
 
 def _source(entry: ConfigEntry) -> str:
-    match entry.source:
-        case ConfigSource.GROUP_CONFIG:
-            return "group"
-        case ConfigSource.DEFAULT_CONFIG:
-            return "default"
-        case _:
-            return "server"
+    return {ConfigSource.GROUP_CONFIG: "group", ConfigSource.DEFAULT_CONFIG: "default"}.get(entry.source, "server")

@@ -21,7 +21,8 @@ ORDINARY = ("joined last", "led and synced late", "gave up late")
 
 
 def story_lines(story: Document, names: Names) -> list[Line]:
-    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {_headline(story, names)}", bold=True)]
+    headline = happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
+    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline}", bold=True)]
     if story.get("outcome") != "noted":
         lines.append(Line(_outcome(story), 4))
         lines += [Line(text, 4) for text in (*_held_up(story, names), *_held_back(story))]
@@ -31,10 +32,6 @@ def story_lines(story: Document, names: Names) -> list[Line]:
     if story.get("outcome") in ("Stable", "Empty"):
         lines += _moves(story, names)
     return lines
-
-
-def _headline(story: Document, names: Names) -> str:
-    return happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
 
 
 def _is_of_consumer_group(story: Document) -> bool:
@@ -182,10 +179,12 @@ def _moves(story: Document, names: Names) -> list[Line]:
     if not parts:
         return [Line(f"no partition moved (of {total})", 4)] if total else []
     lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
-    changed = [m for m in (*story.get("members", ()), *story.get("gone", ())) if m.get("gained") or m.get("lost")]
+    people = (*story.get("members", ()), *story.get("gone", ()))
+    by_id = {member.get("member_id", ""): member for member in people}
+    changed = [member for member in people if member.get("gained") or member.get("lost")]
     for member in changed[:SHOWN_MEMBERS]:
         lines.append(Line(_change(member, names), 6))
-        lines += [Line(text, 10) for text in _steps(member.get("steps", {}), _by_id(story), names)]
+        lines += [Line(text, 10) for text in _steps(member.get("steps", {}), by_id, names)]
     if len(changed) > SHOWN_MEMBERS:
         lines.append(Line(f"and {len(changed) - SHOWN_MEMBERS} more members", 6))
     return lines
@@ -196,10 +195,6 @@ def _change(member: Document, names: Names) -> str:
     changes = [f"+ {gained}"] if gained else []
     changes += [f"− {lost}"] if lost else []
     return f"{names.of(member)}  {'  '.join(changes)}"
-
-
-def _by_id(story: Document) -> dict[str, Document]:
-    return {m.get("member_id", ""): m for m in (*story.get("members", ()), *story.get("gone", ()))}
 
 
 def _steps(steps: Document, members: Mapping[str, Document], names: Names) -> list[str]:
@@ -252,11 +247,7 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}{_epochs(status)}", bold=True)]
     if status.get("window"):
         lines.append(Line("more members may come: the group is new, or many come and go", 4))
-    done = {
-        "joined": "have joined",
-        "synced": "have synced",
-        "on its way": "learn of it with their next heartbeat",
-    }
+    done = {"joined": "have joined", "synced": "have synced", "on its way": "learn of it with their next heartbeat"}
     lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
     for member in awaited[:SHOWN_MEMBERS]:
         leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
@@ -268,9 +259,8 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     if given_out:
         remaining = max(m.get("remaining_ms", 0) for m in given_out)
         count = counts.get("id given out", len(given_out))
-        lines.append(
-            Line(f"{plural(count, 'member id')} given out and not used yet, for {duration(remaining)} more", 4)
-        )
+        unused = f"{plural(count, 'member id')} given out and not used yet"
+        lines.append(Line(f"{unused}, for {duration(remaining)} more", 4))
     return lines
 
 

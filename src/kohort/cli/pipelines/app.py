@@ -28,11 +28,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def pipeline() -> None:
-    """Run data pipelines on Spark."""
-
-
 @app.command("job")
 def job() -> None:
     """Print the file for spark-submit.

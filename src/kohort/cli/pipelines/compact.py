@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.connect import FAILED, fail
+from kohort.cli.connect import fail
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import with_option_objects
 from kohort.cli.output import Format, Output, print_json
@@ -65,9 +65,9 @@ def compact_command(
                 stop=interrupts.asked,
             )
     except (JavaMissing, FormatMissing, LakeError, FileSystemError) as error:
-        fail(str(error), FAILED)
+        fail(str(error))
     except CompactionFailed as error:
-        fail(f"the compaction failed: {error}", FAILED)
+        fail(f"the compaction failed: {error}")
     if form is Format.JSON:
         print_json({"lake": lake, **dataclasses.asdict(done)})
     elif table.table_format == "parquet":

@@ -11,7 +11,6 @@ import typer
 
 from kohort.cli.connect import (
     DEFAULT_BOOTSTRAP,
-    FAILED,
     BootstrapServer,
     CommandConfig,
     connected,
@@ -79,7 +78,7 @@ def history_command(
             try:
                 check_topic(cluster)
             except NoOffsetsTopic as error:
-                fail(str(error), FAILED)
+                fail(str(error))
     if ends is not None and not files:
         raise typer.BadParameter("--ends needs --files; a running cluster reports its ends itself")
 
@@ -103,11 +102,11 @@ def history_command(
             on_progress=progress,
         )
     except (JavaMissing, DumpError, NoOffsetsTopic) as error:
-        fail(str(error), FAILED)
+        fail(str(error))
     except HistoryFailed as error:
-        fail(f"the history failed: {error}", FAILED)
+        fail(f"the history failed: {error}")
     except KafkaError as error:
-        fail(error.message, FAILED)
+        fail(error.message)
     _summarize(summary, form)
     session.stop()
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from kohort.cli.connect import (
     DEFAULT_BOOTSTRAP,
-    FAILED,
     BootstrapServer,
     CommandConfig,
     connected,
@@ -39,16 +37,6 @@ from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
 PARTITION_COLUMNS = ("topic", "date", "hour", "partition")
-
-
-class Values(StrEnum):
-    RAW = "raw"
-    JSON = "json"
-
-
-class NewFields(StrEnum):
-    KEEP = "keep"
-    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +89,9 @@ class ValueOptions:
     """How the records' values are stored."""
 
     schema: Annotated[
-        Values, typer.Option("--schema", help="Values as they are, or JSON objects whose fields become columns.")
-    ] = Values.RAW
+        Literal["raw", "json"],
+        typer.Option("--schema", help="Values as they are, or JSON objects whose fields become columns."),
+    ] = "raw"
     schema_file: Annotated[
         Path | None,
         typer.Option(
@@ -121,16 +110,16 @@ class ValueOptions:
         Typing, typer.Option(help="A field that does not fit: a dead letter, or null and the value in _raw.")
     ] = "strict"
     new_fields: Annotated[
-        NewFields, typer.Option(help="Fields that are not in the schema: in the column _rest, or nowhere.")
-    ] = NewFields.KEEP
+        Literal["keep", "drop"],
+        typer.Option(help="Fields that are not in the schema: in the column _rest, or nowhere."),
+    ] = "keep"
     keep_value: Annotated[bool, typer.Option("--keep-value", help="With JSON: keep the value's bytes too.")] = False
 
     def json(self) -> Json | None:
         """None for values as they are. Raises BadParameter."""
-        settings = Json(
-            None, self.typing, self.new_fields is NewFields.KEEP, self.keep_value, self.sample, self.refresh_schema
-        )
-        if self.schema is Values.RAW:
+        keep_rest = self.new_fields == "keep"
+        settings = Json(None, self.typing, keep_rest, self.keep_value, self.sample, self.refresh_schema)
+        if self.schema == "raw":
             if self.schema_file is not None or settings != Json(sample_size=self.sample):
                 raise typer.BadParameter(
                     "--schema-file, --refresh-schema, --typing, --new-fields and --keep-value are for --schema json"
@@ -197,7 +186,7 @@ def ingest_command(
     with connected(bootstrap_server, command_config) as cluster:
         missing = sorted(asked for asked, topic in cluster.topics(wanted).items() if topic.error)
         if missing:
-            fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}", FAILED)
+            fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}")
     try:
         with Display(progress, quiet=form is Format.JSON) as display, interrupts.careful():
             session = spark_session("kohort pipeline ingest", config=settings)
@@ -222,9 +211,9 @@ def ingest_command(
                 stop=interrupts.asked,
             )
     except JavaMissing as error:
-        fail(str(error), FAILED)
+        fail(str(error))
     except IngestFailed as error:
-        fail(f"the ingest failed: {error}", FAILED)
+        fail(f"the ingest failed: {error}")
     _summarize(summary, written.output, table.table_format, read.group, form)
     session.stop()
     if interrupts.asked() and read.continuous is None:

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -60,9 +59,7 @@ class Display:
             self._say(self._doing)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

@@ -84,9 +84,8 @@ def parse_time(flag: str, text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(
-            f"{text!r}: {flag} takes a time like 2024-05-01T12:00Z, or milliseconds since 1970"
-        ) from None
+        wanted = "a time like 2024-05-01T12:00Z, or milliseconds since 1970"
+        raise typer.BadParameter(f"{text!r}: {flag} takes {wanted}") from None
     return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -94,7 +93,5 @@ def compacted_line(done: Compacted) -> str:
     if not done.directories:
         return "nothing to compact"
     where = "1 directory" if done.directories == 1 else f"{done.directories} directories"
-    return (
-        f"compacted {where}: {plural(done.files_before, 'file')} of {amount(done.bytes_before)} became "
-        f"{plural(done.files_after, 'file')} of {amount(done.bytes_after)}"
-    )
+    before = f"{plural(done.files_before, 'file')} of {amount(done.bytes_before)}"
+    return f"compacted {where}: {before} became {plural(done.files_after, 'file')} of {amount(done.bytes_after)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import typer
@@ -16,7 +15,7 @@ from rich.progress import Progress as Bar
 from kohort.cli.connect import FAILED, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
 from kohort.cli.option_objects import with_option_objects
-from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table_of
 from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
 from kohort.simulator.sizing.advice import Advice, Ask, advise
 from kohort.simulator.sizing.plan import Fleet, Line, plan
@@ -59,9 +58,9 @@ def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: 
             if to is not None:
                 write(session, table, f"{to}/runs.parquet")
     except JavaMissing as error:
-        fail(str(error), FAILED)
+        fail(str(error))
     except SimulationFailed as error:
-        fail(f"the simulation failed: {error}", FAILED)
+        fail(f"the simulation failed: {error}")
     except Stopped:
         raise typer.Exit(INTERRUPTED) from None
     rows = table.to_pylist()
@@ -91,7 +90,7 @@ def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: 
         typer.echo(f"\n{plural(len(rows), 'run')} in {time.monotonic() - began:.0f} s{see}", err=True)
     session.stop()
     if unwritten:
-        fail(unwritten, FAILED)
+        fail(unwritten)
     if errors or not found:
         raise typer.Exit(FAILED)
 
@@ -130,9 +129,7 @@ class _Display:
             self._bar.console.print("starting Spark")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def progress(self, progress: Progress) -> None:
@@ -143,42 +140,31 @@ class _Display:
             self._bar.console.print(f"{progress.done:>6} of {progress.of} runs")
 
 
-COLUMNS = (
-    name("PATTERN"),
-    number("MEMBERS"),
-    number("PARTITIONS"),
-    name("PROTOCOL"),
-    number("PAUSED-S"),
-    number("WORST-S"),
-    number("STABLE-S"),
-    number("MOVES"),
-    number("NEEDED"),
-    number("REBALANCES"),
-    number("REPEATED-S"),
-    number("REQUESTS"),
-    number("RECORDS"),
-    number("CPU-MS"),
-)
+def _print_costs(found: list[Cost]) -> None:
+    several = len({cost.point.client for cost in found}) > 1
 
+    def protocol(cost: Cost) -> str:
+        label = f"{cost.label}, {cost.point.client}" if several else cost.label
+        return label if cost.settled else f"{label} (not settled)"
 
-def _row(cost: Cost, *, with_client: bool) -> tuple[Cell, ...]:
-    point = cost.point
-    label = f"{cost.label}, {point.client}" if with_client else cost.label
-    return (
-        point.pattern,
-        point.members,
-        point.partitions,
-        label if cost.settled else f"{label} (not settled)",
-        f"{cost.paused_s:.1f}",
-        f"{cost.longest_pause_s:.1f}",
-        f"{cost.stable_s:.2f}",
-        f"{cost.moves:.0f}",
-        f"{cost.needed_moves:.0f}",
-        f"{cost.rebalances:.0f}",
-        f"{cost.repeated_s:.1f}",
-        f"{cost.requests:.0f}",
-        f"{cost.records:.0f}",
-        f"{cost.cpu_ms:.0f}",
+    print_table_of(
+        found,
+        {
+            name("PATTERN"): lambda cost: cost.point.pattern,
+            number("MEMBERS"): lambda cost: cost.point.members,
+            number("PARTITIONS"): lambda cost: cost.point.partitions,
+            name("PROTOCOL"): protocol,
+            number("PAUSED-S"): lambda cost: f"{cost.paused_s:.1f}",
+            number("WORST-S"): lambda cost: f"{cost.longest_pause_s:.1f}",
+            number("STABLE-S"): lambda cost: f"{cost.stable_s:.2f}",
+            number("MOVES"): lambda cost: f"{cost.moves:.0f}",
+            number("NEEDED"): lambda cost: f"{cost.needed_moves:.0f}",
+            number("REBALANCES"): lambda cost: f"{cost.rebalances:.0f}",
+            number("REPEATED-S"): lambda cost: f"{cost.repeated_s:.1f}",
+            number("REQUESTS"): lambda cost: f"{cost.requests:.0f}",
+            number("RECORDS"): lambda cost: f"{cost.records:.0f}",
+            number("CPU-MS"): lambda cost: f"{cost.cpu_ms:.0f}",
+        },
     )
 
 
@@ -195,7 +181,7 @@ def _print(
         if advice is not None:
             result["advice"] = {
                 "best": advice.best.label,
-                "lines": list(advice.lines),
+                "lines": advice.lines,
                 "ways": [
                     {
                         "label": way.label,
@@ -213,8 +199,7 @@ def _print(
     if lines:
         _print_fleet(lines)
     elif advice is None:
-        several = len({cost.point.client for cost in found}) > 1
-        print_table(COLUMNS, [_row(cost, with_client=several) for cost in found])
+        _print_costs(found)
     else:
         _print_advice(advice)
     for error in errors:
@@ -222,65 +207,40 @@ def _print(
 
 
 def _print_advice(advice: Advice) -> None:
-    columns = (
-        name("HOW"),
-        number("PAUSED-S DEPLOY"),
-        number("WORST-S"),
-        number("PAUSED-S CRASH"),
-        number("PAUSED-S DAY"),
-        number("MOVES DEPLOY"),
-        number("REQUESTS/S"),
+    print_table_of(
+        advice.ways,
+        {
+            name("HOW"): lambda way: way.label,
+            number("PAUSED-S DEPLOY"): lambda way: f"{way.paused_per_deploy_s:.1f}",
+            number("WORST-S"): lambda way: f"{way.deploy.longest_pause_s:.1f}",
+            number("PAUSED-S CRASH"): lambda way: f"{way.crash.paused_s:.1f}",
+            number("PAUSED-S DAY"): lambda way: f"{way.paused_per_day_s:.1f}",
+            number("MOVES DEPLOY"): lambda way: f"{way.deploy.moves:.0f}",
+            number("REQUESTS/S"): lambda way: f"{way.deploy.requests_per_s:.1f}",
+        },
     )
-    rows = [
-        (
-            way.label,
-            f"{way.paused_per_deploy_s:.1f}",
-            f"{way.deploy.longest_pause_s:.1f}",
-            f"{way.crash.paused_s:.1f}",
-            f"{way.paused_per_day_s:.1f}",
-            f"{way.deploy.moves:.0f}",
-            f"{way.deploy.requests_per_s:.1f}",
-        )
-        for way in advice.ways
-    ]
-    print_table(columns, rows)
     typer.echo()
     for line in advice.lines:
         typer.echo(line)
 
 
 def _print_fleet(lines: list[Line]) -> None:
-    columns = (
-        name("HOW"),
-        number("SHARDS"),
-        number("MEMBERS/SHARD"),
-        number("REQUESTS/S"),
-        number("HEARTBEATS/S"),
-        number("RECORDS/S"),
-        number("MB/S"),
-        number("CORES"),
-        number("± %"),
-        number("SHARD %"),
-        number("STATE-GB"),
+    print_table_of(
+        [(line, load) for line in lines for load in line.loads],
+        {
+            name("HOW"): lambda row: row[0].label + (", beyond the largest sample" if row[1].beyond else ""),
+            number("SHARDS"): lambda row: row[1].shards,
+            number("MEMBERS/SHARD"): lambda row: f"{row[1].members_of_a_shard:,.0f}",
+            number("REQUESTS/S"): lambda row: f"{row[1].requests_per_s:,.0f}",
+            number("HEARTBEATS/S"): lambda row: f"{row[1].heartbeats_per_s:,.0f}",
+            number("RECORDS/S"): lambda row: f"{row[1].records_per_s:,.0f}",
+            number("MB/S"): lambda row: f"{row[1].record_bytes_per_s / 1e6:.1f}",
+            number("CORES"): lambda row: f"{row[1].cores:.1f}",
+            number("± %"): lambda row: f"{100 * row[1].spread:.0f}",
+            number("SHARD %"): lambda row: f"{100 * row[1].shard_share:.1f}",
+            number("STATE-GB"): lambda row: f"{row[1].state_bytes / 1e9:.2f}",
+        },
     )
-    rows = [
-        (
-            line.label + (", beyond the largest sample" if load.beyond else ""),
-            load.shards,
-            f"{load.members_of_a_shard:,.0f}",
-            f"{load.requests_per_s:,.0f}",
-            f"{load.heartbeats_per_s:,.0f}",
-            f"{load.records_per_s:,.0f}",
-            f"{load.record_bytes_per_s / 1e6:.1f}",
-            f"{load.cores:.1f}",
-            f"{100 * load.spread:.0f}",
-            f"{100 * load.shard_share:.1f}",
-            f"{load.state_bytes / 1e9:.2f}",
-        )
-        for line in lines
-        for load in line.loads
-    ]
-    print_table(columns, rows)
     typer.echo()
     for line in lines:
         restart = line.restart
