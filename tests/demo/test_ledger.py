@@ -5,23 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kohort.demo.ledger import Ledger, Start
-from kohort.demo.worker import Progress
 
 
 def event(name: str, time: float = 0.0, **values: Any) -> dict[str, Any]:
     return {"event": name, "time": time, **values}
-
-
-def test_a_workers_progress_until_its_partitions_are_revoked() -> None:
-    progress = Progress()
-    assert progress.processed([(0, 5), (0, 6), (2, 9), (0, 7)]) == {0: [5, 8], 2: [9, 10]}
-    assert progress.uncommitted == {0: 8, 2: 10}
-    offsets = progress.uncommitted
-    progress.processed([(2, 10)])
-    progress.committed(offsets)
-    assert progress.uncommitted == {2: 11}
-    progress.forget()
-    assert progress.uncommitted == {}
 
 
 def test_records_that_were_read_twice_count_once_as_distinct() -> None:

@@ -36,31 +36,24 @@ class Times:
     taken_over: float = 0.0
 
 
+@dataclass
 class Handover:
     """`start`, then `wait`. The thread calls `tell` with a time and a line for the screen."""
 
-    def __init__(
-        self,
-        workers: Workers,
-        names: tuple[str, str],
-        bootstrap_servers: str,
-        group: str,
-        topic: str,
-        ends: dict[int, int],
-        tell: Callable[[float, str], None],
-        advance: Callable[[int], None],
-    ) -> None:
+    workers: Workers
+    names: tuple[str, str]
+    bootstrap_servers: str
+    group: str
+    topic: str
+    ends: dict[int, int]
+    tell: Callable[[float, str], None]
+    advance: Callable[[int], None]
+
+    def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.times = Times()
-        self._workers = workers
-        self._survivor, self._victim = names
-        self._bootstrap_servers = bootstrap_servers
-        self._group = group
-        self._topic = topic
-        self._ends = ends
-        self._records = sum(ends.values())
-        self._tell = tell
-        self._advance = advance
+        self._survivor, self._victim = self.names
+        self._records = sum(self.ends.values())
         self._left_behind: dict[int, int] = {}
         self._told_assignment: dict[str, tuple[int, ...]] = {}
         self._failure: BaseException | None = None
@@ -88,7 +81,7 @@ class Handover:
 
     def _run(self) -> None:
         try:
-            with Cluster(self._bootstrap_servers, "kohort-demo") as cluster:
+            with Cluster(self.bootstrap_servers, "kohort-demo") as cluster:
                 self._watch(cluster)
         except BaseException as error:
             self._failure = error
@@ -114,16 +107,16 @@ class Handover:
     def _listen(self, longest_s: float) -> None:
         """Process all events of the workers that have arrived."""
         try:
-            worker, event = self._workers.said.get(timeout=longest_s)
+            worker, event = self.workers.said.get(timeout=longest_s)
             while True:
                 if event is not None:
                     self.ledger.note(worker, event)
                 elif not (self._stop.is_set() or (worker == self._victim and self.times.killed)):
                     raise HandoverFailed(f"{worker} ended unexpectedly: {self._last_line(worker)}")
-                worker, event = self._workers.said.get_nowait()
+                worker, event = self.workers.said.get_nowait()
         except queue.Empty:
             pass
-        self._advance(self.ledger.committed_records)
+        self.advance(self.ledger.committed_records)
 
     def _kill_at_half(self) -> None:
         held = self.ledger.held
@@ -131,45 +124,37 @@ class Handover:
         if shared and held != self._told_assignment:
             self._told_assignment = dict(held)
             for name in (self._survivor, self._victim):
-                self._tell(self.ledger.held_since[name], f"{name} has partitions {_listed(held[name])}")
+                self.tell(self.ledger.held_since[name], f"{name} has partitions {_listed(held[name])}")
         uncommitted = self.ledger.uncommitted(self._victim)
         if shared and uncommitted and self.ledger.committed_records * 2 >= self._records:
             self.times.killed = time.time()
-            self._workers.kill(self._victim)
-            self._tell(
-                self.times.killed,
-                f"half is committed ({self.ledger.committed_records:,} records): {self._victim} gets SIGKILL,",
-            )
-            self._tell(self.times.killed, f"while {uncommitted:,} records that it has read are not committed")
+            self.workers.kill(self._victim)
+            committed = f"half is committed ({self.ledger.committed_records:,} records)"
+            self.tell(self.times.killed, f"{committed}: {self._victim} gets SIGKILL,")
+            self.tell(self.times.killed, f"while {uncommitted:,} records that it has read are not committed")
 
     def _look(self, cluster: Cluster) -> None:
         """Look whether the coordinator has expired the killed member."""
         if not self._left_behind and time.time() - self.times.killed >= SETTLED_S:
             self._left_behind = self._committed_by_victim(cluster)
-        group = cluster.describe_groups([self._group])[self._group]
+        group = cluster.describe_groups([self.group])[self.group]
         if any(member.client_id == self._victim for member in group.members):
             return
-        self.times.noticed = time.time()
-        self._tell(
-            self.times.noticed,
-            f"its session has ended, {self.times.noticed - self.times.killed:.1f} s after the kill: rebalance",
-        )
+        self.times.noticed = now = time.time()
+        self.tell(now, f"its session has ended, {now - self.times.killed:.1f} s after the kill: rebalance")
 
     def _committed_by_victim(self, cluster: Cluster) -> dict[int, int]:
         """Its last commits: until its session ends, no other member owns its partitions."""
-        lost = [(self._topic, partition) for partition in self.ledger.held[self._victim]]
-        committed = cluster.committed(self._group, lost)
+        lost = [(self.topic, partition) for partition in self.ledger.held[self._victim]]
+        committed = cluster.committed(self.group, lost)
         return {place[1]: committed[place].offset if place in committed else 0 for place in lost}
 
     def _note_take_over(self) -> None:
-        if len(self.ledger.held.get(self._survivor, ())) < len(self._ends):
+        if len(self.ledger.held.get(self._survivor, ())) < len(self.ends):
             return
-        self.times.taken_over = self.ledger.held_since[self._survivor]
-        self._tell(
-            self.times.taken_over,
-            f"{self._survivor} holds all {len(self._ends)} partitions, "
-            f"{self.times.taken_over - self.times.killed:.1f} s after the kill",
-        )
+        self.times.taken_over = since = self.ledger.held_since[self._survivor]
+        after = f"{since - self.times.killed:.1f} s after the kill"
+        self.tell(since, f"{self._survivor} holds all {len(self.ends)} partitions, {after}")
 
     # -- the outcome
 
@@ -181,7 +166,7 @@ class Handover:
             if start.worker == self._survivor and start.time >= self.times.taken_over
         }
         return {
-            partition: (offset, began.get(partition, self._ends[partition]))
+            partition: (offset, began.get(partition, self.ends[partition]))
             for partition, offset in self._left_behind.items()
         }
 
@@ -189,7 +174,7 @@ class Handover:
         return f"{self.ledger.committed_records:,} of {self._records:,} records"
 
     def _last_line(self, worker: str) -> str:
-        lines = self._workers.log(worker).read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = self.workers.log(worker).read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "its log is empty")
 
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kohort.cli.interrupt import interrupts
@@ -91,9 +90,7 @@ class ServerProcess:
             self._process.wait()
         self._process.stdin.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

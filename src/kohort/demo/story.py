@@ -121,13 +121,9 @@ class Story:
 
     def _start_server(self) -> None:
         self._screen.chapter("A server, in a fresh data directory")
-        server = self._started.enter_context(
-            ServerProcess(
-                self._directory / "server",
-                self._directory / "server.log",
-                {"group.initial.rebalance.delay.ms": "1000"},
-            )
-        )
+        settings = {"group.initial.rebalance.delay.ms": "1000"}
+        server = ServerProcess(self._directory / "server", self._directory / "server.log", settings)
+        self._started.enter_context(server)
         self._bootstrap = server.bootstrap_servers
         self._screen.say(f"kohort serve (process {server.pid}) is ready at {self._bootstrap},")
         self._screen.say(f"after {server.ready['took_ms']} ms; its data: {server.ready['data_dir']}")
@@ -186,9 +182,9 @@ class Story:
         self._screen.say(f"{WORKERS_GROUP}: two confluent-kafka processes that commit as they go;")
         self._screen.say(f"one of them will be killed halfway. {LAKE_GROUP}: Spark, to Parquet files.")
         self._screen.start_clock()
-        workers = self._started.enter_context(
-            Workers([self._worker_options(name) for name in WORKERS], self._directory)
-        )
+        where, pace = (self._bootstrap, WORKERS_GROUP, TOPIC), self._records / READING_S
+        options = [Options(name, *where, pace, SESSION_TIMEOUT_MS) for name in WORKERS]
+        workers = self._started.enter_context(Workers(options, self._directory))
         with self._screen.bars(workers=self._records, spark=self._records) as bars:
             handover = Handover(
                 workers,
@@ -208,10 +204,6 @@ class Story:
         self._tell_hand_over(handover)
         return handover, summary
 
-    def _worker_options(self, name: str) -> Options:
-        pace = self._records / READING_S
-        return Options(name, self._bootstrap, WORKERS_GROUP, TOPIC, pace, SESSION_TIMEOUT_MS)
-
     def _ingest(self, bars: Bars) -> IngestSummary:
         local = {"spark.local.dir": str(self._directory / "spark"), "spark.sql.warehouse.dir": str(self._directory)}
         self._spark = spark = self._started.enter_context(Spark("kohort demo", self._directory / "spark.log", local))
@@ -219,10 +211,8 @@ class Story:
 
         def progressed(progress: IngestProgress) -> None:
             bars.set("spark", progress.rows)
-            self._screen.at(
-                time.time(),
-                f"Spark has finished batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}",
-            )
+            done = f"batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}"
+            self._screen.at(time.time(), f"Spark has finished {done}")
 
         return spark.call(
             lambda session: ingest(

@@ -18,11 +18,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 CHUNK = 500
 POLL_S = 0.2
@@ -43,42 +42,11 @@ class Options(msgspec.Struct, frozen=True):
     session_timeout_ms: int
 
 
-class Progress:
-    """How far the worker has read beyond its commits."""
-
-    def __init__(self) -> None:
-        self._uncommitted: dict[int, int] = {}
-
-    def processed(self, offsets: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-        """Takes (partition, offset) in the order of reading; returns the range of each partition, end excluded."""
-        ranges: dict[int, list[int]] = {}
-        for partition, offset in offsets:
-            ranges.setdefault(partition, [offset, offset])[1] = offset + 1
-        for partition, (_, end) in ranges.items():
-            self._uncommitted[partition] = end
-        return ranges
-
-    @property
-    def uncommitted(self) -> dict[int, int]:
-        """The offsets to commit: of each partition, that of the next record."""
-        return dict(self._uncommitted)
-
-    def committed(self, offsets: dict[int, int]) -> None:
-        for partition, offset in offsets.items():
-            if self._uncommitted.get(partition) == offset:
-                del self._uncommitted[partition]
-
-    def forget(self) -> None:
-        """Another worker may own the partitions now."""
-        self._uncommitted.clear()
-
-
 class Worker:
     """Owns the consumer. All runs in the thread that calls `run`, except the watch over stdin."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._progress = Progress()
         self._stop = threading.Event()
         self._stopped = threading.Event()
         self._consumer = Consumer(
@@ -117,32 +85,27 @@ class Worker:
             os._exit(1)
 
     def _process(self, messages: list[Message]) -> int:
-        records = []
+        ranges: dict[int, list[int]] = {}
         for message in messages:
             error, partition, offset = message.error(), message.partition(), message.offset()
             if error is not None:
                 say("failed", error=str(error))
             elif partition is not None and offset is not None:
-                records.append((partition, offset))
-        if records:
-            say("processed", ranges=self._progress.processed(records))
-        return len(records)
+                ranges.setdefault(partition, [offset, offset])[1] = offset + 1
+        if ranges:
+            say("processed", ranges=ranges)
+        return sum(end - start for start, end in ranges.values())
 
     def _commit(self) -> None:
-        offsets = self._progress.uncommitted
-        if not offsets:
-            return
+        """Commit what `consume` has returned of the partitions that this worker owns."""
         try:
-            self._consumer.commit(
-                offsets=[TopicPartition(self._options.topic, *position) for position in offsets.items()],
-                asynchronous=False,
-            )
+            committed = self._consumer.commit(asynchronous=False) or ()
         except KafkaException as error:
             # A rebalance came first: the new owner of the partitions reads these records again.
-            say("failed", error=str(error))
+            if error.args[0].code() != KafkaError._NO_OFFSET:  # nothing is new
+                say("failed", error=str(error))
             return
-        self._progress.committed(offsets)
-        say("committed", offsets=offsets)
+        say("committed", offsets={part.partition: part.offset for part in committed if part.offset >= 0})
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         say("assigned", partitions=sorted(p.partition for p in partitions))
@@ -150,7 +113,6 @@ class Worker:
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The last moment at which this worker may commit for these partitions."""
         self._commit()
-        self._progress.forget()
         say("assigned", partitions=[])
 
 

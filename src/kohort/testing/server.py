@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.config import Config, check, with_values
@@ -125,9 +124,7 @@ class KohortServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- addresses
@@ -135,16 +132,12 @@ class KohortServer:
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of all brokers, comma separated. The same over restarts."""
-        if self._server is None:
-            raise RuntimeError("this server is not running")
-        return ",".join(map(str, self._server.advertised))
+        return ",".join(map(str, self._running.advertised))
 
     @property
     def listeners(self) -> str:
         """HOST:PORT where the brokers listen, comma separated; not what clients get with `advertised_listeners`."""
-        if self._server is None:
-            raise RuntimeError("this server is not running")
-        return ",".join(map(str, self._server.addresses))
+        return ",".join(map(str, self._running.addresses))
 
     @property
     def broker_ids(self) -> list[int]:
