@@ -16,13 +16,11 @@ from kohort.spark.arrow import columns, kernel
 from kohort.spark.arrow.columns import HEADER, HEADERS, Columns, fixed
 from kohort.wire.batches import BatchHeader, CorruptBatch
 
-_FIELDS = (kernel.RECORD, np.int64)
-
 
 class CompiledFiller:
     def __init__(self, with_headers: bool) -> None:
         self._with_headers = with_headers
-        self._record = np.empty(*_FIELDS)
+        self._record = np.empty(kernel.RECORD, np.int64)
         self._state = np.zeros(kernel.STATE, np.int64)
         self._types: list[tuple[int, int]] = []
         """Timestamp types, each with the first row that has it."""
@@ -47,27 +45,12 @@ class CompiledFiller:
         state, is_log_time = self._state, header.timestamp_type == 1
         state[kernel.AT] = state[kernel.INDEX] = 0
         self._note_type(header.timestamp_type)
+        base_time = header.max_timestamp if is_log_time else header.base_timestamp
+        batch = (header.record_count, header.base_offset, header.last_offset_delta, base_time, first, last)
         while True:
-            status = kernel.decode(
-                source,
-                len(source),
-                header.record_count,
-                header.base_offset,
-                header.last_offset_delta,
-                header.max_timestamp if is_log_time else header.base_timestamp,
-                is_log_time,
-                first,
-                last,
-                self._with_headers,
-                columns.BYTES,
-                state,
-                self._record,
-                self._offsets,
-                self._times,
-                self._keys,
-                self._values,
-                self._headers,
-            )
+            filled = self._offsets, self._times, self._keys, self._values, self._headers
+            flags = is_log_time, self._with_headers
+            status = kernel.decode(source, batch, *flags, columns.BYTES, state, self._record, filled)
             if status == kernel.DONE:
                 return
             if status != kernel.FULL:
@@ -87,33 +70,30 @@ class CompiledFiller:
         rows = int(state[kernel.ROWS])
         filled = None
         if rows:
+            counts = np.diff([*(begin for begin, _ in self._types), rows])
+            kinds = np.array([kind for _, kind in self._types], np.int32)
             filled = Columns(
                 _binary(self._keys, rows, int(state[kernel.NO_KEY])),
                 _binary(self._values, rows, int(state[kernel.NO_VALUE])),
                 fixed(pa.int64(), self._offsets[:rows]),
                 fixed(pa.int64(), self._times[:rows]),
-                self._time_types(rows),
+                fixed(pa.int32(), np.repeat(kinds, counts)),
                 self._header_lists(rows) if self._with_headers else None,
             )
         self._allocate(record)
         return filled
 
-    def _time_types(self, rows: int) -> pa.Int32Array:
-        counts = np.diff([*(begin for begin, _ in self._types), rows])
-        kinds = np.array([kind for _, kind in self._types], np.int32)
-        return fixed(pa.int32(), np.repeat(kinds, counts))
-
     def _header_lists(self, rows: int) -> pa.ListArray:
         ends, valid, key_ends, key_data, *_ = self._headers
         state = self._state
         entries = int(state[kernel.HEADERS])
-        keys = pa.Array.from_buffers(pa.string(), entries, [None, _buffer(key_ends), _buffer(key_data)], null_count=0)
+        buffers = [None, pa.py_buffer(key_ends), pa.py_buffer(key_data)]
+        keys = pa.Array.from_buffers(pa.string(), entries, buffers, null_count=0)
         values = _binary(self._headers[4:], entries, int(state[kernel.NO_HEADER_VALUE]))
         structs = pa.Array.from_buffers(HEADER, entries, [None], null_count=0, children=[keys, values])
         nulls = int(state[kernel.NO_HEADERS])
-        return pa.Array.from_buffers(
-            HEADERS, rows, [_buffer(valid) if nulls else None, _buffer(ends)], null_count=nulls, children=[structs]
-        )
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(ends)]
+        return pa.Array.from_buffers(HEADERS, rows, buffers, null_count=nulls, children=[structs])
 
 
 Column = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -128,10 +108,5 @@ def _column(rows: int, size: int) -> Column:
 
 def _binary(column: Column, rows: int, nulls: int) -> pa.BinaryArray:
     ends, valid, data = column
-    validity = _buffer(valid) if nulls else None
-    used = data[: ends[rows]]
-    return pa.Array.from_buffers(pa.binary(), rows, [validity, _buffer(ends), _buffer(used)], null_count=nulls)
-
-
-def _buffer(array: np.ndarray[Any, Any]) -> pa.Buffer:
-    return pa.py_buffer(array)
+    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(ends), pa.py_buffer(data[: ends[rows]])]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, null_count=nulls)

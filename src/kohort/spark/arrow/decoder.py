@@ -1,11 +1,10 @@
 """Chooses what turns the bytes of a record batch into columns. Both fillers give the same results.
 
-`compiled.py` runs code compiled by numba and makes no Python object for a record. `plain.py` runs the loop of
-`kohort.wire.records`, needs nothing else and is some ten to thirty times slower. Loading numba costs each worker
-process 0.3 s of CPU and some 110 MB, and 2 s more if its code must be compiled first. So a process starts with the
-plain loop and changes to numba after WORTH_IT records: by then the plain loop has cost as much as loading numba.
-
-KOHORT_SPARK_DECODER=python or =numba in the workers' environment (`spark.executorEnv.…`) overrides the choice.
+`compiled.py` runs code compiled by numba and makes no Python object for a record. `plain.py` is some ten to thirty
+times slower. Loading numba costs each worker process 0.3 s of CPU and some 110 MB, and 2 s more if its code must be
+compiled first. So a process changes from the plain loop to numba after WORTH_IT records: by then the plain loop has
+cost as much as loading numba. KOHORT_SPARK_DECODER=python or =numba in the workers' environment
+(`spark.executorEnv.…`) overrides the choice.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 `source` may be hostile. `at` only moves forward. Every read follows a comparison of its position with the end of the
 record, which has been compared with the end of the source. Lengths are compared with the remaining bytes and never
 added to a position first, so nothing overflows. A record is written once all of it has been read and there is room for
-all of it, so a call may stop before any record and continue from there.
-
-The same bytes count as damage as in `kohort.wire.records`, the plain loop.
+all of it, so a call may stop before any record and continue from there. The same bytes count as damage as in
+`kohort.wire.records`, the plain loop.
 """
 
 from __future__ import annotations
@@ -51,6 +50,8 @@ _longs = int64[::1]
 _column = types.Tuple((_ints, _bytes, _bytes))
 _headers = types.Tuple((_ints, _bytes, _ints, _bytes, _ints, _bytes, _bytes))
 """Lists: ends, valid. Keys: ends, data. Values: ends, valid, data."""
+_columns = types.Tuple((_longs, _longs, _column, _column, _headers))
+"""Offsets, times, keys, values, headers."""
 _found = types.UniTuple(int64, 2)
 
 
@@ -192,21 +193,12 @@ def read(source: Any, at: Any, size: Any, record: Any) -> Any:
     return 0 if at == end else END
 
 
-@compiled(boolean(_longs, int64, boolean, int64, _longs, int64, _column, _column, _headers))
-def fits(
-    record: Any,
-    begin: Any,
-    with_headers: Any,
-    most_bytes: Any,
-    state: Any,
-    room: Any,
-    keys: Any,
-    values: Any,
-    headers: Any,
-) -> Any:
+@compiled(boolean(_longs, int64, boolean, int64, _longs, _columns))
+def fits(record: Any, begin: Any, with_headers: Any, most_bytes: Any, state: Any, columns: Any) -> Any:
     """True if there is room for all of a record."""
+    offsets, _, keys, values, headers = columns
     taken = state[KEYS] + state[VALUES] + state[HEADER_KEYS] + state[HEADER_VALUES]
-    if state[ROWS] == room or (state[ROWS] > 0 and taken + record[RECORD_END] - begin > most_bytes):
+    if state[ROWS] == len(offsets) or (state[ROWS] > 0 and taken + record[RECORD_END] - begin > most_bytes):
         return False
     if record[KEY_LENGTH] > len(keys[DATA]) - state[KEYS] or record[VALUE_LENGTH] > len(values[DATA]) - state[VALUES]:
         return False
@@ -235,40 +227,19 @@ def append(source: Any, at: Any, length: Any, state: Any, filled: Any, nulls: An
     ends[row + 1] = end
 
 
-@compiled(
-    int64(
-        *(_source, int64, int64, int64, int64, int64, boolean, int64, int64, boolean, int64),
-        *(_longs, _longs, _longs, _longs, _column, _column, _headers),
-    )
-)
+@compiled(int64(_source, types.UniTuple(int64, 6), boolean, boolean, int64, _longs, _longs, _columns))
 def decode(
-    source: Any,
-    size: Any,
-    count: Any,
-    base_offset: Any,
-    last_delta: Any,
-    base_time: Any,
-    is_log_time: Any,
-    first: Any,
-    last: Any,
-    with_headers: Any,
-    most_bytes: Any,
-    state: Any,
-    record: Any,
-    offsets: Any,
-    times: Any,
-    keys: Any,
-    values: Any,
-    headers: Any,
+    source: Any, batch: Any, is_log_time: Any, with_headers: Any, most_bytes: Any, state: Any, record: Any, columns: Any
 ) -> Any:
     """Append the records of a batch, from `state[INDEX]` on, to the columns. Returns DONE, FULL, or a key of DAMAGE.
 
-    `source[:size]` holds the `count` records of the batch and nothing else; `base_offset + last_delta` fits in 64 bits.
-    If `is_log_time`, `base_time` is every record's time. Rows are the records with offsets in [first, last). The
-    columns take at most `most_bytes`, or one larger record if they have room for it. `record` is scratch memory.
+    `source` holds the `count` records of the batch and nothing else; `base_offset + last_delta` fits in 64 bits. If
+    `is_log_time`, `base_time` is every record's time. Rows are the records with offsets in [first, last). The columns
+    take at most `most_bytes`, or one larger record if they have room for it. `record` is scratch memory.
     """
-    size = min(size, len(source))
-    at = state[AT]
+    count, base_offset, last_delta, base_time, first, last = batch
+    offsets, times, keys, values, headers = columns
+    size, at = len(source), state[AT]
     while state[INDEX] < count:
         wrong = read(source, at, size, record)
         if wrong:
@@ -280,7 +251,7 @@ def decode(
         if not is_log_time and ((base_time ^ when) & (time ^ when)) < 0:
             return TIMESTAMP
         if first <= base_offset + delta < last:
-            if not fits(record, at, with_headers, most_bytes, state, len(offsets), keys, values, headers):
+            if not fits(record, at, with_headers, most_bytes, state, columns):
                 state[NEED] = record[RECORD_END] - at
                 return FULL
             row = state[ROWS]

@@ -1,8 +1,7 @@
 """Files through Hadoop's file systems in the driver's JVM: a local path, `hdfs:`, `s3a:`, …
 
-Each method promises what all of these file systems give. A rename moves a whole file and never replaces one;
-`write_text` leaves the whole text or nothing. On an object store a rename is a copy and a deletion: a file may have
-both names for a moment, and is whole under each.
+A rename moves a whole file and never replaces one; `write_text` leaves the whole text or nothing. On an object store a
+rename is a copy and a deletion: a file may have both names for a moment, and is whole under each.
 
 `write_new` lets processes compete: exactly one of them creates the file. Locally it makes a hard link, on HDFS and file
 systems like it a rename, on an object store an upload under the condition that the file does not exist, if the store

@@ -190,11 +190,7 @@ class _Lag:
 
 
 def _groups_table(
-    commits: Commits,
-    states: dict[str, GroupState],
-    lag: _Lag,
-    found: list[Finding],
-    rebalances: Counter[str],
+    commits: Commits, states: dict[str, GroupState], lag: _Lag, found: list[Finding], rebalances: Counter[str]
 ) -> pa.Table:
     """The table `groups`."""
     owner = commits.places.groups

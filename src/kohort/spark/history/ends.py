@@ -1,9 +1,8 @@
 """Where the logs of the topics ended, and when: the lag is this end less the committed offset.
 
-`__consumer_offsets` does not contain it. A running cluster knows the ends (ListOffsets), also of past instants: the
-offset of the first record at or after an instant is the end of the log at that instant. So the end at an instant
-follows the records' timestamps, as far as these ascend, and is known for as long as the records are kept. Between two
-known instants the log is assumed to have grown evenly.
+`__consumer_offsets` does not contain it. In a running cluster (ListOffsets), the offset of the first record at or after
+an instant is the end of the log at that instant, as far as the records' timestamps ascend and for as long as the
+records are kept. Between two known instants the log is assumed to have grown evenly.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The history of every group: from the `__consumer_offsets` log of a cluster, or dumps of it, to tables and a report.
 
-There are two steps. First the log records become typed columns. From a running cluster a streaming query reads them up
-to the end that the log has when the query starts; `decode=consumer_offsets` decodes the bytes where they are fetched.
-From dumps one task for each file reads, decodes and writes. Then one task for each partition of the log analyses it:
-all records of a group are in one partition, so nothing is shuffled.
+First the log records become typed columns. From a running cluster a streaming query with `decode=consumer_offsets`
+reads them up to the end that the log has when the query starts; one task reads and writes each file of dumps. Then one
+task analyses each partition of the log: all records of a group are in one partition, so nothing is shuffled.
 
-A second run continues the first step where the last run ended (Spark's checkpoint; a note for each file). It makes all
+A second run continues the first step where the last run ended (Spark's checkpoint; a note for each file) and makes all
 tables again, because later records change the meaning of earlier ones: a span ends, a step back turns out to be a
 tooth. A record that is read twice counts once, by its offset in the log.
 
@@ -73,7 +72,8 @@ def history(
         raise HistoryFailed(f"isolation is {isolation!r}; it must be read_committed or read_uncommitted")
     began = time.monotonic()
     store = Store(str(output))
-    known = _kept_ends(store)
+    kept = store.table("log_ends")  # the log ends that earlier runs knew
+    known = Ends.of(kept) if kept is not None else Ends({})
     if ends is not None:
         known = known.extended(read_ends(ends))
     imported: list[ImportedDump] = []
@@ -123,19 +123,14 @@ def history(
     on_progress("writing the report")
     from kohort.spark.history.report.page import report_page  # imports matplotlib and Jinja2
 
-    store.write_text("report.html", report_page(store, summary, title or bootstrap_servers or ", ".join(files)))
+    source_name = title or bootstrap_servers or ", ".join(files)
+    (store / "report.html").write_text(report_page(store, summary, source_name))
     return summary
 
 
 def _open(bootstrap_servers: str, options: Mapping[str, str]) -> Cluster:
     security = security_of({name.lower(): value for name, value in options.items()})
     return Cluster(bootstrap_servers, CLIENT_ID, security=security)
-
-
-def _kept_ends(store: Store) -> Ends:
-    """The log ends that earlier runs knew."""
-    table = store.table("log_ends")
-    return Ends.of(table) if table is not None else Ends({})
 
 
 def _read_live(spark: Any, store: Store, source: Mapping[str, str], isolation: str) -> None:

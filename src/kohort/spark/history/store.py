@@ -12,10 +12,8 @@ A file is written under another name and then renamed, so a reader never sees ha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,32 +66,17 @@ class Store:
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
 
-    def _at(self, place: str) -> ArrowDirectory:
+    def __truediv__(self, place: str) -> ArrowDirectory:
         return ArrowDirectory(f"{self.root}/{place}")
-
-    def new_file(self, place: str) -> AbstractContextManager[Any]:
-        """A stream for a file that gets its name when the block ends; it is deleted if the block raises."""
-        return self._at(place).new_file()
 
     def write(self, place: str, table: pa.Table) -> None:
         """Write a Parquet file."""
-        with self.new_file(place) as out:
+        with (self / place).new_file() as out:
             pq.write_table(table, out, **encoding(table.schema))
-
-    def write_text(self, place: str, text: str) -> None:
-        self._at(place).write_text(text)
-
-    def read_json(self, place: str) -> Any:
-        """None if there is no such file."""
-        file = self._at(place)
-        return json.loads(file.read_text()) if file.exists() else None
-
-    def delete(self, place: str) -> None:
-        self._at(place).remove()
 
     def files(self, place: str) -> list[str]:
         """The addresses of all Parquet files below a directory, which need not exist."""
-        found = (f"{self.root}/{place}/{one.path}" for one in self._at(place).files())
+        found = (f"{self.root}/{place}/{one.path}" for one in (self / place).files())
         return sorted(file for file in found if file.endswith(".parquet"))
 
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:

@@ -1,11 +1,10 @@
 """Merges the small files of a lake, directory by directory, while others read and write.
 
 Each task of each micro-batch leaves a file in each directory, so after a day a lake has thousands. For each directory,
-a Spark job reads the files well below the target size and writes their rows as few files to a staging directory that
-readers ignore. The rows are counted on both sides. Then `file_swap` puts the new files in the place of the old ones.
-Files that arrive meanwhile are not touched. The next compaction or ingest finishes an interrupted one; the rows are the
-same before and after. A table has one compaction at a time (`locks`). If the lock does not end with its process, the
-next compaction waits some minutes before it takes the lock over.
+a Spark job writes the rows of the files well below the target size as few files to a staging directory that readers
+ignore. The rows are counted on both sides. Then `file_swap` puts the new files in the place of the old ones. Files that
+arrive meanwhile are not touched. The next compaction or ingest finishes an interrupted one. A table has one compaction
+at a time (`locks`).
 
 Delta and Iceberg compact their tables themselves (OPTIMIZE, rewrite_data_files); this module calls them.
 """
@@ -18,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from kohort.spark.files.directory import FileInfo, FileSystemError
@@ -55,13 +54,7 @@ class Compacted:
     bytes_after: int = 0
 
     def __add__(self, other: Compacted) -> Compacted:
-        return Compacted(
-            self.directories + other.directories,
-            self.files_before + other.files_before,
-            self.files_after + other.files_after,
-            self.bytes_before + other.bytes_before,
-            self.bytes_after + other.bytes_after,
-        )
+        return Compacted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def compact(

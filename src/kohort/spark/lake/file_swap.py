@@ -1,10 +1,9 @@
 """Replaces files of a directory by others with the same rows, so that no reader counts a row twice.
 
 On a local file system of Linux the whole directory is exchanged in one step (renameat2): a listing shows all of the old
-files or all of the new ones. A reader that has listed the old files and opens them later does not find them, and must
-list again. Files that stay are in both directories, as hard links. A file that is renamed into the directory meanwhile
-may land in the old one. So the old one is emptied file by file into the new one, and removed only once it is empty. A
-rename after that fails, and its caller repeats it.
+files or all of the new ones; a reader that has listed the old files must list again. Files that stay are in both
+directories, as hard links. A file that is renamed into the directory meanwhile may land in the old one. So the old one
+is emptied file by file into the new one and then removed; a rename after that fails, and its caller repeats it.
 
 Elsewhere the old files are removed and then the new ones are renamed into their place. For that moment a reader may
 miss rows; it never sees a row twice.

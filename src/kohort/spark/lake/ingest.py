@@ -43,9 +43,9 @@ from kohort.spark.lake.ingest_settings import Kept
 from kohort.spark.lake.json_schema import Type, extended, infer, nullable
 from kohort.spark.lake.lake import Written
 from kohort.spark.lake.locks import STALE_S
-from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, Typing
+from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, RowShape, Typing
 from kohort.spark.lake.sample import sample
-from kohort.spark.lake.tables import RowShape, Sink, TableFormat, check_format, parquet_directories, sink
+from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_directories, sink
 from kohort.spark.options.source import security_of
 from kohort.spark.runtime.session import cause, register, timestamps_in_micros
 from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
@@ -162,9 +162,13 @@ def ingest(
         def make_sink(writer: str) -> Sink:
             return sink(spark, table_format, str(output), dead, writer, partition_by)
 
+        def inferred(size: int) -> Type | None:
+            with Cluster(source["kafka.bootstrap.servers"], "kohort-ingest", security=security_of(source)) as cluster:
+                return infer(sample(cluster, topics, size))
+
         batches = at_end.enter_context(closing(_Batches(where, make_sink, headers)))
         batches.recover()  # makes this run the only writer, before anything else is written
-        batches.kept = _settings(where, values, partition_by, lambda size: _sample(source, topics, size))
+        batches.kept = _settings(where, values, partition_by, inferred)
         compacting.recover()
         if group_id:
             source.setdefault("checkpointLocation", str(where))  # lets the source commit at a stop
@@ -205,11 +209,6 @@ def _checkpoint(
     return HadoopDirectory(spark, checkpoint)
 
 
-def _sample(source: dict[str, str], topics: Sequence[str], size: int) -> Type | None:
-    with Cluster(source["kafka.bootstrap.servers"], "kohort-ingest", security=security_of(source)) as cluster:
-        return infer(sample(cluster, topics, size))
-
-
 def _settings(
     checkpoint: HadoopDirectory, values: Json | None, partition_by: Sequence[str], found: Callable[[int], Type | None]
 ) -> Kept:
@@ -224,15 +223,12 @@ def _settings(
 
 
 def _wanted(values: Json, known: JsonSettings | None, found: Callable[[int], Type | None]) -> JsonSettings:
-    schema: Type | None
+    schema: Type | None = known.schema if known is not None else None
     if values.schema is not None:
         schema = parse_schema(values.schema)
     elif known is None or values.refresh:
-        schema = found(values.sample_size)
-        if known is not None:
-            schema = extended(known.schema, schema) if schema is not None else known.schema
-    else:
-        schema = known.schema
+        new = found(values.sample_size)
+        schema = extended(schema, new) if schema is not None and new is not None else schema or new
     if schema is None:
         raise ValueError("the topics have no JSON object to infer a schema from; give a schema")
     return JsonSettings(schema, values.typing, values.keep_rest, values.keep_value)
@@ -251,24 +247,23 @@ def parse_schema(text: str) -> Type:
         raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {cause(error)}") from None
 
 
+@dataclass
 class _Batches:
     """Spark calls `write` with each batch: it looks up the batch's settings, writes the batch and keeps the result."""
 
-    kept: Kept
+    checkpoint: HadoopDirectory
+    make_sink: Callable[[str], Sink]
+    headers: bool
+    kept: Kept = field(init=False)
     """The settings; set before the first batch."""
-
-    def __init__(self, checkpoint: HadoopDirectory, make_sink: Callable[[str], Sink], headers: bool) -> None:
-        self.written: dict[int, Written] = {}
-        self.failure: Exception | None = None
-        """The error of the last batch; Spark wraps it in a message of many lines."""
-        self._checkpoint = checkpoint
-        self._make_sink = make_sink
-        self._headers = headers
-        self._sink: Sink | None = None
+    written: dict[int, Written] = field(default_factory=dict)
+    failure: Exception | None = None
+    """The error of the last batch; Spark wraps it in a message of many lines."""
+    _sink: Sink | None = None
 
     def recover(self) -> None:
-        writer = query_id(self._checkpoint)
-        made = self._make_sink(writer or "new")  # for a new query this only checks the output
+        writer = query_id(self.checkpoint)
+        made = self.make_sink(writer or "new")  # for a new query this only checks the output
         if writer is not None:
             self._sink = made
             made.recover()
@@ -280,11 +275,11 @@ class _Batches:
     def write(self, frame: Any, batch: int) -> None:
         try:
             if self._sink is None:
-                self._sink = self._make_sink(query_id(self._checkpoint) or "new")
+                self._sink = self.make_sink(query_id(self.checkpoint) or "new")
             settings, partition_by = self.kept.of(batch), self.kept.partition_by
             shape: RowShape = RawShape(partition_by)
             if settings is not None:
-                shape = JsonShape(settings, partition_by, headers=self._headers)
+                shape = JsonShape(settings, partition_by, headers=self.headers)
             with timestamps_in_micros(frame.sparkSession):
                 self.written[batch] = self._sink.write(batch, frame, shape)
         except Exception as error:
@@ -320,26 +315,24 @@ def _reconcile(
         return {}
 
 
+@dataclass
 class _Compacting:
     """Compaction during a run. If it fails, the run continues, and the next compaction tries again."""
 
-    def __init__(
-        self, spark: Any, output: str, table_format: TableFormat, dead_letters: str | None, target: int | None
-    ) -> None:
-        self._spark = spark
-        self._output = output
-        self._format: TableFormat = table_format
-        self._dead_letters = dead_letters
-        self._target = target
-        self._due = time.monotonic() + COMPACT_EVERY_S
-        self._done = Compacted()
-        self._left: list[HadoopDirectory] = []
-        """Tables whose lock another compaction seems to hold."""
+    spark: Any
+    output: str
+    table_format: TableFormat
+    dead_letters: str | None
+    target: int | None
+    _due: float = field(default_factory=lambda: time.monotonic() + COMPACT_EVERY_S)
+    _done: Compacted = field(default_factory=Compacted)
+    _left: list[HadoopDirectory] = field(default_factory=list)
+    """Tables whose lock another compaction seems to hold."""
 
     def recover(self) -> None:
         """Finish an interrupted compaction: until then readers may miss rows."""
-        if self._format == "parquet":
-            self._left = list(parquet_directories(self._spark, self._output, self._dead_letters))
+        if self.table_format == "parquet":
+            self._left = list(parquet_directories(self.spark, self.output, self.dead_letters))
             self._recover_left()
 
     def _recover_left(self) -> None:
@@ -358,70 +351,57 @@ class _Compacting:
 
     def now(self, stop: Callable[[], bool]) -> Compacted | None:
         """Compact, if that was requested. Returns the totals of this run."""
-        if self._target is None:
+        if self.target is None:
             return None
+        form, dead = self.table_format, self.dead_letters
         try:
             self._done += compaction.compact(
-                self._spark,
-                self._output,
-                table_format=self._format,
-                dead_letters=self._dead_letters,
-                target_bytes=self._target,
-                stop=stop,
+                self.spark, self.output, table_format=form, dead_letters=dead, target_bytes=self.target, stop=stop
             )
         except Exception as error:
             print(f"kohort: the rows are written, but not compacted: {cause(error)}", file=sys.stderr)
         return self._done
 
 
+@dataclass
 class _Follower:
     """Adds up the batches that the query reports, each once."""
 
-    def __init__(self, batches: _Batches, on_progress: Callable[[IngestProgress], None] | None, began: float) -> None:
-        self._batches = batches
-        self._on_progress = on_progress
-        self._began = began
-        self._seen: dict[int, Written] = {}
+    batches: _Batches
+    on_progress: Callable[[IngestProgress], None] | None
+    began: float
+    _seen: dict[int, Written] = field(default_factory=dict)
 
     def follow(self, query: Any) -> None:
         for report in query.recentProgress:
-            written = self._batches.written.get(report.batchId)
+            written = self.batches.written.get(report.batchId)
             if written is None or report.batchId in self._seen:
                 continue
             if written.rows is None:  # one action, so Spark counted each record once
                 written = dataclasses.replace(written, rows=report.numInputRows)
             self._seen[report.batchId] = written
-            if self._on_progress is not None:
+            if self.on_progress is not None:
                 took = report.durationMs.get("triggerExecution", 0) / 1000
-                rows, dead_letters, files, size = self._sums(self._seen.values())
-                self._on_progress(
-                    IngestProgress(
-                        report.batchId,
-                        rows,
-                        _lag(report),
-                        dead_letters,
-                        files,
-                        size,
-                        time.monotonic() - self._began,
-                        ((written.rows or 0) + written.dead_letters) / took if took else 0.0,
-                    )
-                )
+                rate = ((written.rows or 0) + written.dead_letters) / took if took else 0.0
+                rows, dead, files, size = self._sums(self._seen.values())
+                seconds = time.monotonic() - self.began
+                self.on_progress(IngestProgress(report.batchId, rows, _lag(report), dead, files, size, seconds, rate))
 
     def summary(
         self, last: int | None, positions: dict[TopicPartition, int], committed: dict[TopicPartition, int]
     ) -> IngestSummary:
         """The summary of the batches up to the last finished one in the checkpoint."""
-        all_written = self._batches.written | self._seen
+        all_written = self.batches.written | self._seen
         done = [written for batch, written in all_written.items() if last is not None and batch <= last]
-        rows, dead_letters, files, size = self._sums(done)
-        seconds = time.monotonic() - self._began
-        return IngestSummary(rows, len(done), seconds, positions, committed, dead_letters, files, size)
+        rows, dead, files, size = self._sums(done)
+        return IngestSummary(rows, len(done), time.monotonic() - self.began, positions, committed, dead, files, size)
 
     @staticmethod
     def _sums(written: Iterable[Written]) -> tuple[int, int, int, int]:
-        parts = [(w.rows or 0, w.dead_letters, w.files or 0, w.bytes or 0) for w in written]
-        rows, dead_letters, files, size = (sum(column) for column in zip(*parts, strict=True)) if parts else (0,) * 4
-        return rows, dead_letters, files, size
+        """Rows, dead letters, files, bytes."""
+        all_of = list(written)
+        rows, dead_letters = sum(one.rows or 0 for one in all_of), sum(one.dead_letters for one in all_of)
+        return rows, dead_letters, sum(one.files or 0 for one in all_of), sum(one.bytes or 0 for one in all_of)
 
 
 def _lag(report: Any) -> int:

@@ -78,11 +78,9 @@ class _Seen:
         return kind
 
     def struct(self) -> Type:
-        return {"type": "struct", "fields": [_field(name, seen.type()) for name, seen in self.fields.items()]}
-
-
-def _field(name: str, kind: Type) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        rest = {"nullable": True, "metadata": {}}
+        fields = [{"name": name, "type": seen.type(), **rest} for name, seen in self.fields.items()]
+        return {"type": "struct", "fields": fields}
 
 
 def infer(values: Iterable[bytes | None]) -> Type | None:
@@ -114,15 +112,11 @@ def extended(known: Type, found: Type) -> Type:
         if _is(known, "array") and _is(found, "array"):
             return {**known, "elementType": extended(known["elementType"], found["elementType"])}
         return known
-    further = {field["name"]: field for field in found["fields"]}
-    fields = [
-        {**field, "type": extended(field["type"], further[field["name"]]["type"])}
-        if field["name"] in further
-        else field
-        for field in known["fields"]
-    ]
-    names = {field["name"] for field in known["fields"]}
-    return {**known, "fields": fields + [field for field in found["fields"] if field["name"] not in names]}
+    fields = {field["name"]: field for field in known["fields"]}
+    for field in found["fields"]:
+        before = fields.setdefault(field["name"], field)
+        fields[field["name"]] = {**before, "type": extended(before["type"], field["type"])}
+    return {**known, "fields": list(fields.values())}
 
 
 def _is(kind: Type, name: str) -> bool:

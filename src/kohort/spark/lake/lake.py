@@ -1,26 +1,23 @@
 """A lake of plain Parquet files. Every micro-batch enters it exactly once, for any reader.
 
-Parquet files in directories have no log that says which files count: a file counts if it is in its directory. A batch
-is written in three steps, for the rows and the dead letters together:
+No log says which files count: a file counts if it is in its directory. A batch is written in three steps, for the rows
+and the dead letters together:
 
     stage     Spark writes the files below `_kohort/`, which readers of partitioned Parquet ignore
     prepare   one small file, the batch's manifest, names all files and their targets; it is created as a whole
     publish   each file is renamed into its directory, under a name that contains writer and batch
 
-If a run dies before the manifest, it leaves a stage that no reader sees. The next run writes the batch again and then
-deletes that stage. If a run dies after the manifest, the batch is decided: the next run renames the files that are
-still on the stage and does not write the batch again, whatever Spark asks. So no row is ever in two files, no file
-that a reader has seen is removed, and once Spark's checkpoint has the batch as finished, all of its files are in
-place. While a batch is being published, a reader sees a part of it. A manifest is kept until the next batch has
-started, when Spark's commit log has the batch.
+If a run dies before the manifest, no reader sees its stage; the next run writes the batch again and deletes that stage.
+If a run dies after the manifest, the batch is decided: the next run renames the files that are still on the stage and
+does not write the batch again, whatever Spark asks. So no row is ever in two files, no file that a reader has seen is
+removed, and all files of a batch are in place once Spark's checkpoint has it as finished. While a batch is being
+published, a reader sees a part of it. A manifest is kept until the next batch has started, when Spark's commit log has
+the batch (MicroBatchExecution: offsets, then the batch, then the commit log).
 
-The writer is the query, by the id in its checkpoint: two ingests with different checkpoints may share a lake. Two runs
-with the same checkpoint may not. On a local file system the second run is refused. Elsewhere the newer run becomes the
-owner (`locks`), and the older one finds that out before it decides its next batch. If both are past that point, the
-manifest decides, since only one of them can create it. No stage is deleted before its batch is decided, so the files of
-a manifest are on the stage or published.
-
-Source of the order of events: Spark's MicroBatchExecution (offsets, then the batch, then the commit log).
+The writer is the query, by the id in its checkpoint: ingests with different checkpoints may share a lake, two runs with
+the same checkpoint may not. On a local file system the second run is refused. Elsewhere the newer run becomes the owner
+(`locks`), and the older one finds that out before it decides its next batch; if both are past that point, only one of
+them can create the manifest. No stage is deleted before its batch is decided.
 """
 
 from __future__ import annotations

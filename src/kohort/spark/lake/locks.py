@@ -3,10 +3,9 @@
 On a local file system a lock ends with its process (flock), and the second process is refused. Other file systems have
 no such locks, and the two cases need different replacements.
 
-A new ingest must be able to start at once after its driver was killed, and a killed driver cannot report that. So the
-newest run becomes the owner of the directory (`Ownership`): it writes a token there, and an older run that still
-lives finds the token before it decides its next batch. If two runs decide at the same moment, the run that creates
-the manifest first wins.
+A new ingest must be able to start at once after its driver was killed. So the newest run becomes the owner of the
+directory (`Ownership`): it writes a token there, which an older run that still lives finds before it decides its next
+batch. If two runs decide at the same moment, the run that creates the manifest first wins.
 
 A compaction can wait, but not for ever for a dead process. So the holder renews its lock (`Lease`), and a lock that was
 not renewed for STALE_S is taken over. Ages are measured by the file system's clock, as the difference between the times

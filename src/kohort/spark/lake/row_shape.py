@@ -1,11 +1,10 @@
 """The form of a record in the lake: a row as it is, a row with the columns of its JSON value, or a dead letter.
 
 A row shape turns the source's rows into marked rows, which show whether they are dead letters, and those into the two
-tables. Spark's own parser parses the JSON, once and without Python. It would accept two kinds of bad values, which are
-detected here:
+tables. Spark's own parser parses the JSON, once and without Python. It would accept two kinds of bad values:
 
-- It reads the first JSON value and ignores the text after it. So the value is parsed as a field of an enclosing object,
-  followed by another field. Only that field may be found. A third field would come from the value.
+- It ignores text after the first JSON value. So the value is parsed as a field of an enclosing object, followed by
+  another field; a third field would come from the value.
 - It replaces bytes that are not UTF-8. So the bytes are checked first.
 
 Dead letters are values that are not UTF-8, not JSON or not an object, or (typing=strict) that have a field of another
@@ -16,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
 from kohort.spark.lake.json_schema import Type, column_names, describe, renamed
@@ -198,6 +199,9 @@ class JsonShape:
         return f.concat(f.lit("does not fit the schema: "), f.when(named != "", named).otherwise("a nested field"))
 
 
+RowShape = RawShape | JsonShape
+
+
 def _alone(text: Any, wrapped: Any) -> Any:
     """True if the value added no field to the enclosing object. Never null."""
     from pyspark.sql import functions as f
@@ -219,12 +223,7 @@ def _infinite(column: Any, kind: Type) -> Any:
     if kind["type"] == "struct":
         inner = [_infinite(column.getField(field["name"]), field["type"]) for field in kind["fields"]]
         found = [f.coalesce(part, f.lit(False)) for part in inner if part is not None]
-        if not found:
-            return None
-        anywhere = found[0]
-        for part in found[1:]:
-            anywhere = anywhere | part
-        return anywhere
+        return reduce(or_, found) if found else None
     if kind["type"] == "array" and _infinite(f.lit(0.0), kind["elementType"]) is not None:
         return f.exists(column, lambda element: f.coalesce(_infinite(element, kind["elementType"]), f.lit(False)))
     if kind["type"] == "map" and _infinite(f.lit(0.0), kind["valueType"]) is not None:

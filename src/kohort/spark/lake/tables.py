@@ -1,9 +1,9 @@
 """The sinks of an ingest: a lake of Parquet files, a Delta table or an Iceberg table. Each takes a batch exactly once.
 
-A sink gets a batch with its number, and after a restart it may get the same batch again. Parquet has the protocol of
-`lake.py`. Delta keeps the last batch of each writer in its own log (`txnAppId`, `txnVersion`), so the tables of rows
-and of dead letters each skip the batches that they have. For Iceberg, the sink keeps writer and batch in the summary of
-the batch's snapshot, and looks for that snapshot before it writes.
+After a restart a sink may get the same batch again. Parquet has the protocol of `lake.py`. Delta keeps the last batch
+of each writer in its own log (`txnAppId`, `txnVersion`), so the tables of rows and of dead letters each skip the
+batches that they have. For Iceberg, the sink keeps writer and batch in the summary of the batch's snapshot, and looks
+for that snapshot before it writes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake.lake import DEAD_LETTERS, Lake, LakeError, Written, refuse_file_sink
+from kohort.spark.lake.row_shape import RowShape
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
 FORMATS: tuple[TableFormat, ...] = ("parquet", "delta", "iceberg")
@@ -40,17 +41,6 @@ QUERY, BATCH = "kohort.query", "kohort.batch"
 
 class FormatMissing(RuntimeError):
     """The session has no jars for a format; the message says how to add them."""
-
-
-class RowShape(Protocol):
-    """The form of a batch's records; see `kohort.spark.lake.row_shape`."""
-
-    makes_dead_letters: bool
-
-    def mark(self, frame: Any) -> Any: ...
-    def is_dead(self) -> Any: ...
-    def rows(self, marked: Any) -> Any: ...
-    def dead_letters(self, marked: Any) -> Any: ...
 
 
 class Sink(Protocol):
@@ -165,6 +155,11 @@ def _counted(marked: Any, shape: RowShape) -> tuple[Any, Any]:
 class _TwoTables(ABC):
     """The common part of Delta and Iceberg. A batch for two tables is persisted, so that both get the same records."""
 
+    def __init__(self, rows: str, dead_letters: str, writer: str, partition_by: Sequence[str]) -> None:
+        self._tables = {False: rows, True: dead_letters}
+        self._writer = writer
+        self._partition_by = list(partition_by)
+
     def recover(self) -> None:  # noqa: B027 - a commit of a table leaves nothing unfinished
         pass
 
@@ -193,23 +188,16 @@ class _TwoTables(ABC):
 
 
 class DeltaSink(_TwoTables):
-    def __init__(self, path: str, dead_letters: str, writer: str, partition_by: Sequence[str]) -> None:
-        self._paths = {False: path, True: dead_letters}
-        self._writer = writer
-        self._partition_by = list(partition_by)
-
     def _append(self, frame: Any, batch: int, *, dead: bool) -> None:
         writer = frame.write.format("delta").mode("append").partitionBy(*self._partition_by)
         writer = writer.option("txnAppId", self._writer).option("txnVersion", str(batch)).option("mergeSchema", "true")
-        writer.save(self._paths[dead])
+        writer.save(self._tables[dead])
 
 
 class IcebergSink(_TwoTables):
     def __init__(self, spark: Any, table: str, dead_letters: str, writer: str, partition_by: Sequence[str]) -> None:
+        super().__init__(table, dead_letters, writer, partition_by)
         self._spark = spark
-        self._tables = {False: table, True: dead_letters}
-        self._writer = writer
-        self._partition_by = list(partition_by)
 
     def _append(self, frame: Any, batch: int, *, dead: bool) -> None:
         from pyspark.sql import functions

@@ -10,7 +10,13 @@ from kohort.spark.options.values import OptionError, choice, number
 
 Protocol = Literal["auto", "classic", "consumer"]
 
-ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""The assignors, by the class names of Kafka's Java client."""
 
 SETTINGS = {
     "kafka.group.protocol",
@@ -84,20 +90,11 @@ def member_options(given: Mapping[str, str]) -> MemberOptions | None:
 
 def _assignors(text: str | None) -> tuple[str, ...]:
     """Names of assignors, from names or class names of Kafka's Java client."""
-    names = tuple(dict.fromkeys(_assignor(part.strip()) for part in (text or "").split(",") if part.strip()))
+    given = [part.strip() for part in (text or "").split(",") if part.strip()]
+    names = tuple(dict.fromkeys(CLASSES.get(name.rpartition(".")[2], name) for name in given))
     for name in names:
-        if name not in ASSIGNORS:
+        if name not in CLASSES.values():
             raise OptionError(
-                f"kafka.partition.assignment.strategy: no assignor {name!r}; there are {', '.join(ASSIGNORS)}"
+                f"kafka.partition.assignment.strategy: no assignor {name!r}; there are {', '.join(CLASSES.values())}"
             )
     return names
-
-
-def _assignor(name: str) -> str:
-    classes = {
-        "RangeAssignor": "range",
-        "RoundRobinAssignor": "roundrobin",
-        "StickyAssignor": "sticky",
-        "CooperativeStickyAssignor": "cooperative-sticky",
-    }
-    return classes.get(name.rpartition(".")[2], name)

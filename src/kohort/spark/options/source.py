@@ -1,8 +1,8 @@
 """The options of reads: the names and meanings of Spark's Kafka source, plus those of kohort (`names.py`).
 
-If an option were ignored silently, the query would read the wrong data, so an unknown name is an error. Three options
-set where a query starts, and the first of them counts: a timestamp for all partitions, a timestamp for each, offsets.
-Source of the names and of this order: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider.
+An ignored option would make the query read the wrong data, so an unknown name is an error. Three options set where a
+query starts, and the first of them counts: a timestamp for all partitions, a timestamp for each, offsets. Source of the
+names and of this order: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider.
 """
 
 from __future__ import annotations

@@ -22,33 +22,21 @@ SERIES = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#e87ba4", "#4a3aa7", "#00
 """In this order neighbours are easy to tell apart. Draw more than eight lines as one grey and a few of these."""
 GOOD, WARN, BAD = "#15803d", "#e08a00", "#d03b3b"
 
-_DARK = {
-    INK: "#ececee",
-    MUTED: "#9b9da4",
-    GRID: "#33353b",
-    SURFACE: "#191a1d",
-    "#2a78d6": "#5b9ff0",
-    "#eb6834": "#ee7d4f",
-    "#1baf7a": "#2cc48d",
-    "#eda100": "#e0a526",
-    "#e87ba4": "#e887ac",
-    "#4a3aa7": "#9c90f0",
-    "#00838a": "#2bb3ba",
-    "#8a6d3b": "#b89a66",
-    GOOD: "#37b26a",
-    WARN: "#eba53a",
-    BAD: "#f06a6a",
-}
-_NAMES = {
-    INK: "ink",
-    MUTED: "muted",
-    GRID: "grid",
-    SURFACE: "surface",
-    GOOD: "good",
-    WARN: "warn",
-    BAD: "bad",
-    **{colour: f"series-{number}" for number, colour in enumerate(SERIES, 1)},
-}
+_DARK_SERIES = ("#5b9ff0", "#ee7d4f", "#2cc48d", "#e0a526", "#e887ac", "#9c90f0", "#2bb3ba", "#b89a66")
+_COLOURS = (
+    ("ink", INK, "#ececee"),
+    ("muted", MUTED, "#9b9da4"),
+    ("grid", GRID, "#33353b"),
+    ("surface", SURFACE, "#191a1d"),
+    ("good", GOOD, "#37b26a"),
+    ("warn", WARN, "#eba53a"),
+    ("bad", BAD, "#f06a6a"),
+    *((f"series-{number}", *both) for number, both in enumerate(zip(SERIES, _DARK_SERIES, strict=True), 1)),
+)
+"""The CSS variable of each colour, and its values on light and dark screens."""
+_NAMES = {light: name for name, light, _ in _COLOURS}
+LIGHT = tuple((name, light) for name, light, _ in _COLOURS)
+DARK = tuple((name, dark) for name, _, dark in _COLOURS)
 
 _STYLE: Any = {
     "figure.facecolor": "none",
@@ -83,9 +71,6 @@ _STYLE: Any = {
     "legend.frameon": False,
     "legend.labelcolor": INK,
 }
-LIGHT = tuple((name, colour) for colour, name in _NAMES.items())
-DARK = tuple((name, _DARK[colour]) for colour, name in _NAMES.items())
-"""Names of the CSS variables, with their values."""
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -73,7 +74,7 @@ class Page:
         self._parts: list[tuple[str, dict[str, Any]]] = []
         """For each part its macro in the template, and the macro's arguments."""
         self._sections: list[tuple[str, str]] = []
-        self._drawn = 0
+        self._numbers = count(1)
 
     def _add(self, macro: str, **values: Any) -> None:
         self._parts.append((macro, values))
@@ -100,12 +101,8 @@ class Page:
         self, figure: Any, caption: str = "", *, narrow: Any = None, legend: Sequence[LegendEntry] = (), alt: str = ""
     ) -> None:
         """A matplotlib figure, and the narrow one that a small screen shows instead."""
-        drawn = [None if one is None else self._svg(one) for one in (figure, narrow)]
+        drawn = [None if one is None else Markup(svg(one, next(self._numbers))) for one in (figure, narrow)]
         self._add("figure", wide=drawn[0], narrow=drawn[1], caption=caption, legend=legend, alt=alt)
-
-    def _svg(self, figure: Any) -> Markup:
-        self._drawn += 1
-        return Markup(svg(figure, self._drawn))
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "", *, folded: bool = False

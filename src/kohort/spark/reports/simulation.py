@@ -5,17 +5,15 @@
 
     results = simulate(spark, Grid(members=(10, 100), patterns=("rolling",)).points(), seeds=range(5))
 
-A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), and why it has no figures if
-it has none. Rows are in the order of the points, then of the seeds. They are the same on any cluster, except `cpu_ms`
-and `state_bytes`, which depend on the machine.
+A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), or why there are no figures. Rows
+are in the order of the points, then of the seeds, and the same on any cluster, except `cpu_ms` and `state_bytes`.
 
 Only this module and the reports of its results import the simulator, and with it the server side; see
-docs/decisions/0009-spark-drives-the-simulator.md. The source and the sink do not.
+docs/decisions/0009-spark-drives-the-simulator.md.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -118,6 +116,8 @@ def row_of(number: int, point: Point, seed: int) -> dict[str, Any]:
 def _collected(
     spark: Any, frame: Any, runs: int, on_progress: Callable[[Progress], None] | None, stop: Callable[[], bool]
 ) -> Any:
+    from pyspark import InheritableThread
+
     context = spark.sparkContext
     group = f"kohort-simulate-{uuid4()}"
     outcome: list[Any] = []
@@ -129,7 +129,8 @@ def _collected(
         except Exception as error:
             outcome.append(error)
 
-    collecting = _thread(collect)
+    # Job groups belong to threads, so this one gets a thread of the JVM of its own.
+    collecting = InheritableThread(target=collect, name="kohort-simulate", daemon=True)
     collecting.start()
     reported = -1
     stopping = False
@@ -148,15 +149,6 @@ def _collected(
     if isinstance(result, Exception):
         raise SimulationFailed(cause(result)) from result
     return result
-
-
-def _thread(target: Callable[[], None]) -> threading.Thread:
-    """A thread with a thread of the JVM of its own: job groups belong to threads."""
-    from pyspark import InheritableThread
-
-    thread: threading.Thread = InheritableThread(target=target, name="kohort-simulate")
-    thread.daemon = True
-    return thread
 
 
 def _done(context: Any, group: str) -> int:

@@ -64,11 +64,8 @@ def page(costs: Sequence[Cost], advice: Advice | None = None, errors: Sequence[s
 def _subtitle(costs: Sequence[Cost]) -> str:
     runs = sum(cost.runs for cost in costs)
     hours = sum(cost.measured_s * cost.runs for cost in costs) / 3600
-    sizes = _sizes(costs)
-    return (
-        f"{len(costs)} points, {runs} simulated runs, {hours:,.1f} hours of virtual time; groups of "
-        f"{_listed(sizes)} members"
-    )
+    groups = f"groups of {_listed(_sizes(costs))} members"
+    return f"{len(costs)} points, {runs} simulated runs, {hours:,.1f} hours of virtual time; {groups}"
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -182,24 +179,16 @@ def _times(value: float) -> str:
 
 def _pushed_barrier(compared: dict[str, Ways]) -> list[tuple[str, str, str]]:
     """A finding if pushing makes a barrier worse."""
-    worse = [
-        pattern
-        for pattern, ways in compared.items()
-        if (EAGER, True) in ways
-        and (EAGER, False) in ways
-        and ways[EAGER, True].paused_s > ALIKE * ways[EAGER, False].paused_s
-    ]
+    both = {pattern: ways for pattern, ways in compared.items() if ways.keys() >= {(EAGER, True), (EAGER, False)}}
+    worse = [name for name, ways in both.items() if ways[EAGER, True].paused_s > ALIKE * ways[EAGER, False].paused_s]
     if not worse:
         return []
-    return [
-        (
-            "warn",
-            f"Telling members at once does not help a barrier ({_listed(worse)})",
-            "A member that is told stops at once, and waits for the members that cannot be told yet: a commit has "
-            "ended their held heartbeat, and the next one is due in up to an interval. Polled members that joined "
-            "together heartbeat together, so they stop together.",
-        )
-    ]
+    details = (
+        "A member that is told stops at once, and waits for the members that cannot be told yet: a commit has ended "
+        "their held heartbeat, and the next one is due in up to an interval. Polled members that joined together "
+        "heartbeat together, so they stop together."
+    )
+    return [("warn", f"Telling members at once does not help a barrier ({_listed(worse)})", details)]
 
 
 def _comparison(report: Page, compared: dict[str, Ways]) -> None:
@@ -244,7 +233,7 @@ def _plots(report: Page, costs: Sequence[Cost]) -> None:
             "Moves",
             "Partitions that moved, for each one that had to. A rolling restart does not have to move any: there the "
             "figure is for each partition of the group.",
-            _moves_ratio,
+            lambda cost: cost.moves / (cost.needed_moves or cost.point.partitions),
             "moves",
             False,
         ),
@@ -258,15 +247,8 @@ def _plots(report: Page, costs: Sequence[Cost]) -> None:
     ):
         report.section(title, explanation)
         wide, narrow = (_panels(costs, patterns, value, unit, is_log, across) for across in (PANELS, 1))
-        report.figure(wide, narrow=narrow, legend=_legend(costs), alt=f"{title} by protocol and group size")
-
-
-def _moves_ratio(cost: Cost) -> float:
-    return cost.moves / (cost.needed_moves or cost.point.partitions)
-
-
-def _legend(costs: Sequence[Cost]) -> list[LegendEntry]:
-    return [LegendEntry(label, colour, is_solid) for label, colour, is_solid, _ in _labels(costs)]
+        legend = [LegendEntry(label, colour, is_solid) for label, colour, is_solid, _ in _labels(costs)]
+        report.figure(wide, narrow=narrow, legend=legend, alt=f"{title} by protocol and group size")
 
 
 def _labels(costs: Sequence[Cost]) -> list[tuple[str, str, bool, list[Cost]]]:

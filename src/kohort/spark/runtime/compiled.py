@@ -1,14 +1,13 @@
 """Functions compiled by numba, with explicit types and a cache if possible.
 
 Only modules with compiled functions import this one, and only workers with much to do import those: importing numba
-takes half a second and some 100 MB. Since the types are explicit, a module compiles its functions once, when it is
-imported, which takes seconds. The result is cached beside the module, or else in the user's cache directory
-(NUMBA_CACHE_DIR names another). numba writes cache files under another name and renames them, so many processes may do
-that at once. If an executor has no writable directory, a full disk or a damaged cache, it compiles without the cache.
+takes half a second and some 100 MB. A module compiles its functions once, when it is imported, which takes seconds. The
+result is cached beside the module, or else in the user's cache directory (NUMBA_CACHE_DIR names another); many
+processes may do that at once. With no writable directory, a full disk or a damaged cache, there is no cache.
 
 Compiled code checks no bounds: the code itself must check every length before it uses it. It works on arrays that it
-is given and allocates none, so numba's reference counting is turned off: in a loop with a few calls of other compiled
-functions it would take most of the time.
+is given and allocates none, so numba's reference counting is turned off: it would take most of the time of a loop with
+a few calls of other compiled functions.
 """
 
 from __future__ import annotations

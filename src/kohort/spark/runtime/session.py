@@ -55,7 +55,8 @@ def spark_session(
         "spark.driver.memory": "1g",
     }
     if quiet:
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet_logging().as_uri()}"
+        logging = Path(__file__).with_name("quiet-log4j2.properties").as_uri()
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging}"
     session = _start(settings | (config or {}), quiet)
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -122,7 +123,3 @@ def _pass_on(source: int, target: int) -> None:
         for line in lines:
             if not line.startswith(GREETING):
                 shown.write(line)
-
-
-def _quiet_logging() -> Path:
-    return Path(__file__).with_name("quiet-log4j2.properties")

@@ -1,17 +1,15 @@
 """`format("kohort")` for writing: librdkafka's producer in the executors' Python workers.
 
-The columns are those of Spark's Kafka sink: `value` (string or binary) and optionally `key` (string or binary),
-`topic`, `partition`, `headers`, `timestamp`. Other columns are ignored. A key goes to the partition where Java's
-default partitioner sends it.
+The columns are those of Spark's Kafka sink: `value` and optionally `key` (strings or binaries), `topic`, `partition`,
+`headers`, `timestamp`; others are ignored. A key goes to the partition where Java's default partitioner sends it.
 
 Rows are written at least once. A task ends when every row is acknowledged, and fails with the first row that is not.
-The producer is idempotent, so records that it sends again are stored once. But Spark repeats a failed task or an
-unfinished batch from the beginning, with another producer, and the rows delivered before are then stored twice. They
-cannot be undone, so neither commit nor abort does anything.
+The idempotent producer stores a record once however often it sends it. But Spark repeats a failed task or an unfinished
+batch from the beginning with another producer, and the rows delivered before are then stored twice. They cannot be
+undone, so neither commit nor abort does anything.
 
-A producer takes half a second to get its id, so it is kept after its task for the next task of the same worker. The
-producer of a failed task is discarded with its queue. Memory is bounded by the queue (`kafka.buffer.memory`): when it
-is full, rows wait until records are delivered.
+A producer takes half a second to get its id, so the next task of the same worker uses it again; that of a failed task
+is discarded with its queue. When the queue (`kafka.buffer.memory`) is full, rows wait until records are delivered.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ member/         streaming reads of a query that is a member of its group
 bounds          where a query starts and a batch read ends
 planner         what planning asks the cluster
 positions       positions, their JSON, a batch's end and tasks: pure functions
-pacing          when the next micro-batch comes
+pacing          what both streaming readers share: when the next micro-batch comes, and how large it is
 tasks           a batch's tasks, on both sides
 read            one task: a range of offsets as Arrow record batches
 commits         commits to the group

@@ -1,8 +1,7 @@
 """The start of a query and the end of a batch read: turns the options' words, offsets and times into positions.
 
-Offsets in JSON must name exactly the partitions that are read, as in Spark's source: for a missing partition nothing
-would say where to read. A position outside of its log is data loss; with failOnDataLoss=false it moves to the nearer
-end of the log.
+Offsets in JSON must name exactly the partitions that are read, as in Spark's source. A position outside of its log is
+data loss; with failOnDataLoss=false it moves to the nearer end of the log.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads the checkpoint of a streaming query.
 
 A checkpoint directory holds `offsets/N` for every planned batch (a version line, a line of metadata, then a line of
-JSON for each source), `commits/N` for every finished batch, and `metadata` with the query's id. Only a finished batch
-may be committed to a group. Source: Spark's OffsetSeqLog, CommitLog and StreamMetadata.
+JSON for each source), `commits/N` for every finished batch, and `metadata` with the query's id. Source: Spark's
+OffsetSeqLog, CommitLog and StreamMetadata.
 """
 
 from __future__ import annotations

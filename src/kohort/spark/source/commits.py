@@ -4,10 +4,9 @@ A commit follows Spark's checkpoint and never gets ahead of it. A failed commit 
 query continues: the checkpoint decides where the query resumes, not the group. Only an error that a repetition cannot
 change stops the query.
 
-The last batch before a stop needs the option checkpointLocation. Spark ends the planning process with SIGTERM and calls
-no method of the source. Only the checkpoint tells whether the last planned batch is finished, and Spark gives its
-location to no source. With the option, the process reads the checkpoint at SIGTERM or at the end of the driver, and
-commits the batch if it is finished. Without the option, the next start commits it.
+The last batch before a stop needs the option checkpointLocation, because only the checkpoint tells whether that batch
+is finished, and Spark gives its location to no source. Spark ends the planning process with SIGTERM; at SIGTERM or at
+the end of the driver the process then commits the batch if it is finished. Without the option, the next start does.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from kohort.spark.source.checkpoint import is_checkpoint, is_finished, last_fini
 from kohort.spark.source.identity import IdentityReceiver, ReplyTo
 from kohort.spark.source.planner import open_cluster
 from kohort.spark.source.positions import Json, Positions, from_json
-from kohort.spark.source.termination import call_at_sigterm
 from kohort.wire.errors import ErrorCode
 
 COMMIT_MS = 10_000
@@ -98,7 +96,10 @@ class Commits:
                 raise
             self._failures += 1
             self._retry_at = time.monotonic() + COMMIT_RETRY_S.pause(self._failures)
-            self._warn(f"could not commit to the group {self._options.group_id}: {error}{_advice(error)}")
+            advice = ""
+            if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+                advice = " The query's commits succeed once they have left; groupMode=member shares the group with them"
+            self._warn(f"could not commit to the group {self._options.group_id}: {error}{advice}")
             return
         self._failures = 0
         self._committed.update(changed)
@@ -146,11 +147,6 @@ class Commits:
                 "nor offsets, so a stop of the query will not be committed. The option must be the writer's checkpoint "
                 "location; a path without a scheme (hdfs:, s3a:, …) is a path on this machine"
             )
-
-    def finish_at_sigterm(self) -> None:
-        """Commit the last batch when Spark ends this process."""
-        if self._options.group_id is not None:
-            call_at_sigterm(self.finish, 3 * LAST_COMMIT_MS / 1000)
 
     def close(self) -> None:
         if self._identity is not None:
@@ -217,9 +213,3 @@ def _query_and_batch(location: str) -> tuple[str | None, int | None]:
         return query_id(directory), last_finished(directory)
     except (OSError, ValueError, KeyError):
         return None, None
-
-
-def _advice(error: KafkaError) -> str:
-    if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
-        return " The query's commits succeed once they have left; groupMode=member shares the group with them"
-    return ""

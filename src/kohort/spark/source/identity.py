@@ -1,10 +1,10 @@
 """How the planning process learns which query it plans: the tasks of a batch report it.
 
 Spark gives a task the query's id, run and batch as local properties; the planning process gets only offsets. So the
-first tasks of a batch send these properties to the planning process, in one datagram to the address in their
-RangePartition, and the planning process adds them to the metadata of its commits. The socket is bound to the address
-from which the planning process reaches the cluster, so it opens no other interface, and each datagram carries a random
-token. A lost datagram only leaves a name out of a description.
+first tasks of a batch send these properties in one datagram to the address in their RangePartition, and the planning
+process adds them to the metadata of its commits. The socket is bound to the address from which the planning process
+reaches the cluster, so it opens no other interface, and each datagram carries a random token. A lost datagram only
+leaves a name out of a description.
 """
 
 from __future__ import annotations

@@ -1,24 +1,20 @@
 """One task: fetches a range of a partition's offsets and yields it as Arrow record batches.
 
 The range ends at an offset, not after a number of records: compaction, transaction markers and aborted records leave
-gaps. The broker skips a gap in the middle of a log and answers with the next records. A gap at the end of the log shows
-only as empty answers, and these prove little: a broker also answers with nothing while it cannot read, for example from
-tiered storage. So the task waits for several empty answers, counting the time between them and not the time of
-connecting, retrying and quotas, and then asks for the last offset of the log. If there is nothing either, the range is
-finished, and a line on stderr says so. If there is something, the broker still owes the records before it: the task
-waits for them, and reports data loss in the end.
+gaps. The broker skips a gap in the middle of a log. A gap at the end of the log shows only as empty answers, which
+prove little: a broker also answers with nothing while it cannot read, for example from tiered storage. So the task
+waits for several empty answers, counts the time between them (not that of connecting, retrying and quotas), and asks
+for the last offset of the log. If there is nothing either, the range is finished, and a line on stderr says so. Else
+the task waits for the records that the broker owes, and reports data loss in the end.
 
-Two ranges that meet inside a batch both fetch that batch, and each takes its own records. A batch that starts after the
-range is not read at all.
-
-The task sends the next fetch before it decodes the last answer, so the broker and the task work at the same time. The
-next answer waits in the socket: the task holds one at a time.
+Two ranges that meet inside a batch both fetch that batch, and each takes its own records. The task sends the next fetch
+before it decodes the last answer, so the broker and the task work at the same time.
 
 Memory is bounded, whatever the sizes of the records. A task holds one answer (`kafka.max.partition.fetch.bytes`, 4 MiB,
-or one batch that is larger; for a moment three times that, until it is taken out of its frame), one decompressed batch
-(at most DECOMPRESSED_BYTES; a larger one is an error), and two sets of columns: those that are being filled and those
-that were yielded last (each `columns.BYTES`, 8 MiB, or one record that is larger, and some 60 bytes for each of
-`columns.ROWS` rows). Without numba a decompressed batch also exists as Python objects, at some 300 bytes a record.
+or one larger batch; for a moment three times that, until it is taken out of its frame), one decompressed batch (at most
+DECOMPRESSED_BYTES; a larger one is an error), and two sets of columns (each `columns.BYTES`, 8 MiB, or one larger
+record, and some 60 bytes for each of `columns.ROWS` rows). Without numba a decompressed batch also exists as Python
+objects, at some 300 bytes a record.
 """
 
 from __future__ import annotations

@@ -3,59 +3,46 @@
 Spark (4.2 and later) calls the planning methods (initialOffset, latestOffset, partitions, commit) in one long-lived
 Python process for each query. `read` runs in the executors' Python workers, on a pickled copy with the options alone.
 
-When to commit. Spark calls `commit(end)` only while it builds the next batch that is not empty, so the last batch of an
-availableNow run would never be committed. But it calls `latestOffset(start, …)` after each batch, the last one
-included, when its commit log contains `start`: so `latestOffset` commits `start` to the group.
+When to commit. Spark calls `commit(end)` only while it builds the next batch that is not empty, so never for the last
+batch of an availableNow run. But it calls `latestOffset(start, …)` after each batch, the last one included, when its
+commit log contains `start`: so `latestOffset` commits `start` to the group.
 
-With asynchronous progress tracking the commit log may not contain `start` yet, so such a query is refused. Spark tells
-no source of that setting, but it can be detected: Spark then plans the tasks of a batch without having called `commit`
-for the batch before.
+With asynchronous progress tracking the commit log may not contain `start` yet, so such a query is refused. It shows by
+Spark planning the tasks of a batch without having called `commit` for the batch before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from kohort.spark.options.source import Options
 from kohort.spark.options.values import OptionError
 from kohort.spark.source import bounds
-from kohort.spark.source.commits import Commits
-from kohort.spark.source.pacing import Pacing
+from kohort.spark.source.commits import LAST_COMMIT_MS, Commits
+from kohort.spark.source.pacing import PacedReader
 from kohort.spark.source.planner import Planner
 from kohort.spark.source.positions import BATCH, START, Json, Positions, admit, from_json, to_json
-from kohort.spark.source.tasks import read_task, tasks_of
+from kohort.spark.source.tasks import tasks_of
+from kohort.spark.source.termination import call_at_sigterm
 
 
-class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The planning state stays in the query's planning process and is never pickled."""
-
+class KohortStreamReader(PacedReader):
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._planner: Planner | None = None
+        super().__init__(options)
         self._commits = Commits(options)
-        self._pacing = Pacing(options)
         self._initial: Positions | None = None
-        self._target: Positions | None = None
-        """Where an availableNow run ends; set when it begins."""
         self._target_checked = False
         """True once the target was compared with what the query has reached."""
-        self._latest: Positions = {}
         self._planned: tuple[Json, Positions] | None = None
         """The end of the newest batch, and where its partitions begin."""
 
-    def __reduce__(self) -> Any:
-        return KohortStreamReader, (self._options,)
-
     @property
     def planner(self) -> Planner:
-        if self._planner is None:
-            self._planner = Planner(self._options)
-            self._commits.finish_at_sigterm()
-        return self._planner
+        if self._planner is None and self._options.group_id is not None:
+            call_at_sigterm(self._commits.finish, 3 * LAST_COMMIT_MS / 1000)
+        return super().planner
 
     # -- offsets
 
@@ -63,13 +50,6 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             self._initial = bounds.starting(self.planner, "latest")
         return to_json(self._initial)
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return self._pacing.read_limit()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        # Losses are reported later, once it is known whether the query had reached the missing offsets.
-        self._target = self.planner.all_ends()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         if BATCH in start:
@@ -88,13 +68,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost |= self.planner.report_unread(reached, begin, ends)
         ends = {place: offset for place, offset in ends.items() if place in begin}
         self._latest = ends
-        if not lost and self._target is None and self._pacing.too_few(begin, ends, limit):
+        if not lost and self._too_few(begin, ends, limit):
             return start
         if isinstance(limit, ReadMaxRows):
             ends = admit(begin, ends, limit.max_rows)
         if ends == reached and not (recreated or first):
             return start  # the same JSON: Spark takes anything else for a new batch
-        self._pacing.batch_planned(first=first)
+        self._batch_planned(first=first)
         end = to_json(ends)
         if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
             end[START] = to_json({place: begin[place] for place in ends})
@@ -114,7 +94,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._target_checked:
                 self._check_target(self._target, reached)
             return dict(self._target)
-        self._pacing.wait_while_idle()
+        self._wait_while_idle()
         return self.planner.ends_from(self.planner.partitions({topic for topic, _ in reached}), reached)
 
     def _check_target(self, target: Positions, reached: Positions) -> None:
@@ -163,7 +143,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Any:
         if start != end:
-            self._pacing.check_commit_called()
+            self._check_commit_called()
         if self._planned is not None and self._planned[0] == end:
             begin = self._planned[1]
             ranges = {place: (begin[place], offset) for place, offset in from_json(end).items()}
@@ -171,18 +151,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = self.planner.repeated(start, end)
         return tasks_of(self._options, ranges, self._commits.reply_to())
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self._options, partition)
-
     # -- the group
 
     def commit(self, end: Json) -> None:
-        self._pacing.commit_called()
+        self._commit_expected = False
         self._commits.commit(from_json(end))
 
     def stop(self) -> None:
         self._commits.finish()
         self._commits.close()
-        if self._planner is not None:
-            self._planner.close()
-            self._planner = None
+        super().stop()

@@ -1,10 +1,9 @@
 """Compiles the kernels with numba, once a process has decoded enough records for that.
 
-numba must be imported, and compiles at the first use on a machine, which takes up to half a minute; the result is
-cached beside the module or in the user's cache directory. (The cache notices a change of `kernels.py` only, so all
-kernels are there.) So a process first runs the kernels as plain Python, and switches to numba after WORTH_IT records.
-Without numba they stay Python. The environment variable of the source's decoder, KOHORT_SPARK_DECODER=python or =numba,
-overrides this.
+Importing numba and compiling at the first use on a machine takes up to half a minute; the result is cached beside the
+module or in the user's cache directory. (The cache notices a change of `kernels.py` only, so all kernels are there.) So
+a process switches from plain Python to numba after WORTH_IT records. KOHORT_SPARK_DECODER=python or =numba overrides
+this.
 """
 
 from __future__ import annotations

@@ -191,11 +191,7 @@ def decode(keys: pa.Array, values: pa.Array, *, dictionaries: bool = False) -> p
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-_GROUP_NUMBERS = (
-    (kernels.EPOCH, pa.int32()),
-    (kernels.PREVIOUS_EPOCH, pa.int32()),
-    (kernels.STATE, pa.int8()),
-)
+_GROUP_NUMBERS = ((kernels.EPOCH, pa.int32()), (kernels.PREVIOUS_EPOCH, pa.int32()), (kernels.STATE, pa.int8()))
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -336,26 +332,10 @@ class _Groups:
             MEMBER.field("topics").type,
             held[:, kernels.HAS_TOPICS] == 1,
         )
-        texts = (
-            kernels.MEMBER,
-            kernels.INSTANCE,
-            kernels.RACK,
-            kernels.CLIENT,
-            kernels.HOST,
-            kernels.REGEX,
-            kernels.ASSIGNOR,
-        )
-        timeouts = (kernels.REBALANCE_TIMEOUT, kernels.SESSION_TIMEOUT)
-        return pa.StructArray.from_arrays(
-            [
-                *(_texts(self._source, held, at) for at in texts),
-                *map(number, timeouts),
-                topics,
-                self._owned(0),
-                self._owned(1),
-            ],
-            fields=list(MEMBER),
-        )
+        texts = range(kernels.MEMBER, kernels.ASSIGNOR + 2, 2)
+        columns = [_texts(self._source, held, at) for at in texts]
+        columns += [number(kernels.REBALANCE_TIMEOUT), number(kernels.SESSION_TIMEOUT), topics]
+        return pa.StructArray.from_arrays([*columns, self._owned(0), self._owned(1)], fields=list(MEMBER))
 
     def _owned(self, revoking: int) -> pa.Array:
         held = self._partitions[self._partitions[:, kernels.REVOKING] == revoking]

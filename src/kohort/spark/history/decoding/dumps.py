@@ -5,9 +5,8 @@
   directory, because a transaction can span segments: its records count if its marker is a commit. The directories of
   other topics beside them give the names of topic ids.
 
-A task reads, decodes and writes; nothing passes through the JVM. The files that it writes are named after the dump, and
-a note keeps the state of the dump (sizes and times). A dump that has not changed is not read again; the files of a
-changed dump are replaced.
+The files that a task writes are named after the dump, and a note keeps the dump's state (sizes and times). A dump that
+has not changed is not read again; the files of a changed dump are replaced.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from pyarrow import fs
 from kohort.spark.arrow.columns import Columns, timestamps
 from kohort.spark.arrow.decoder import filler
 from kohort.spark.files.arrow import file_system
+from kohort.spark.history.decoding.columns import TIME
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.store import HOLDS, Store, encoding
+from kohort.spark.source.read import PLACE
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, check_crc, decode_records, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError
@@ -141,9 +142,9 @@ def _state(files: list[fs.FileInfo]) -> str:
 
 def import_dump(store: Store, dump: Dump, isolation: str) -> ImportedDump:
     """Decode a dump into records of the history, unless an earlier run has done it. Raises DumpError."""
-    note = f"records/files/notes/{dump.key}.json"
+    note = store / f"records/files/notes/{dump.key}.json"
     state = f"{isolation};{dump.state}"
-    before = store.read_json(note)
+    before = json.loads(note.read_text()) if note.exists() else None
     if before is not None and before["state"] == state:
         return ImportedDump(**before["taken"])
     imported = ImportedDump(dump.name)
@@ -153,10 +154,12 @@ def import_dump(store: Store, dump: Dump, isolation: str) -> ImportedDump:
                 writer.write(batch)
         else:
             for columns in _read_segments(dump, isolation, imported):
-                writer.write(_decoded(columns, dump.partition))
+                partitions = pa.repeat(pa.scalar(dump.partition, pa.int32()), len(columns.offsets))
+                times = timestamps(columns.times)
+                writer.write(_decoded(columns.keys, columns.values, partitions, columns.offsets, times))
     for file in set(before["taken"]["files"]) - set(imported.files) if before is not None else ():
-        store.delete(file)
-    store.write_text(note, json.dumps({"state": state, "taken": asdict(imported)}))
+        (store / file).remove()
+    note.write_text(json.dumps({"state": state, "taken": asdict(imported)}))
     return imported
 
 
@@ -172,35 +175,16 @@ def _read_parquet(file: str) -> Iterator[pa.Table]:
             f"{file} lacks {', '.join(missing)}: a dump has the columns of Spark's Kafka source ({', '.join(NEEDED)})"
         )
     for batch in opened.iter_batches(batch_size=BATCH, columns=list(NEEDED)):
-        yield pa.table(
-            {
-                **_columns(decode(batch.column("key"), batch.column("value"), dictionaries=True)),
-                "log_partition": batch.column("partition").cast(pa.int32()),
-                "log_offset": batch.column("offset").cast(pa.int64()),
-                "log_time": _time(batch.column("timestamp")),
-            }
-        )
+        keys, values, partitions, offsets, times = (batch.column(name) for name in NEEDED)
+        is_number = pa.types.is_integer(times.type)
+        at = timestamps(times.cast(pa.int64())) if is_number else times.cast(TIME, safe=False)
+        yield _decoded(keys, values, partitions.cast(pa.int32()), offsets.cast(pa.int64()), at)
 
 
-def _time(column: pa.Array) -> pa.Array:
-    if pa.types.is_integer(column.type):
-        return timestamps(column.cast(pa.int64()))
-    return column.cast(pa.timestamp("us", tz="UTC"), safe=False)
-
-
-def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    return {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
-
-
-def _decoded(columns: Columns, partition: int) -> pa.Table:
-    return pa.table(
-        {
-            **_columns(decode(columns.keys, columns.values, dictionaries=True)),
-            "log_partition": pa.repeat(pa.scalar(partition, pa.int32()), len(columns.offsets)),
-            "log_offset": columns.offsets,
-            "log_time": timestamps(columns.times),
-        }
-    )
+def _decoded(keys: pa.Array, values: pa.Array, partitions: pa.Array, offsets: pa.Array, times: pa.Array) -> pa.Table:
+    decoded = decode(keys, values, dictionaries=True)
+    names = [*decoded.schema.names, *(place.name for place in PLACE)]
+    return pa.table([*decoded.columns, partitions, offsets, times], names)
 
 
 class _Writer:
@@ -229,7 +213,7 @@ class _Writer:
     def _writer(self, holds: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
         place = f"records/files/of={holds}/in={partition}/{self._key}.parquet"
         if place not in self._writers:
-            out = self._files.enter_context(self._store.new_file(place))
+            out = self._files.enter_context((self._store / place).new_file())
             self._writers[place] = self._files.enter_context(pq.ParquetWriter(out, schema, **encoding(schema)))
             self._imported.files.append(place)
         return self._writers[place]

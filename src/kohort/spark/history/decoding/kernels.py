@@ -4,10 +4,9 @@ There are three: `keys` reads the keys of all records, `commits` the values of o
 of all other records. They write numbers into arrays that the caller provides. A text is written as two numbers, where
 its bytes begin and how many there are; `columns.py` makes strings of a whole column of them later.
 
-The functions are plain Python. They run as they are, or compiled by numba (`compilation.py`); uncompiled, `data` is
-`bytes`, whose items Python reads faster than numpy's. A function that reads takes a position and returns the position
-behind what it has read, or BAD if the bytes do not fit; given BAD it returns BAD. A record whose bytes do not fit
-exactly is malformed.
+The functions are plain Python, which numba compiles (`compilation.py`) or which runs as it is; then `data` is `bytes`,
+whose items Python reads faster than numpy's. A function that reads takes a position and returns the position behind
+what it has read, or BAD if the bytes do not fit or the position is BAD. A record whose bytes do not fit is malformed.
 
 The layouts are Kafka's (group-coordinator/src/main/resources/common/message) and, for what consumers put inside,
 clients/src/main/resources/common/message/ConsumerProtocol*.json. In flexible versions a length is a varint, one more

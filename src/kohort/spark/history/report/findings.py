@@ -124,21 +124,11 @@ def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
         else:
             why = "no member came or went: members rejoin or change their subscriptions"
         moved = f"{count(worst.moved, 'partition')} moved"
-        pause = (
-            f"; longest pause in its commits {duration(worst.longest_pause_ms)}" if worst.longest_pause_ms > 0 else ""
-        )
-        lines.append(
-            Finding(
-                BAD,
-                group,
-                "storm",
-                f"{group} rebalanced {worst.rebalances} times in {duration(lasted)}{again}",
-                f"{why}; {moved}{pause}",
-                worst.since,
-                worst.until,
-                worst.rebalances,
-            )
-        )
+        pause_ms = worst.longest_pause_ms
+        pause = f"; longest pause in its commits {duration(pause_ms)}" if pause_ms > 0 else ""
+        headline = f"{group} rebalanced {worst.rebalances} times in {duration(lasted)}{again}"
+        details = f"{why}; {moved}{pause}"
+        lines.append(Finding(BAD, group, "storm", headline, details, worst.since, worst.until, worst.rebalances))
     return lines
 
 
@@ -176,21 +166,12 @@ def of_sawteeth(found: Sawteeth, places: Sequence[Place], zombies: Iterable[Zomb
     lines = []
     for group, ones in _by(rows, lambda row: places[int(found.place[row])][0]).items():
         which = _some(f"{places[int(found.place[row])][1]}-{places[int(found.place[row])][2]}" for row in ones)
-        teeth = int(found.teeth[ones].sum())
+        teeth, deepest = int(found.teeth[ones].sum()), count(int(found.deepest[ones].max()), "record")
         since, until = int(found.since[ones].min()), int(found.until[ones].max())
-        lines.append(
-            Finding(
-                BAD,
-                group,
-                "sawtooth",
-                f"Two consumers commit the same {'partition' if len(ones) == 1 else 'partitions'} of {group}",
-                f"{which}: offsets went back and forth {teeth} times in {duration(max(until - since, 1))}, by up to "
-                f"{count(int(found.deepest[ones].max()), 'record')}",
-                since,
-                until,
-                teeth,
-            )
-        )
+        headline = f"Two consumers commit the same {'partition' if len(ones) == 1 else 'partitions'} of {group}"
+        lasted = duration(max(until - since, 1))
+        details = f"{which}: offsets went back and forth {teeth} times in {lasted}, by up to {deepest}"
+        lines.append(Finding(BAD, group, "sawtooth", headline, details, since, until, teeth))
     return lines
 
 
@@ -207,11 +188,8 @@ def of_rewinds(found: Rewinds, commits: Commits, places: Sequence[Place]) -> lis
         cause = CAUSES[int(found.cause[ones[0]])]
         by_hand = found.cause[ones[0]] == RESET
         headline = f"{group} was reset while it had no members" if by_hand else f"{group} went back to older offsets"
-        lines.append(
-            Finding(
-                WARN, group, cause, headline, f"{effect} on {partitions}", int(at.min()), int(at.max()), again + skipped
-            )
-        )
+        details, since, until = f"{effect} on {partitions}", int(at.min()), int(at.max())
+        lines.append(Finding(WARN, group, cause, headline, details, since, until, again + skipped))
     return lines
 
 
@@ -232,20 +210,11 @@ def of_expiries(due: Numbers, commits: Commits, places: Sequence[Place], now: in
         first = int(due[ones].min())
         left = first - now
         when = f"in {duration(left)}" if left > 0 else "at any moment"
-        idle = now - int(commits.at[last[ones]].max())
-        lines.append(
-            Finding(
-                BAD if left < DAY // 2 else WARN,
-                group,
-                "expiring",
-                f"{group} loses its offsets {when}",
-                f"{count(len(ones), 'partition')}, committed {duration(max(idle, 0))} ago. A member that starts "
-                "later begins at auto.offset.reset",
-                first,
-                NOTHING,
-                len(ones),
-            )
-        )
+        idle = duration(max(now - int(commits.at[last[ones]].max()), 0))
+        severity, headline = BAD if left < DAY // 2 else WARN, f"{group} loses its offsets {when}"
+        details = f"{count(len(ones), 'partition')}, committed {idle} ago. A member that starts later begins at "
+        details += "auto.offset.reset"
+        lines.append(Finding(severity, group, "expiring", headline, details, first, NOTHING, len(ones)))
     return lines
 
 

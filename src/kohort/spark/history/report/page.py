@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.spark.history.report import plots
-from kohort.spark.history.report.findings import BAD, Finding, count, duration
+from kohort.spark.history.report.findings import BAD, count, duration
 from kohort.spark.history.store import HistorySummary, Store
 from kohort.spark.reports.page import Annotated, Number, Page, Tag
 
@@ -78,7 +78,7 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
         page.text("The log holds no records: no group has committed anything.")
         return
     shown = summary.findings[:MOST_FINDINGS]
-    lines = [(one.severity, one.headline, _details(one)) for one in shown]
+    lines = [(one.severity, one.headline, f"{one.details}{_clock(one.since, one.until)}") for one in shown]
     healthy = summary.groups - len(troubled | warned)
     if len(summary.findings) > len(shown):
         lines.append(("", f"and {count(len(summary.findings) - len(shown), 'finding')} more", "in the table below"))
@@ -87,17 +87,12 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
     page.findings(lines)
 
 
-def _details(one: Finding) -> str:
-    when = _clock(one.since, one.until) if one.since >= 0 else ""
-    return one.details + (f" · {when}" if when else "")
-
-
 def _clock(since: int, until: int) -> str:
-    start = _day(since)
-    if until < 0 or until == since:
-        return start
-    end = _day(until)
-    return start if end == start else f"{start} to {end[11:] if end[:10] == start[:10] else end}"
+    """From when to when, behind a finding's details; empty if not known."""
+    if since < 0:
+        return ""
+    start, end = _day(since), _day(max(since, until))
+    return f" · {start}" if end == start else f" · {start} to {end[11:] if end[:10] == start[:10] else end}"
 
 
 def _short(number: int) -> str:

@@ -1,7 +1,6 @@
-"""The offset commits of one log partition: for each place a series in the order of the log.
+"""The offset commits of one log partition: for each place (group, topic, partition) a series in the log's order.
 
-A place is a group, a topic and a partition. A commit that is lower than the one before it is a step back. Its meaning
-depends on the commits that follow:
+A commit that is lower than the one before it is a step back. Its meaning depends on the commits that follow:
 
 - a *rewind*: the group continues from the lower offset, and reads records again;
 - a *reset*: the group has no members, so a person or a tool has committed;

@@ -1,10 +1,9 @@
 """Rebalances: when the partitions of a group were assigned again, how long that took, and how many moved.
 
-For a classic group the log has the end of a rebalance, the record with the leader's assignment. `state_time` in this
-record is when all members had joined, so the second half of the rebalance has a length; the only trace of the first
-half is the pause in the group's commits. For a group of the consumer protocol the log has all of it: the record that
-raises the epoch, and for each member a record when it has reached that epoch. If the epoch is raised again before that,
-both raises belong to the same rebalance.
+For a classic group the log has the end of a rebalance, the record with the leader's assignment, whose `state_time` is
+when all members had joined; the only trace of the time before is the pause in the group's commits. For a group of the
+consumer protocol the log has the record that raises the epoch, and for each member a record when it has reached that
+epoch. If the epoch is raised again before that, both raises belong to the same rebalance.
 
 The records of groups are few, so this module reads them one by one, without partitions.
 """

@@ -1,9 +1,8 @@
 """Spans of time from a log: from when to when a group had a member, or a member a partition.
 
-Each record of a log is a step that replaces the step before it in its sequence: a classic group's record contains all
-members and their partitions, a record of a consumer group's member all partitions of that member. An item in
-consecutive steps of a sequence is one span, from the time of its first step to the time of the first step without it.
-Everything here works on whole columns.
+Each record is a step that replaces the step before it in its sequence: a classic group's record contains all members
+and their partitions, a record of a consumer group's member all its partitions. An item in consecutive steps of a
+sequence is one span, up to the time of the first step without it. Everything here works on whole columns.
 """
 
 from __future__ import annotations

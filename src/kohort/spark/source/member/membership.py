@@ -269,7 +269,10 @@ class Membership:
         """Commit what is finished, and leave. Called once, in any thread."""
         self._ending = True
         self._changed.set()
-        with self.locked() as sharing, self._open_for_the_end() as cluster:
+        limited = min(int(LEAVE_S * 500), self._options.api_timeout_ms)
+        # A new connection: the interrupted thread may have left the other one in the middle of a response.
+        options = replace(self._options, api_timeout_ms=limited, request_timeout_ms=limited)
+        with self.locked() as sharing, open_cluster(options) as cluster:
             if sharing.batch is not None:
                 self.commits.check_checkpoint_location()
             self._finish_if_in_checkpoint(sharing, cluster)
@@ -278,8 +281,3 @@ class Membership:
         self.commits.close()
         if self._refusals_cluster is not None:
             self._refusals_cluster.close()
-
-    def _open_for_the_end(self) -> Cluster:
-        """A new connection: the interrupted thread may have left the other one in the middle of a response."""
-        limited = min(int(LEAVE_S * 500), self._options.api_timeout_ms)
-        return open_cluster(replace(self._options, api_timeout_ms=limited, request_timeout_ms=limited))

@@ -1,39 +1,34 @@
 """`groupMode=member`: a streaming query whose driver is a member of its group and reads only what it owns.
 
-Several queries, and plain consumers, share the topics of a group this way. Each micro-batch reads partitions that
-this member owns, starting at the group's committed offsets. When Spark has written the batch into its commit log, its
-end is committed in the member's name. The group decides which member reads which partition and from which offset.
-Spark's checkpoint only records what each batch read (`sharing.py`).
+Several queries and plain consumers share the topics of a group this way. The group decides which member reads which
+partition and from which offset; Spark's checkpoint only records what each batch read (`sharing.py`). When Spark's
+commit log has a micro-batch, the batch's end is committed in the member's name.
 
 Hand-over. The planning process of the query is the member; its threads send heartbeats while a batch runs. When the
-group revokes partitions that the batch in progress reads, the member gives them up once the batch is finished and
-committed; other partitions it gives up at once. Spark shows that a batch is finished by its next call of
-`latestOffset`, at the next trigger; with the option checkpointLocation the member also polls the commit log. Such a
-hand-over loses no record and reads none twice.
+group revokes partitions, the member gives up those of the batch in progress once the batch is finished and committed,
+and the others at once. Spark shows that a batch is finished by its next call of `latestOffset`, at the next trigger;
+with the option checkpointLocation the member also polls the commit log. No record is lost or read twice.
 
-Lost partitions. A batch that takes longer than the rebalance timeout (kafka.max.poll.interval.ms), or a driver that is
-unreachable for a session, loses its partitions. The next owner reads them from the last committed batch on. The query
-continues with what it owns and commits nothing for what it has lost, so the rows of one batch may be written by both.
-With kohort as the cluster and KIP-848's protocol these rows are fewer: from that moment on the cluster refuses the
-tasks' fetches, and what it refuses is left to the new owner (`refusals.py`).
+Lost partitions. A batch that takes longer than kafka.max.poll.interval.ms, or a driver that is unreachable for a
+session, loses its partitions, and the next owner reads them from the last committed batch on. The query continues with
+what it owns and commits nothing for what it has lost, so both may write the rows of one batch. With kohort as the
+cluster and KIP-848's protocol these rows are fewer: the cluster refuses the tasks' fetches from then on, and what it
+refuses is left to the new owner (`refusals.py`).
 
-The end. Spark ends the planning process with SIGTERM, or closes its socket when the driver ends. The member then
-commits what is finished and leaves, so that others need not wait for the end of its session. If the process is killed,
-its session expires. A static member (kafka.group.instance.id) keeps its partitions for a session in any case.
+The end. When Spark ends the planning process, the member commits what is finished and leaves. If the process is
+killed, its session expires. A static member (kafka.group.instance.id) keeps its partitions for a session in any case.
 
-A restart first repeats an unfinished batch with the same ranges, before it joins. Then, if the dead member is still in
-the group, it commits the batch in that member's name and makes it leave. Nobody waits for the end of the session, and
-nothing is read twice. If the session has expired and other members have read on, both have the records of that batch.
+A restart first repeats an unfinished batch with the same ranges. Then, if the dead member is still in the group, it
+commits the batch in that member's name and makes it leave, so nothing is read twice and nobody waits for the session's
+end. If the session has expired and other members have read on, both have the records of that batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
@@ -41,36 +36,19 @@ from kohort.client.records.partition_leaders import GroupMember
 from kohort.spark.options.source import Options
 from kohort.spark.source.member.membership import Membership
 from kohort.spark.source.member.sharing import Sharing, batch_reader, ranges_of
-from kohort.spark.source.pacing import Pacing
-from kohort.spark.source.planner import Planner
+from kohort.spark.source.pacing import PacedReader
 from kohort.spark.source.positions import BATCH, Json, Positions, admit, to_json
-from kohort.spark.source.tasks import read_task, tasks_of
+from kohort.spark.source.tasks import tasks_of
 from kohort.wire.errors import ErrorCode
 
 
-class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The planning state stays in the query's planning process and is never pickled."""
-
+class KohortMemberReader(PacedReader):
     def __init__(self, options: Options) -> None:
         assert options.member is not None
-        self._options = options
-        self._planner: Planner | None = None
+        super().__init__(options)
         self.membership: Membership | None = None
-        self._pacing = Pacing(options)
-        self._target: Positions | None = None
-        """Where an availableNow run ends; set when it begins."""
-        self._latest: Positions = {}
         self._epochs: dict[TopicPartition, int] = {}
         """The partitions of the last look, each with its epoch. Of these, a new topic id means a recreated topic."""
-
-    def __reduce__(self) -> Any:
-        return KohortMemberReader, (self._options,)
-
-    @property
-    def planner(self) -> Planner:
-        if self._planner is None:
-            self._planner = Planner(self._options)
-        return self._planner
 
     # -- offsets
 
@@ -78,18 +56,12 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Empty: a partition's beginning is known when the group assigns it."""
         return {}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return self._pacing.read_limit()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.all_ends()
-
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         membership = self._joined(start)
         membership.batch_finished(start)
         deadline = time.monotonic() + membership.rebalance_timeout_s
         while True:
-            self._pacing.wait_while_idle()
+            self._wait_while_idle()
             membership.check()
             with membership.locked() as sharing:
                 end = self._plan(membership, sharing, start, limit)
@@ -101,13 +73,13 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self, membership: Membership, sharing: Sharing, start: Json, limit: ReadLimit) -> Json | None:
         begin, ends = self._ends(sharing, membership.readable(sharing))
         self._latest = ends
-        if self._target is None and self._pacing.too_few(begin, ends, limit):
+        if self._too_few(begin, ends, limit):
             return None
         if isinstance(limit, ReadMaxRows):
             ends = admit(begin, ends, limit.max_rows)
         if ends == begin:
             return None
-        self._pacing.batch_planned(first=not start)
+        self._batch_planned(first=not start)
         return sharing.plan(begin, ends, start, membership.reader)
 
     def _ends(self, sharing: Sharing, begin: Positions) -> tuple[Positions, Positions]:
@@ -150,7 +122,7 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.membership is None or not self.membership.has_planned(end):
             return tasks_of(self._options, ranges)
         if start != end:
-            self._pacing.check_commit_called()
+            self._check_commit_called()
         return tasks_of(self._options, ranges, self.membership.commits.reply_to(), self._fetching_member(end))
 
     def _fetching_member(self, end: Json) -> GroupMember | None:
@@ -163,13 +135,10 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return GroupMember(self._options.group_id or "", reader.member, reader.epoch)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self._options, partition)
-
     # -- the group
 
     def commit(self, end: Json) -> None:
-        self._pacing.commit_called()
+        self._commit_expected = False
 
     def _joined(self, start: Json) -> Membership:
         if self.membership is None:
@@ -184,6 +153,4 @@ class KohortMemberReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.membership is not None:
             self.membership.end()
             self.membership = None
-        if self._planner is not None:
-            self._planner.close()
-            self._planner = None
+        super().stop()

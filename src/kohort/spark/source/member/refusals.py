@@ -1,12 +1,10 @@
 """Partitions that the group refused to the tasks of a batch.
 
 With kohort as the cluster and KIP-848's protocol, a fetch names the member that reads. The broker refuses it once the
-group has given the partition to another member, and the task leaves the rest of its range to that member. Tasks
-cannot tell the driver. But a partition that the broker refuses to a member at an epoch stays refused at that epoch,
-even if the partition moves again. So at the end of a batch the driver fetches once more in the batch's name.
-
-This does not depend on what the member itself knows. Commits are not fenced by partition: the coordinator would accept
-a commit for a partition that it has given to another member.
+group has given the partition to another member, and the task leaves the rest of its range to that member. Tasks cannot
+tell the driver. But a partition that was refused to a member at an epoch stays refused at that epoch, even if it moves
+again. So at the end of a batch the driver fetches once more in the batch's name. Commits are not fenced by partition:
+the coordinator would accept a commit for a partition that it has given to another member.
 """
 
 from __future__ import annotations

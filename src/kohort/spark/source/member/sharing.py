@@ -1,15 +1,14 @@
 """The state of a query with `groupMode=member`, without IO: the ranges that it may read and has read.
 
-Each partition has the epoch in which it was assigned and the offset where reading continues. This state counts for that
-epoch alone: if the partition is lost and assigned again, the new epoch voids everything noted for the old one. So a
-loss needs no clean-up; the old state just stops counting.
+Each partition has the epoch in which it was assigned and the offset where reading continues. If the partition is lost
+and assigned again, the new epoch voids everything noted for the old one, so a loss needs no clean-up.
 
 At most one batch is in progress. A partition that it reads is not given up before the batch is finished.
 
-Spark keeps a batch's end in the checkpoint. It holds the ends of the batch's ranges by topic and partition and, under
-START, their beginnings, so a batch is repeated with the same ranges whoever owns its partitions by then. Under BATCH it
-holds a number, because no two batches may have the same end, even if the second one reads again what was lost in the
-first; and the member that read it, so that the next process can tell the group that this member is dead.
+A batch's end in Spark's checkpoint holds the ends of its ranges by topic and partition and, under START, their
+beginnings, so a batch is repeated with the same ranges whoever owns its partitions by then. Under BATCH it holds a
+number, because no two batches may have the same end, even if the second one reads again what was lost in the first;
+and the member that read it, so that the next process can tell the group that this member is dead.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Sharing:
 
     def plan(self, begin: Positions, ends: Positions, after: Mapping[str, Any], reader: BatchReader) -> Json:
         """Begin a batch of `readable` partitions. `after` is the end of the batch before."""
-        batch = {"number": number_of(after) + 1, **reader._asdict()}
+        batch = {"number": after.get(BATCH, {}).get("number", 0) + 1, **reader._asdict()}
         end: Json = {**to_json(ends), START: to_json(begin), BATCH: batch}
         ranges = {place: (self.places[place].epoch, begin[place], until) for place, until in ends.items()}
         self.batch = Batch(end, {place: row for place, row in ranges.items() if row[2] > row[1]})
@@ -118,10 +117,6 @@ class Sharing:
         for place in partitions:
             self.places.pop(place, None)
             self.leaving.discard(place)
-
-
-def number_of(end: Mapping[str, Any]) -> int:
-    return int(end.get(BATCH, {}).get("number", 0))
 
 
 def batch_reader(end: Mapping[str, Any]) -> BatchReader | None:
