@@ -33,11 +33,6 @@ class Row(NamedTuple):
     proofs: str
 
 
-class Proof(NamedTuple):
-    row: str
-    where: str
-
-
 def rows(text: str) -> list[Row]:
     found = []
     for line in text.splitlines():
@@ -50,14 +45,14 @@ def rows(text: str) -> list[Row]:
 # -- finding the proofs
 
 
-def of_scenarios() -> Iterator[Proof]:
+def of_scenarios() -> Iterator[tuple[str, str]]:
     for path in sorted(SCENARIOS.glob("*.txt")):
         for line in takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines()):
             if ":" in line:
-                yield from (Proof(row, path.name) for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0]))
+                yield from ((row, path.name) for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0]))
 
 
-def of_tests() -> Iterator[Proof]:
+def of_tests() -> Iterator[tuple[str, str]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -68,7 +63,7 @@ def of_tests() -> Iterator[Proof]:
                     name = f"{path.relative_to(TESTS)}::{node.name}"
                     assert not is_skipped(tree, node), f"{name} proves a row and is always skipped"
                     assert node.name.startswith("test"), f"{name} is no test"
-                    yield from (Proof(ast.literal_eval(row), name) for row in mark.args)
+                    yield from ((ast.literal_eval(row), name) for row in mark.args)
 
 
 def is_skipped(tree: ast.Module, test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

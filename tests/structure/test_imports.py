@@ -1,4 +1,7 @@
-"""Imports point down, and the core stays pure. Changing the tables below is a design decision (docs/decisions/)."""
+"""The shape of the tree: imports point down and in no circle, the core is pure, files and folders are small.
+
+Changing the tables below is a design decision (docs/decisions/).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -67,6 +71,11 @@ IMPURE = {
 PURE_PACKAGES = ("wire", "coordinator")
 IMPURE_CALLS = {"open", "print", "input"}
 
+MAX_LINES = 500
+MAX_FILES = 22
+TABLES = {"wire/schemas"}
+"""Folders of pure tables, one file an API: any number of files."""
+
 
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted((SRC / "kohort").rglob("*.py")):
@@ -81,10 +90,8 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; the project's imports are absolute"
-            yield node.lineno, node.module or ""
-            if node.module == "kohort":
-                for alias in node.names:
-                    yield node.lineno, f"kohort.{alias.name}"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
 
 
 def test_every_package_has_a_place() -> None:
@@ -104,6 +111,34 @@ def test_imports_point_down() -> None:
             if parts[1] != package and not {parts[1], ".".join(parts[1:3])} & allowed:
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {package} may not import {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Neither at the top, nor in a function, nor for types alone. The CycleError names the files."""
+    graph: dict[str, set[str]] = {}
+    for path in SRC.rglob("*.py"):
+        graph[".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")] = {
+            name for _, name in imports(path)
+        }
+    for module, names in graph.items():
+        files = {name if name in graph else name.rpartition(".")[0] for name in names}
+        graph[module] = (files & graph.keys()) - {module}
+    TopologicalSorter(graph).prepare()
+
+
+def test_files_are_short() -> None:
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in SRC.rglob("*.py")}
+    long = [f"{path.relative_to(SRC)}: {n} lines" for path, n in sorted(lengths.items()) if n > MAX_LINES]
+    assert not long, f"more than {MAX_LINES} lines; split at the subjects:\n" + "\n".join(long)
+
+
+def test_folders_are_rooms() -> None:
+    full = []
+    for folder in sorted({path.parent for path in SRC.rglob("*.py")}):
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        if len(files) > MAX_FILES and folder.relative_to(SRC / "kohort").as_posix() not in TABLES:
+            full.append(f"{folder.relative_to(SRC)}: {len(files)} files")
+    assert not full, f"more than {MAX_FILES} files; which rooms are missing?\n" + "\n".join(full)
 
 
 @pytest.mark.conformance("R6")
