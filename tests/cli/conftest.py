@@ -17,7 +17,9 @@ from kohort.cli.commands import app
 def bootstrap() -> Iterator[str]:
     from kohort.testing import KohortServer
 
-    with KohortServer(brokers=2, group_initial_rebalance_delay_ms=0) as running:
+    with KohortServer(
+        brokers=2, group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0
+    ) as running:
         yield running.bootstrap_servers
 
 

@@ -14,21 +14,9 @@ from run_command import Kohort
 
 from kohort.client.cluster import Cluster
 from kohort.server import assignor_plugins
-from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kohort-assignor-example"
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with KohortServer(
-        brokers=2,
-        group_initial_rebalance_delay_ms=0,
-        group_coordinator_rebalance_protocols="classic,consumer",
-        group_consumer_assignment_interval_ms=0,
-    ) as running:
-        yield running.bootstrap_servers
 
 
 @pytest.fixture

@@ -1,25 +1,20 @@
-"""`kohort groups explain` and `describe` of consumer groups: epochs, revocations, and which member waits for which."""
+"""`kohort groups explain` and `describe` of consumer groups: epochs, revocations, which member waits for which,
+patterns, and groups that change their protocol."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from consumer_member import ConsumerMember
+from group_member import GroupMember
 from run_command import Kohort
 
 from kohort.cli.groups.timeline import status_lines, story_lines
 from kohort.cli.groups.wording import Names
-from kohort.testing import KohortServer
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with KohortServer(group_consumer_assignment_interval_ms=0) as running:
-        yield running.bootstrap_servers
-
 
 Join = Callable[..., ConsumerMember]
 
@@ -97,6 +92,42 @@ def test_topics_that_changed_are_named(kohort: Kohort, join: Join, unique: str) 
     kohort("topics", "delete", unique)
     member.heartbeat()
     assert f"topics changed: {unique} is gone" in kohort("groups", "explain", unique).out
+
+
+def test_a_pattern_is_described_and_explained(kohort: Kohort, bootstrap: str, unique: str) -> None:
+    kohort("topics", "create", f"{unique}-a", "--partitions", "2")
+    member = ConsumerMember(bootstrap, unique, "a", subscribed_topic_regex=f"{unique}-.*")
+    deadline = time.monotonic() + 20
+    while member.count() < 2:
+        assert time.monotonic() < deadline, "its topics are found"
+        member.heartbeat(acknowledges=True)
+    heading, row, _ = kohort("groups", "describe", unique, "--members").out.splitlines()
+    assert heading.split()[-1] == "PATTERN"
+    assert row.split()[-1] == f"{unique}-.*"
+    [document] = json.loads(kohort("groups", "describe", unique, "--members", "-o", "json").out)
+    assert document["members"][0]["pattern"] == f"{unique}-.*"
+    assert f"topics matched: {unique}-.*: +{unique}-a" in kohort("groups", "explain", unique).out
+    member.leave()
+
+
+def test_a_mixed_group_is_described_and_explained(kohort: Kohort, bootstrap: str, unique: str) -> None:
+    kohort("topics", "create", unique, "--partitions", "2")
+    classic = GroupMember(bootstrap, unique, {unique: (0, 1)})
+    assert "PROTOCOL" not in kohort("groups", "describe", unique, "--members").out
+    consumer = ConsumerMember(bootstrap, unique, "b", subscribed_topic_names=(unique,))
+    heading, *rows, _ = kohort("groups", "describe", unique, "--members").out.splitlines()
+    assert heading.split()[-1] == "PROTOCOL"
+    assert sorted(row.split()[-1] for row in rows[:2]) == ["classic", "consumer"]
+    [document] = json.loads(kohort("groups", "describe", unique, "--members", "-o", "json").out)
+    assert {member["protocol"] for member in document["members"]} == {"classic", "consumer"}
+    told = kohort("groups", "explain", unique).out
+    assert "group upgraded: a member of the consumer protocol joins" in told
+    consumer.leave()
+    told = kohort("groups", "explain", unique).out
+    assert "group downgraded: a member left" in told
+    listed = json.loads(kohort("groups", "list", "-o", "json").out)
+    assert [group["type"] for group in listed if group["group"] == unique] == ["classic"]
+    classic.leave()
 
 
 # -- in words

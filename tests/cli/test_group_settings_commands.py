@@ -11,18 +11,8 @@ from consumer_member import ConsumerMember
 from group_member import GroupMember
 from run_command import Kohort
 
-from kohort.testing import KohortServer
-
 SESSION = "consumer.session.timeout.ms"
 UNTIL = "consumer.hold.until.timestamp.ms"
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with KohortServer(
-        brokers=2, group_initial_rebalance_delay_ms=0, group_coordinator_rebalance_protocols="classic,consumer"
-    ) as running:
-        yield running.bootstrap_servers
 
 
 @pytest.fixture

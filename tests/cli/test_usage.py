@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kohort import __version__, compiled
 from kohort.cli.commands import COMMANDS, app
 from kohort.cli.connect import complete_topics
 
@@ -84,17 +83,6 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
     for name in COMMANDS:
         assert name in result.stdout
     assert "Exit codes" in result.stdout
-
-
-@pytest.mark.parametrize("name", ["topics", "groups", "produce", "consume"])
-def test_every_command_has_help(name: str) -> None:
-    result = CliRunner().invoke(app, [name, "--help"])
-    assert result.exit_code == 0, result.output
-    assert "Usage:" in result.stdout
-
-
-def test_version() -> None:
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"kohort {__version__} ({compiled.running()})\n"
 
 
 def test_commands_do_not_import_the_server_side() -> None:
