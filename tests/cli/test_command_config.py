@@ -12,7 +12,6 @@ from sasl_broker import SaslBroker
 from scripted_broker import ScriptedBroker, topic
 from typer.core import TyperGroup
 
-from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest
 
 PASSWORD = "hunter2-pa55"
@@ -21,8 +20,7 @@ PASSWORD = "hunter2-pa55"
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
     sasl = SaslBroker(users={"alice": PASSWORD})
-    with ScriptedBroker(sasl.script()) as running:
-        running.script[MetadataRequest] = running.metadata(topic("orders"))
+    with ScriptedBroker(sasl.script(), topic("orders")) as running:
         yield running
 
 

@@ -7,11 +7,13 @@ and start it, run against kohort and against Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from bench import _kafka
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
+from opened_connections import Blocking, Connect, OnLoop, Opened
 
 from kohort.client.cluster import Cluster
 
@@ -44,3 +46,22 @@ def cluster(three_brokers: object) -> Iterator[Cluster]:
     servers: str = three_brokers.bootstrap_servers  # type: ignore[attr-defined]
     with Cluster(servers, api_timeout_ms=15_000) as client:
         yield client
+
+
+@pytest.fixture(params=["blocking", "asyncio", "uvloop"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Opens connections to a broker; they are closed after the test."""
+    with ExitStack() as stack:
+
+        def open_one(address: Any, **options: Any) -> Opened:
+            opened: Opened
+            if request.param == "blocking":
+                opened = Blocking(address, **options)
+            elif request.param == "asyncio":
+                opened = OnLoop(address, **options)
+            else:
+                opened = OnLoop(address, pytest.importorskip("uvloop").new_event_loop, **options)
+            stack.callback(opened.close)
+            return opened
+
+        yield open_one

@@ -2,7 +2,7 @@
 
 A script maps a request class to an answer: a response message, or a function of (request, version) that returns one,
 bytes to be sent as they are, `CLOSE`, or `SILENCE`. Every request that arrives is kept in `requests`. With `tls` it
-serves TLS.
+serves TLS. Unless the script has other answers, the broker is node 1 and the coordinator of all groups.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from kohort.wire.codec import decode, encode_response, is_flexible
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kohort.wire.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -34,16 +40,21 @@ SILENCE = object()
 
 
 class ScriptedBroker:
-    """A broker on a port of its own; `versions` narrows the advertised versions: request class to (first, last)."""
+    """A broker with these topics on a port of its own; `versions` narrows the advertised versions: request class to
+    (first, last)."""
 
     def __init__(
         self,
         script: Mapping[type, Any],
-        *,
+        *topics: MetadataResponseTopic,
         versions: Mapping[type, tuple[int, int]] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.script = dict(script)
+        self.script = {
+            MetadataRequest: self.metadata(*topics),
+            FindCoordinatorRequest: self.found_here(),
+            **script,
+        }
         self.tls = tls
         self.versions = dict(versions or {})
         self.requests: list[Any] = []
@@ -128,8 +139,8 @@ class ScriptedBroker:
             rows.append(ApiVersion(api_key=schema_of(cls).api_key or 0, min_version=first, max_version=last))
         return ApiVersionsResponse(error_code=0, api_keys=tuple(rows))
 
-    def metadata(self, *topics: MetadataResponseTopic) -> Any:
-        """A script for Metadata: this broker, as node 1, and these topics; others do not exist."""
+    def metadata(self, *topics: MetadataResponseTopic, others: tuple[ScriptedBroker, ...] = ()) -> Any:
+        """A script for Metadata: these topics; this broker, as node 1, and `others` as the next nodes."""
 
         def answer(request: MetadataRequest, version: int) -> MetadataResponse:
             known = {topic.name: topic for topic in topics}
@@ -140,8 +151,9 @@ class ScriptedBroker:
                     known.get(wanted.name) or MetadataResponseTopic(error_code=3, name=wanted.name, partitions=())
                     for wanted in request.topics
                 )
+            nodes = enumerate((self, *others), 1)
             return MetadataResponse(
-                brokers=(MetadataResponseBroker(node_id=1, host=self.host, port=self.port),),
+                brokers=tuple(MetadataResponseBroker(node_id=n, host=one.host, port=one.port) for n, one in nodes),
                 cluster_id="scripted",
                 controller_id=1,
                 topics=shown,
@@ -149,8 +161,32 @@ class ScriptedBroker:
 
         return answer
 
+    def found_here(self, error: int = 0) -> Any:
+        """A script for FindCoordinator: this broker is the coordinator, or `error`."""
 
-def topic(name: str, partitions: int = 1, leader: int = 1) -> MetadataResponseTopic:
+        def answer(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+            found: dict[str, Any] = {"error_code": error, "node_id": 1, "host": self.host, "port": self.port}
+            if version < 4:
+                return FindCoordinatorResponse(**found)
+            rows = tuple(Coordinator(key=key, **found) for key in request.coordinator_keys)
+            return FindCoordinatorResponse(coordinators=rows)
+
+        return answer
+
+
+def in_turn(*answers: Any) -> Any:
+    """A script that gives these answers one after the other, the last one for ever."""
+    left = list(answers)
+
+    def answer(*call: Any) -> Any:
+        now = left.pop(0) if len(left) > 1 else left[0]
+        return now(*call) if callable(now) else now
+
+    return answer
+
+
+def topic(name: str, *leaders: int) -> MetadataResponseTopic:
+    """A topic with a partition for each of these leaders; with one partition, which node 1 leads, if there are none."""
     return MetadataResponseTopic(
         error_code=0,
         name=name,
@@ -158,9 +194,15 @@ def topic(name: str, partitions: int = 1, leader: int = 1) -> MetadataResponseTo
             MetadataResponsePartition(
                 error_code=0, partition_index=index, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,)
             )
-            for index in range(partitions)
+            for index, leader in enumerate(leaders or (1,))
         ),
     )
+
+
+def end_offset(offset: int, error: int = 0) -> ListOffsetsResponse:
+    """The answer for t-0."""
+    row = ListOffsetsPartitionResponse(partition_index=0, error_code=error, offset=offset)
+    return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(row,)),))
 
 
 def server_context(issued: Issued, folder: Path) -> ssl.SSLContext:

@@ -7,25 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted_broker import ScriptedBroker, topic
+from scripted_broker import ScriptedBroker, end_offset, in_turn, topic
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.records.partition_leaders import FetchedPartition
 from kohort.wire.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from kohort.wire.schemas.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kohort.wire.schemas.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from kohort.wire.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kohort.wire.schemas.metadata import MetadataRequest
 
 PLACE = ("t", 0)
 
@@ -45,16 +34,8 @@ def answered(*partitions: int) -> FetchResponse:
     return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=rows),))
 
 
-def in_turn(*answers: Any) -> Any:
-    """A script: one answer after the other, the last one for ever."""
-    left = list(answers)
-    return lambda *_: left.pop(0) if len(left) > 1 else left[0]
-
-
 def brokers(fetches: Any) -> ScriptedBroker:
-    broker = ScriptedBroker({MetadataRequest: None, FetchRequest: fetches}, versions={FetchRequest: (4, 12)})
-    broker.script[MetadataRequest] = broker.metadata(topic("t"))
-    return broker
+    return ScriptedBroker({FetchRequest: fetches}, topic("t"), versions={FetchRequest: (4, 12)})
 
 
 def at_once(cluster: Cluster) -> list[FetchedPartition]:
@@ -89,26 +70,7 @@ def test_a_quota_that_lasts_is_no_failure(fetch: Callable[[Cluster], list[Fetche
 
 def test_others_need_not_wait_for_a_broker_that_does_not_answer() -> None:
     with brokers(throttled(60_000)) as slow, brokers(answered(1)) as quick:
-        shown = MetadataResponse(
-            brokers=tuple(
-                MetadataResponseBroker(node_id=n, host=one.host, port=one.port) for n, one in ((1, slow), (2, quick))
-            ),
-            cluster_id="two",
-            controller_id=1,
-            topics=(
-                MetadataResponseTopic(
-                    error_code=0,
-                    name="t",
-                    partitions=tuple(
-                        MetadataResponsePartition(
-                            error_code=0, partition_index=n, leader_id=n + 1, replica_nodes=(1,), isr_nodes=(1,)
-                        )
-                        for n in (0, 1)
-                    ),
-                ),
-            ),
-        )
-        slow.script[MetadataRequest] = quick.script[MetadataRequest] = shown
+        slow.script[MetadataRequest] = slow.metadata(topic("t", 1, 2), others=(quick,))
         with Cluster(slow.address) as cluster:
             began = time.monotonic()
             fetched = cluster.fetch({("t", 0): 0, ("t", 1): 0}, max_wait_ms=0)
@@ -130,10 +92,6 @@ def test_a_partition_that_is_left_out_is_asked_for_again(fetch: Callable[[Cluste
 
 
 def test_other_answers_are_asked_for_again_too() -> None:
-    row = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=42)
-    whole = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(row,)),))
-    script = {MetadataRequest: None, ListOffsetsRequest: in_turn(ListOffsetsResponse(topics=()), whole)}
-    with ScriptedBroker(script) as broker:
-        broker.script[MetadataRequest] = broker.metadata(topic("t"))
-        with Cluster(broker.address) as cluster:
-            assert cluster.offsets([PLACE]) == {PLACE: 42}
+    script = {ListOffsetsRequest: in_turn(ListOffsetsResponse(topics=()), end_offset(42))}
+    with ScriptedBroker(script, topic("t")) as broker, Cluster(broker.address) as cluster:
+        assert cluster.offsets([PLACE]) == {PLACE: 42}

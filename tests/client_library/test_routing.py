@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from scripted_broker import CLOSE, ScriptedBroker, topic
+from scripted_broker import CLOSE, ScriptedBroker, end_offset, in_turn, topic
 
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import Committed
@@ -15,20 +17,11 @@ from kohort.client.errors import BadAnswer, KafkaError, ServerError, Unreachable
 from kohort.client.wire.routing import Router, Timing, parse_addresses
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
-from kohort.wire.schemas.describe_groups import (
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from kohort.wire.schemas.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.list_offsets import ListOffsetsRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponseTopic
 from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -108,12 +101,19 @@ def test_pauses_double_up_to_a_limit() -> None:
 
 
 def options(**changes: int) -> dict[str, int]:
-    return {
-        "retry_backoff_ms": 1,
-        "retry_backoff_max_ms": 5,
-        "bootstrap_timeout_ms": 200,
-        "api_timeout_ms": 5_000,
-    } | changes
+    quick = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "bootstrap_timeout_ms": 200, "api_timeout_ms": 5_000}
+    return quick | changes
+
+
+@contextmanager
+def serving(
+    script: dict[type, Any], *topics: MetadataResponseTopic, versions: Any = None, **changes: int
+) -> Iterator[tuple[ScriptedBroker, Cluster]]:
+    with (
+        ScriptedBroker(script, *topics, versions=versions) as broker,
+        Cluster(broker.address, **options(**changes)) as cluster,
+    ):
+        yield broker, cluster
 
 
 def test_an_unreachable_cluster_names_every_address() -> None:
@@ -129,131 +129,84 @@ def test_an_unreachable_cluster_names_every_address() -> None:
 def test_what_is_not_kafka_is_not_tried_again() -> None:
     script = {ApiVersionsRequest: lambda *_: b"\x00\x00\x00\x08HTTP/1.1"}
     with (
-        ScriptedBroker(script) as broker,
-        Cluster(broker.address, **options(bootstrap_timeout_ms=60_000)) as cluster,
+        serving(script, bootstrap_timeout_ms=60_000) as (_, cluster),
         pytest.raises(Unreachable, match="is this Kafka"),
     ):
         cluster.topics()
 
 
 def test_a_malformed_answer_is_not_asked_for_again() -> None:
-    with ScriptedBroker({MetadataRequest: lambda *_: b"\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00"}) as broker:
-        with Cluster(broker.address, **options()) as cluster, pytest.raises(BadAnswer):
+    malformed = b"\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00"
+    with serving({MetadataRequest: lambda *_: malformed}) as (broker, cluster):
+        with pytest.raises(BadAnswer):
             cluster.topics()
         assert len(broker.seen(MetadataRequest)) == 1
 
 
-def end_offset(offset: int, error: int = 0) -> ListOffsetsResponse:
-    row = ListOffsetsPartitionResponse(partition_index=0, error_code=error, offset=offset)
-    return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(row,)),))
-
-
-def in_turn(*answers: Any) -> Any:
-    """A script that gives these answers one after the other, the last one for ever."""
-    left = list(answers)
-    return lambda *_: left.pop(0) if len(left) > 1 else left[0]
-
-
 @pytest.mark.parametrize("first", [CLOSE, end_offset(-1, 6), end_offset(-1, 74), end_offset(-1, 5)])
 def test_a_leader_that_moves_is_looked_up_again(first: Any) -> None:
-    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: in_turn(first, end_offset(42))}) as broker:
-        broker.script[MetadataRequest] = broker.metadata(topic("t"))
-        with Cluster(broker.address, **options()) as cluster:
-            assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
+    with serving({ListOffsetsRequest: in_turn(first, end_offset(42))}, topic("t")) as (broker, cluster):
+        assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
         assert len(broker.seen(MetadataRequest)) == 2
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
-    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: end_offset(42)}) as broker:
-        leaderless, led = broker.metadata(topic("t", leader=-1)), broker.metadata(topic("t"))
-        left = [leaderless, leaderless]
-        broker.script[MetadataRequest] = lambda *call: (left.pop() if left else led)(*call)
-        with Cluster(broker.address, **options()) as cluster:
-            assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
+    with serving({ListOffsetsRequest: end_offset(42)}) as (broker, cluster):
+        leaderless, led = broker.metadata(topic("t", -1)), broker.metadata(topic("t"))
+        broker.script[MetadataRequest] = in_turn(leaderless, leaderless, led)
+        assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
 
 
 def test_a_missing_topic_gets_less_patience_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kohort.client.wire.routing.MISSING_TOPIC_PATIENCE_MS", 50)
-    with ScriptedBroker({MetadataRequest: None, ListOffsetsRequest: end_offset(1)}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        with (
-            Cluster(broker.address, **options(api_timeout_ms=600_000)) as cluster,
-            pytest.raises(ServerError, match="topic nix: UNKNOWN_TOPIC_OR_PARTITION"),
-        ):
-            cluster.offsets([("nix", 0)])
+    with (
+        serving({ListOffsetsRequest: end_offset(1)}, api_timeout_ms=600_000) as (_, cluster),
+        pytest.raises(ServerError, match="topic nix: UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        cluster.offsets([("nix", 0)])
 
 
-def coordinator(broker: ScriptedBroker) -> Any:
-    def answer(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-        row = Coordinator(key="g", node_id=1, host=broker.host, port=broker.port)
-        if version >= 4:
-            return FindCoordinatorResponse(coordinators=(row,))
-        return FindCoordinatorResponse(node_id=1, host=broker.host, port=broker.port)
-
-    return answer
+def described(state: str, error: int = 0, **explained: Any) -> DescribeGroupsResponse:
+    row = DescribedGroup(
+        error_code=error,
+        group_id="g",
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+        **explained,
+    )
+    return DescribeGroupsResponse(groups=(row,))
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])
 @pytest.mark.parametrize("newest", [3, 6])
 def test_a_coordinator_that_moves_or_loads_is_asked_again(code: int, newest: int) -> None:
-    def described(error: int, state: str) -> DescribeGroupsResponse:
-        row = DescribedGroup(
-            error_code=error, group_id="g", group_state=state, protocol_type="", protocol_data="", members=()
-        )
-        return DescribeGroupsResponse(groups=(row,))
-
-    script = {
-        MetadataRequest: None,
-        FindCoordinatorRequest: None,
-        DescribeGroupsRequest: in_turn(described(code, ""), described(0, "Empty")),
-    }
-    with ScriptedBroker(script, versions={FindCoordinatorRequest: (0, newest)}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            assert cluster.describe_groups(["g"])["g"].state == "Empty"
+    script = {DescribeGroupsRequest: in_turn(described("", code), described("Empty"))}
+    with serving(script, versions={FindCoordinatorRequest: (0, newest)}) as (broker, cluster):
+        assert cluster.describe_groups(["g"])["g"].state == "Empty"
         assert len(broker.seen(FindCoordinatorRequest)) == 2
 
 
 @pytest.mark.parametrize("newest", [4, 6])
 def test_a_coordinator_that_keeps_no_journal_is_named(newest: int) -> None:
-    row = DescribedGroup(
-        error_code=0, group_id="g", group_state="Stable", protocol_type="", protocol_data="", members=()
-    )
-    script = {DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,))}
-    with ScriptedBroker(script, versions={DescribeGroupsRequest: (0, newest)}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            with pytest.raises(NoJournal, match=f"the coordinator at {broker.address} keeps no journal"):
-                cluster.explain_group("g")
-            assert cluster.describe_groups(["g"])["g"].state == "Stable"
+    script = {DescribeGroupsRequest: described("Stable")}
+    with serving(script, versions={DescribeGroupsRequest: (0, newest)}) as (broker, cluster):
+        with pytest.raises(NoJournal, match=f"the coordinator at {broker.address} keeps no journal"):
+            cluster.explain_group("g")
+        assert cluster.describe_groups(["g"])["g"].state == "Stable"
 
 
 @pytest.mark.parametrize("code", [16, 0])
 def test_an_explanation_is_asked_for_again_where_its_coordinator_moved(code: int) -> None:
-    def described(error: int, explanation: bytes) -> DescribeGroupsResponse:
-        row = DescribedGroup(
-            error_code=error,
-            group_id="g",
-            group_state="Stable",
-            protocol_type="",
-            protocol_data="",
-            members=(),
-            explanation=explanation,
-            stories=(b'{"number": 1}',),
-        )
-        return DescribeGroupsResponse(groups=(row,))
-
-    script = {DescribeGroupsRequest: in_turn(described(code, b"{"), described(0, b'{"now_ms": 5}'))}
-    with ScriptedBroker(script) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            if code == 0:
-                with pytest.raises(BadAnswer, match="no JSON"):
-                    cluster.explain_group("g")
-            found = cluster.explain_group("g", last=3)
+    stories = (b'{"number": 1}',)
+    first = described("Stable", code, explanation=b"{", stories=stories)
+    then = described("Stable", explanation=b'{"now_ms": 5}', stories=stories)
+    with serving({DescribeGroupsRequest: in_turn(first, then)}) as (broker, cluster):
+        if code == 0:
+            with pytest.raises(BadAnswer, match="no JSON"):
+                cluster.explain_group("g")
+        found = cluster.explain_group("g", last=3)
         assert (found.now_ms, found.stories, found.status) == (5, ({"number": 1},), None)
         assert broker.seen(DescribeGroupsRequest)[-1].explain_last == 3
 
@@ -261,58 +214,29 @@ def test_an_explanation_is_asked_for_again_where_its_coordinator_moved(code: int
 @pytest.mark.parametrize("newest", [2, 7, 8, 10])
 def test_committed_offsets_in_old_and_new_versions(newest: int) -> None:
     def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        fields = [{"partition_index": 0, "committed_offset": 5}, {"partition_index": 1, "committed_offset": -1}]
         if version >= 8:
-            rows = tuple(
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset, metadata="m")
-                for index, offset in enumerate((5, -1))
-            )
+            rows = tuple(OffsetFetchResponsePartitions(metadata="m", **row) for row in fields)
             found = OffsetFetchResponseTopics(name="t", partitions=rows)
             return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=(found,)),))
-        old = tuple(
-            OffsetFetchResponsePartition(partition_index=index, committed_offset=offset, metadata="m")
-            for index, offset in enumerate((5, -1))
-        )
+        old = tuple(OffsetFetchResponsePartition(metadata="m", **row) for row in fields)
         return OffsetFetchResponse(topics=(OffsetFetchResponseTopic(name="t", partitions=old),))
 
-    script = {MetadataRequest: None, FindCoordinatorRequest: None, OffsetFetchRequest: answer}
-    with ScriptedBroker(script, versions={OffsetFetchRequest: (1, newest)}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            assert cluster.committed("g") == {("t", 0): Committed(5, -1, "m")}
-            assert cluster.committed("g", [("t", 0), ("t", 1)]) == {("t", 0): Committed(5, -1, "m")}
-            assert cluster.committed("g", []) == {}
+    with serving({OffsetFetchRequest: answer}, versions={OffsetFetchRequest: (1, newest)}) as (_, cluster):
+        assert cluster.committed("g") == {("t", 0): Committed(5, -1, "m")}
+        assert cluster.committed("g", [("t", 0), ("t", 1)]) == {("t", 0): Committed(5, -1, "m")}
+        assert cluster.committed("g", []) == {}
 
 
 def test_states_of_groups_are_described_where_the_list_does_not_tell_them() -> None:
     listed = ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="g", protocol_type="consumer"),))
-    row = DescribedGroup(
-        error_code=0, group_id="g", group_state="Stable", protocol_type="", protocol_data="", members=()
-    )
-    script = {
-        MetadataRequest: None,
-        FindCoordinatorRequest: None,
-        ListGroupsRequest: listed,
-        DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,)),
-    }
-    with ScriptedBroker(script, versions={ListGroupsRequest: (0, 2)}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            assert [group.state for group in cluster.list_groups(states=["stable"])] == ["Stable"]
-            assert cluster.list_groups(states=["Empty"]) == []
-            assert [group.state for group in cluster.list_groups()] == [""]
+    script = {ListGroupsRequest: listed, DescribeGroupsRequest: described("Stable")}
+    with serving(script, versions={ListGroupsRequest: (0, 2)}) as (_, cluster):
+        assert [group.state for group in cluster.list_groups(states=["stable"])] == ["Stable"]
+        assert cluster.list_groups(states=["Empty"]) == []
+        assert [group.state for group in cluster.list_groups()] == [""]
 
 
 def test_a_group_that_is_not_there_is_dead_in_every_version() -> None:
-    row = DescribedGroup(error_code=69, group_id="g", group_state="", protocol_type="", protocol_data="", members=())
-    script = {
-        MetadataRequest: None,
-        FindCoordinatorRequest: None,
-        DescribeGroupsRequest: DescribeGroupsResponse(groups=(row,)),
-    }
-    with ScriptedBroker(script) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
-        broker.script[FindCoordinatorRequest] = coordinator(broker)
-        with Cluster(broker.address, **options()) as cluster:
-            assert cluster.describe_groups(["g"])["g"].state == "Dead"
+    with serving({DescribeGroupsRequest: described("", 69)}) as (_, cluster):
+        assert cluster.describe_groups(["g"])["g"].state == "Dead"

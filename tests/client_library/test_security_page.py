@@ -14,7 +14,6 @@ from scripted_broker import ScriptedBroker, server_context, topic
 
 from kohort.client import Security
 from kohort.client.security import properties as security_properties
-from kohort.wire.schemas.metadata import MetadataRequest
 
 PAGE = (DOCS / "security.md").read_text(encoding="utf-8")
 VALUES = {
@@ -36,8 +35,8 @@ def test_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     [program] = programs("security.md")
     ca = authority()
     sasl = SaslBroker(users={"alice": "hunter2"})
-    with ScriptedBroker(sasl.script(), tls=server_context(issue(ca, "127.0.0.1"), tmp_path)) as broker:
-        broker.script[MetadataRequest] = broker.metadata(topic("orders"), topic("payments"))
+    tls = server_context(issue(ca, "127.0.0.1"), tmp_path)
+    with ScriptedBroker(sasl.script(), topic("orders"), topic("payments"), tls=tls) as broker:
         program = program.replace("127.0.0.1:9093", broker.address)
         page: dict[str, Any] = {}
         exec(program.replace("/etc/kafka/ca.pem", written(tmp_path, "ca.pem", ca.certificate_pem)), page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import pytest
 from scripted_broker import ScriptedBroker
@@ -13,8 +12,6 @@ from kohort.client.errors import ServerError
 from kohort.client.wire.routing import Router, Timing
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.end_txn import EndTxnRequest, EndTxnResponse
-from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.schemas.metadata import MetadataRequest
 
 UNEXPECTED, FENCED, DONE = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.PRODUCER_FENCED, ErrorCode.NONE
 
@@ -34,15 +31,7 @@ def test_a_commit_that_the_server_failed_to_decide(
 ) -> None:
     left = iter(answers)
 
-    def coordinator(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-        row = Coordinator(key="tokens-k", node_id=1, host=broker.host, port=broker.port)
-        return FindCoordinatorResponse(coordinators=(row,))
-
-    def end(request: Any, version: int) -> EndTxnResponse:
-        return EndTxnResponse(error_code=next(left))
-
-    with ScriptedBroker({FindCoordinatorRequest: coordinator, EndTxnRequest: end}) as broker:
-        broker.script[MetadataRequest] = broker.metadata()
+    with ScriptedBroker({EndTxnRequest: lambda *_: EndTxnResponse(error_code=next(left))}) as broker:
         router = Router(broker.address, "test", Timing(backoff=1, backoff_max=2))
         counter = _Counter(router, "tokens", "k")
         with closing(router):
