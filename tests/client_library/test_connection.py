@@ -161,7 +161,7 @@ def test_a_silent_broker_times_out(broker: ScriptedBroker, answer: Any) -> None:
 def test_a_broker_that_says_nothing(connect: Connect) -> None:
     with (
         ScriptedBroker({ApiVersionsRequest: SILENCE}) as broker,
-        pytest.raises((ConnectionFailed, TimedOut), match="within 200 ms|ApiVersions was not answered in time"),
+        pytest.raises((ConnectionFailed, TimedOut), match=r"within 200 ms|ApiVersions was not answered in time"),
     ):
         connect(broker, connect_timeout_ms=200)
 

@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opened_connections import Connect, Opened
 from own_certificates import Issued, authority, issue, written
 from sasl_broker import SaslBroker
 from scripted_broker import CLOSE, SILENCE, ScriptedBroker, server_context
 
 from kohort.client import AuthenticationFailed, Security
 from kohort.client.cluster import Cluster
-from kohort.client.errors import BadAnswer, ConnectionFailed, TimedOut
+from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.discovery import Discovery
@@ -42,48 +44,24 @@ TRUSTING = {"ssl.truststore.certificates": CA.certificate_pem}
 Ask = Callable[..., ListGroupsResponse]
 
 
-def ask_blocking(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
-    connection = Connection(broker.host, broker.port, security=Security.of(properties), **options)
-    try:
-        return connection.request(ListGroupsRequest(), ListGroupsResponse)
-    finally:
-        connection.close()
+@pytest.fixture
+def ask(connect: Connect) -> Ask:
+    """One question on a new connection with these properties."""
 
+    def ask(broker: Any, properties: dict[str, str], **options: Any) -> Any:
+        return connect(broker, security=Security.of(properties), **options).request()
 
-async def asked(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
-    connection = await AsyncConnection.open(broker.host, broker.port, security=Security.of(properties), **options)
-    try:
-        return await asyncio.wait_for(connection.ask(ListGroupsRequest(), ListGroupsResponse), 10)
-    finally:
-        connection.close()
-
-
-def ask_asyncio(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
-    return asyncio.run(asked(broker, properties, **options))
-
-
-def ask_uvloop(broker: ScriptedBroker, properties: dict[str, str], **options: Any) -> ListGroupsResponse:
-    uvloop = pytest.importorskip("uvloop")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(asked(broker, properties, **options))
-
-
-@pytest.fixture(params=[ask_blocking, ask_asyncio, ask_uvloop], ids=["blocking", "asyncio", "uvloop"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    found: Ask = request.param
-    return found
+    return ask
 
 
 @contextmanager
 def broker(
     tmp_path: Path, issued: Issued | None = None, sasl: SaslBroker | None = None, *, wants_certificate: bool = False
 ) -> Iterator[ScriptedBroker]:
-    tls = None
-    if issued is not None:
-        tls = server_context(issued, tmp_path)
-        if wants_certificate:
-            tls.verify_mode = ssl.CERT_REQUIRED
-            tls.load_verify_locations(cadata=CA.certificate_pem)
+    tls = None if issued is None else server_context(issued, tmp_path)
+    if tls is not None and wants_certificate:
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.load_verify_locations(cadata=CA.certificate_pem)
     script = {ListGroupsRequest: GROUPS, **({} if sasl is None else sasl.script())}
     with ScriptedBroker(script, tls=tls) as running:
         yield running
@@ -92,30 +70,26 @@ def broker(
 # -- TLS
 
 
-def test_tls(ask: Ask, tmp_path: Path) -> None:
+TLS = {"security.protocol": "SSL"}
+
+
+def test_tls_and_a_certificate_of_the_client(ask: Ask, tmp_path: Path) -> None:
     with broker(tmp_path, BROKER) as running:
-        assert ask(running, {"security.protocol": "SSL", **TRUSTING}) == GROUPS
-
-
-def test_tls_with_a_certificate_of_the_client(ask: Ask, tmp_path: Path) -> None:
+        assert ask(running, TLS | TRUSTING) == GROUPS
     own = {"ssl.keystore.certificate.chain": ALICE.certificate_pem, "ssl.keystore.key": ALICE.key_pem}
     with broker(tmp_path, BROKER, wants_certificate=True) as running:
-        assert ask(running, {"security.protocol": "SSL", **TRUSTING, **own}) == GROUPS
+        assert ask(running, TLS | TRUSTING | own) == GROUPS
         # Its error may get lost, because it closes the connection while the client sends.
         with pytest.raises(
             (AuthenticationFailed, ConnectionFailed), match=r"certificates?[ :;].*see ssl\.keystore\.location"
         ):
-            ask(running, {"security.protocol": "SSL", **TRUSTING})
+            ask(running, TLS | TRUSTING)
 
 
 @pytest.mark.parametrize(
     ("issued", "properties", "why"),
     [
-        (
-            BROKER,
-            {"ssl.ca.pem": authority("stranger").certificate_pem},
-            "no authority that this client trusts",
-        ),
+        (BROKER, {"ssl.ca.pem": authority("stranger").certificate_pem}, "no authority that this client trusts"),
         (BROKER, {}, "no authority that this client trusts"),
         (issue(CA, "127.0.0.1", expired=True), TRUSTING, "certificate is refused: it has expired"),
         (issue(CA, "kafka.example"), TRUSTING, "another host's .*127.0.0.1"),
@@ -127,17 +101,15 @@ def test_certificates_that_are_refused(
 ) -> None:
     with broker(tmp_path, issued) as running:
         with pytest.raises(AuthenticationFailed, match=why) as refused:
-            ask(running, {"security.protocol": "SSL", **properties})
+            ask(running, TLS | properties)
         assert running.address in refused.value.message
         assert not refused.value.retriable
-        unverified = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false", **properties}
-        assert ask(running, unverified) == GROUPS
+        assert ask(running, TLS | properties | {"enable.ssl.certificate.verification": "false"}) == GROUPS
 
 
 def test_another_hosts_certificate_may_be_allowed(ask: Ask, tmp_path: Path) -> None:
     with broker(tmp_path, issue(CA, "kafka.example")) as running:
-        properties = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "", **TRUSTING}
-        assert ask(running, properties) == GROUPS
+        assert ask(running, TLS | TRUSTING | {"ssl.endpoint.identification.algorithm": ""}) == GROUPS
 
 
 def test_plain_text_to_a_listener_with_tls(ask: Ask, tmp_path: Path) -> None:
@@ -146,12 +118,9 @@ def test_plain_text_to_a_listener_with_tls(ask: Ask, tmp_path: Path) -> None:
         pytest.raises(ConnectionFailed, match=r"TLS.* security.protocol|security.protocol would be SSL"),
     ):
         ask(running, {})
-
-
-def test_an_alert_in_answer_to_plain_text_is_recognized(ask: Ask) -> None:
     alert = bytes((0x15, 3, 3, 0, 2, 2, 10))
     with (
-        ScriptedBroker({ApiVersionsRequest: lambda *_: alert}) as running,
+        ScriptedBroker({ApiVersionsRequest: alert}) as running,
         pytest.raises(BadAnswer, match=r"answered in TLS: security.protocol would be SSL or SASL_SSL"),
     ):
         ask(running, {})
@@ -173,30 +142,34 @@ def answering(reply: bytes | None) -> Iterator[Any]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield type("Address", (), {"host": "127.0.0.1", "port": listener.getsockname()[1]})
+        yield SimpleNamespace(host="127.0.0.1", port=listener.getsockname()[1])
         thread.join(5)
         for connection in held:
             connection.close()
 
 
-def test_tls_to_a_listener_without_it(ask: Ask) -> None:
-    with answering(b"") as address, pytest.raises(ConnectionFailed, match="as a listener without TLS does"):
-        ask(address, {"security.protocol": "SSL"})
-    with (
-        answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
-        pytest.raises(AuthenticationFailed, match=r"does not speak TLS; set security\.protocol to PLAINTEXT"),
-    ):
-        ask(address, {"security.protocol": "SSL"})
-
-
-def test_tls_handshakes_have_a_time_limit(ask: Ask) -> None:
-    with answering(None) as address, pytest.raises(ConnectionFailed, match="within 200 ms"):
-        ask(address, {"security.protocol": "SSL"}, connect_timeout_ms=200)
+@pytest.mark.parametrize(
+    ("reply", "error", "match"),
+    [
+        (b"", ConnectionFailed, "as a listener without TLS does"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            AuthenticationFailed,
+            r"does not speak TLS; set security\.protocol to PLAI",
+        ),
+        (None, ConnectionFailed, "within 400 ms"),
+    ],
+)
+def test_tls_to_a_listener_without_it(ask: Ask, reply: bytes | None, error: type[KafkaError], match: str) -> None:
+    with answering(reply) as address, pytest.raises(error, match=match):
+        ask(address, TLS, connect_timeout_ms=400 if reply is None else 10_000)
 
 
 # -- SASL
 
 ALICES = {"sasl.username": "alice", "sasl.password": PASSWORD}
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **ALICES}
+SCRAM = SASL | {"sasl.mechanism": "SCRAM-SHA-256"}
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -222,23 +195,25 @@ def test_passwords(ask: Ask, tmp_path: Path, mechanism: str, caplog: pytest.LogC
 
 def test_a_token(ask: Ask, tmp_path: Path) -> None:
     sasl = SaslBroker(tokens=("good-t0ken",))
-    good, bad = written(tmp_path, "good", "good-t0ken\n"), written(tmp_path, "bad", "bad-t0ken\n")
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+
+    def of_file(path: object) -> dict[str, str]:
+        return properties | {"sasl.oauthbearer.token.endpoint.url": f"file://{path}"}
+
     with broker(tmp_path, None, sasl) as running:
-        assert ask(running, properties | {"sasl.oauthbearer.token.endpoint.url": f"file://{good}"}) == GROUPS
+        assert ask(running, of_file(written(tmp_path, "good", "good-t0ken\n"))) == GROUPS
         with pytest.raises(AuthenticationFailed, match=r"OAUTHBEARER: SASL_AUTHENTICATION_FAILED.*invalid_token") as no:
-            ask(running, properties | {"sasl.oauthbearer.token.endpoint.url": f"file://{bad}"})
+            ask(running, of_file(written(tmp_path, "bad", "bad-t0ken\n")))
         assert "t0ken" not in str(no.value)
         assert sasl.messages[-1] == b"\x01"
         with pytest.raises(AuthenticationFailed, match="no token could be read"):
-            ask(running, properties | {"sasl.oauthbearer.token.endpoint.url": f"file://{tmp_path}/none"})
+            ask(running, of_file(tmp_path / "none"))
 
 
 def test_a_mechanism_that_is_not_offered(ask: Ask, tmp_path: Path) -> None:
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **ALICES}
     with broker(tmp_path, None, SaslBroker(offered=("SCRAM-SHA-256", "OAUTHBEARER"))) as running:
         with pytest.raises(AuthenticationFailed) as refused:
-            ask(running, properties)
+            ask(running, SASL)
         assert not running.seen(SaslAuthenticateRequest)  # the password has not been sent
         assert refused.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert "broker offers SCRAM-SHA-256, OAUTHBEARER" in refused.value.message
@@ -250,12 +225,11 @@ def test_a_mechanism_that_is_not_offered(ask: Ask, tmp_path: Path) -> None:
     ids=["not served", "refused"],
 )
 def test_a_listener_without_sasl(ask: Ask, script: dict[type, Any]) -> None:
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **ALICES}
     with ScriptedBroker(script) as running:
         with pytest.raises(
             AuthenticationFailed, match=r"knows no SASL: security.protocol would be PLAINTEXT, not SASL_"
         ):
-            ask(running, properties)
+            ask(running, SASL)
         assert not running.seen(SaslAuthenticateRequest)
 
 
@@ -280,31 +254,28 @@ def test_a_stranger_at_a_listener_with_sasl(ask: Ask) -> None:
 )
 def test_a_false_broker(ask: Ask, tmp_path: Path, mangle: Callable[[str], str], why: str) -> None:
     sasl = SaslBroker(users={"alice": PASSWORD}, mangle=mangle)
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", **ALICES}
     with broker(tmp_path, None, sasl) as running, pytest.raises(AuthenticationFailed, match=why) as refused:
-        ask(running, properties)
+        ask(running, SCRAM)
     assert not refused.value.retriable
     assert not running.seen(ListGroupsRequest)
 
 
 def test_a_broker_that_does_not_answer_in_the_handshake(ask: Ask, tmp_path: Path) -> None:
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **ALICES}
     script = SaslBroker().script() | {SaslAuthenticateRequest: SILENCE}
     with ScriptedBroker(script) as running, pytest.raises((ConnectionFailed, TimedOut)):
-        ask(running, properties, connect_timeout_ms=200)
+        ask(running, SASL, connect_timeout_ms=200)
 
 
 # -- for a limited time (KIP-368)
 
 LIFETIME_MS = 250
 PATIENCE_S = 10
-LIMITED = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", **ALICES}
 
 
 def test_a_blocking_connection_authenticates_again_in_time(tmp_path: Path) -> None:
     sasl = SaslBroker(users={"alice": PASSWORD}, lifetime_ms=LIFETIME_MS)
     with broker(tmp_path, None, sasl) as running:
-        connection = Connection(running.host, running.port, security=Security.of(LIMITED))
+        connection = Connection(running.host, running.port, security=Security.of(SCRAM))
         deadline = time.monotonic() + PATIENCE_S
         while sasl.let_in < 3:
             connection.request(ListGroupsRequest(), ListGroupsResponse)
@@ -317,7 +288,7 @@ def test_no_new_authentication_between_question_and_answer(tmp_path: Path) -> No
     """Two questions at once: the second is not held up, and the answers come in order."""
     sasl = SaslBroker(users={"alice": PASSWORD}, lifetime_ms=1)
     with broker(tmp_path, None, sasl) as running:
-        connection = Connection(running.host, running.port, security=Security.of(LIMITED))
+        connection = Connection(running.host, running.port, security=Security.of(SCRAM))
         connection.send(ListGroupsRequest())
         connection.send(ListGroupsRequest())
         assert connection.receive(ListGroupsResponse) == connection.receive(ListGroupsResponse) == GROUPS
@@ -326,80 +297,52 @@ def test_no_new_authentication_between_question_and_answer(tmp_path: Path) -> No
     assert kinds == [ListGroupsRequest, ListGroupsRequest]
 
 
-def test_an_asyncio_connection_authenticates_again_in_time(tmp_path: Path) -> None:
+async def test_an_asyncio_connection_authenticates_again_in_time(tmp_path: Path) -> None:
     """Questions that are asked meanwhile are held, and answered in their order."""
     sasl = SaslBroker(users={"alice": PASSWORD}, lifetime_ms=LIFETIME_MS)
-
-    async def story(running: ScriptedBroker) -> None:
-        connection = await AsyncConnection.open(running.host, running.port, security=Security.of(LIMITED))
-        async with asyncio.timeout(2 * PATIENCE_S):
-            deadline = time.monotonic() + PATIENCE_S
+    with broker(tmp_path, None, sasl) as running:
+        connection = await AsyncConnection.open(running.host, running.port, security=Security.of(SCRAM))
+        async with asyncio.timeout(PATIENCE_S):
             while sasl.let_in < 3:
-                assert time.monotonic() < deadline
                 answers = [connection.ask(ListGroupsRequest(), ListGroupsResponse) for _ in range(3)]
                 assert connection.unanswered == ("ListGroups",) * 3 or "SaslHandshake" in connection.unanswered
                 assert await asyncio.gather(*answers) == [GROUPS] * 3
         connection.close()
-
-    with broker(tmp_path, None, sasl) as running:
-        asyncio.run(story(running))
     assert len(running.seen(ApiVersionsRequest)) == 1
 
 
-def test_a_password_that_was_changed_meanwhile(tmp_path: Path) -> None:
+def request_for(seconds: float, opened: Opened) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        opened.request()
+
+
+def test_a_password_that_was_changed_meanwhile(connect: Connect, tmp_path: Path) -> None:
     users = {"alice": PASSWORD}
-    sasl = SaslBroker(users=users, lifetime_ms=1)
-
-    async def until_refused(connection: AsyncConnection) -> None:
-        while True:
-            await connection.ask(ListGroupsRequest(), ListGroupsResponse)
-
-    def until_refused_too(connection: Connection) -> None:
-        while True:
-            connection.request(ListGroupsRequest(), ListGroupsResponse)
-
-    async def story(running: ScriptedBroker) -> None:
-        connection = await AsyncConnection.open(running.host, running.port, security=Security.of(LIMITED))
-        users["alice"] = "another"
-        async with asyncio.timeout(20):
-            with pytest.raises(AuthenticationFailed, match="SASL_AUTHENTICATION_FAILED"):
-                await until_refused(connection)
-        assert connection.closed
-
-    with broker(tmp_path, None, sasl) as running:
-        asyncio.run(story(running))
-        users["alice"] = PASSWORD
-        blocking = Connection(running.host, running.port, security=Security.of(LIMITED))
+    with broker(tmp_path, None, SaslBroker(users=users, lifetime_ms=1)) as running:
+        opened = connect(running, security=Security.of(SCRAM))
         users["alice"] = "another"
         with pytest.raises(AuthenticationFailed, match="SASL_AUTHENTICATION_FAILED"):
-            until_refused_too(blocking)
-        assert blocking.closed
+            request_for(PATIENCE_S, opened)
+        assert opened.connection.closed
 
 
 # -- above the connection
 
 
-def test_wrong_credentials_are_tried_once(tmp_path: Path) -> None:
+async def test_wrong_credentials_are_tried_once(tmp_path: Path) -> None:
     """Neither at the other bootstrap servers nor again: accounts may be locked after some attempts."""
-    sasl = SaslBroker(users={"alice": "another"})
-    with broker(tmp_path, None, sasl) as running:
+    with broker(tmp_path, None, SaslBroker(users={"alice": "another"})) as running:
         servers = f"{running.address},{running.address}"
-        with Cluster(servers, security=LIMITED) as cluster, pytest.raises(AuthenticationFailed):
+        with Cluster(servers, security=SCRAM) as cluster, pytest.raises(AuthenticationFailed):
             cluster.topics()
         assert len(running.seen(SaslHandshakeRequest)) == 1
-
-        async def look() -> None:
-            discovery = Discovery(
-                servers,
-                client_id="t",
-                connect_timeout_ms=5_000,
-                request_timeout_ms=5_000,
-                security=Security.of(LIMITED),
-            )
-            await discovery.coordinator("g")
-
+        security = Security.of(SCRAM)
+        discovery = Discovery(
+            servers, client_id="t", connect_timeout_ms=5_000, request_timeout_ms=5_000, security=security
+        )
         with pytest.raises(AuthenticationFailed):
-            asyncio.run(look())
+            await discovery.coordinator("g")
         assert len(running.seen(SaslHandshakeRequest)) == 2
 
 
