@@ -33,7 +33,20 @@ class MembershipDriver:
 
     def first_request(self) -> Any:
         self.member.join(self.now)
+        self.find()
+        return self.asked()
+
+    def find(self) -> None:
+        """The member looks for its coordinator, and finds it."""
         self.take(FindCoordinator)
         self.member.coordinator_found(self.now)
+
+    def asked(self) -> Any:
+        """The request, which must be the only action."""
         [request] = self.take(Ask)
         return request
+
+    def beat(self) -> Any:
+        """The request that is due next."""
+        self.until_due()
+        return self.asked()

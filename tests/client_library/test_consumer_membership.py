@@ -71,31 +71,36 @@ class Driver(MembershipDriver):
     def answer(self, *arguments: Any, **named: Any) -> None:
         self.respond(answer(*arguments, **named))
 
-    def start(self) -> ConsumerGroupHeartbeatRequest:
-        request = self.first_request()
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        return request
+    def failed(self) -> None:
+        self.member.failed(self.now)
+        self.take(FindCoordinator)
 
-    def owning(self, *numbers: int) -> None:
-        """A member of epoch 1 that has said what it owns; no request is under way."""
-        self.start()
-        self.answer(1, numbers)
-        added, request = self.take(Added, Ask)
-        assert added == Added(1, partitions(*numbers))
-        assert owned(request) == list(numbers)
-        self.answer(1)
-        self.take()
 
-    def beat(self) -> ConsumerGroupHeartbeatRequest:
-        self.until_due()
-        [request] = self.take(Ask)
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        return request
+def owning(*numbers: int, **settings: Any) -> Driver:
+    """A member of epoch 1 that has said what it owns; no request is under way."""
+    driver = Driver(**settings)
+    driver.first_request()
+    driver.answer(1, numbers)
+    added, request = driver.take(Added, Ask)
+    assert added == Added(1, partitions(*numbers))
+    assert owned(request) == list(numbers)
+    driver.answer(1)
+    driver.take()
+    return driver
+
+
+def giving_up() -> Driver:
+    """It owns 0 and 1, and has been asked to give 1 up."""
+    driver = owning(0, 1)
+    driver.beat()
+    driver.answer(1, (0,))
+    assert driver.take(Revoke) == [Revoke(1, partitions(1))]
+    return driver
 
 
 def test_it_joins_with_all_that_it_wants_and_owns_nothing() -> None:
     driver = Driver(rack_id="r", server_assignor="range")
-    request = driver.start()
+    request = driver.first_request()
     assert (request.member_id, request.member_epoch, request.rebalance_timeout_ms) == ("m", 0, 30_000)
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (("t",), None)
     assert (request.rack_id, request.server_assignor, owned(request)) == ("r", "range", [])
@@ -104,8 +109,7 @@ def test_it_joins_with_all_that_it_wants_and_owns_nothing() -> None:
 
 
 def test_a_heartbeat_with_nothing_to_say_says_nothing_and_comes_at_the_told_interval() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
+    driver = owning(0, 1)
     request = driver.beat()
     assert driver.now == 3_000
     assert (request.member_epoch, request.rebalance_timeout_ms) == (1, -1)
@@ -120,17 +124,12 @@ def test_a_heartbeat_with_nothing_to_say_says_nothing_and_comes_at_the_told_inte
 
 
 def test_it_gives_up_says_so_at_once_and_then_gets_more() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
-    driver.beat()
-    driver.answer(1, (0,))
-    assert driver.take(Revoke) == [Revoke(1, partitions(1))]
+    driver = giving_up()
     assert driver.member.owned == partitions(0, 1)
     assert owned(driver.beat()) is None, "it has not given up yet, and says nothing"
     driver.answer(1)
     driver.member.revoked(driver.now)
-    [request] = driver.take(Ask)
-    assert owned(request) == [0]
+    assert owned(driver.asked()) == [0]
     driver.answer(2, (0, 2))
     added, request = driver.take(Added, Ask)
     assert added == Added(2, partitions(2))
@@ -140,27 +139,21 @@ def test_it_gives_up_says_so_at_once_and_then_gets_more() -> None:
 
 
 def test_what_is_to_be_given_up_is_said_when_the_answer_under_way_has_come() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
-    driver.beat()
-    driver.answer(1, (0,))
-    driver.take(Revoke)
+    driver = giving_up()
     driver.beat()
     driver.member.revoked(driver.now)
     driver.take()
     driver.answer(1)
-    assert owned(driver.take(Ask)[0]) == [0]
+    assert owned(driver.asked()) == [0]
 
 
 def test_after_an_answer_that_did_not_come_everything_is_said_again() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
+    driver = owning(0, 1)
     driver.beat()
     lost = driver.number
     driver.until_due()
     assert driver.now == 7_000
-    driver.take(FindCoordinator)
-    driver.member.coordinator_found(driver.now)
+    driver.find()
     request = driver.beat()
     assert 7_080 <= driver.now <= 7_120
     assert (request.member_epoch, request.rebalance_timeout_ms) == (1, 30_000)
@@ -171,40 +164,33 @@ def test_after_an_answer_that_did_not_come_everything_is_said_again() -> None:
 
 
 def test_a_full_report_while_it_gives_up_still_has_what_it_gives_up() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
-    driver.beat()
-    driver.answer(1, (0,))
-    driver.take(Revoke)
+    driver = giving_up()
     driver.member.failed(driver.now)
-    driver.take(FindCoordinator)
-    driver.member.coordinator_found(driver.now)
+    driver.find()
     assert owned(driver.beat()) == [0, 1]
 
 
 def test_another_subscription_does_not_wait_for_an_answer_that_may_be_held() -> None:
-    driver = Driver()
-    driver.owning(0)
+    driver = owning(0)
     driver.member.subscribe(Subscription(("t", "u")), driver.now)
-    [request] = driver.take(Ask)
+    request = driver.asked()
     assert (request.subscribed_topic_names, owned(request)) == (("t", "u"), None)
     held = driver.number
     driver.member.subscribe(Subscription((), "t.*"), driver.now)
-    [request] = driver.take(Ask)
+    request = driver.asked()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == ((), "t.*")
     assert owned(request) == [0], "the answer under way is ignored, so everything is said"
     driver.member.received(held, answer(7, ()), driver.now)
     driver.take()
     driver.answer(2)
     driver.member.subscribe(Subscription(("u",)), driver.now)
-    [request] = driver.take(Ask)
+    request = driver.asked()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (("u",), ""), "the regex is taken back"
 
 
 @pytest.mark.parametrize("error", [25, 110, 69])
 def test_fenced_it_loses_everything_and_joins_again(error: int) -> None:
-    driver = Driver()
-    driver.owning(0, 1)
+    driver = owning(0, 1)
     driver.beat()
     driver.answer(0, error=error)
     lost, request = driver.take(Lost, Ask)
@@ -215,11 +201,7 @@ def test_fenced_it_loses_everything_and_joins_again(error: int) -> None:
 
 
 def test_fenced_while_it_gives_up() -> None:
-    driver = Driver()
-    driver.owning(0, 1)
-    driver.beat()
-    driver.answer(1, (0,))
-    driver.take(Revoke)
+    driver = giving_up()
     driver.beat()
     driver.answer(0, error=25)
     assert driver.take(Lost, Ask)[0].partitions == partitions(0, 1)
@@ -230,23 +212,21 @@ def test_fenced_while_it_gives_up() -> None:
 
 
 def test_an_answer_with_error_14_is_asked_again_and_with_15_or_16_elsewhere() -> None:
-    driver = Driver()
-    driver.owning(0)
+    driver = owning(0)
     driver.beat()
     driver.answer(0, error=14)
     driver.take()
     assert owned(driver.beat()) == [0], "who knows what was heard"
     for error in (15, 16):
         driver.answer(0, error=error)
-        driver.take(FindCoordinator)
-        driver.member.coordinator_found(driver.now)
+        driver.find()
         driver.beat()
     assert driver.member.owned == partitions(0)
 
 
 def test_an_instance_id_in_use_is_waited_for_and_told_once() -> None:
     driver = Driver(instance_id="i")
-    assert driver.start().instance_id == "i"
+    assert driver.first_request().instance_id == "i"
     driver.answer(0, error=111)
     assert driver.take(Waits) == [Waits(111)]
     driver.beat()
@@ -260,7 +240,7 @@ def test_an_instance_id_in_use_is_waited_for_and_told_once() -> None:
 @pytest.mark.parametrize("error", [24, 30, 35, 42, 69, 81, 82, 112, 128])
 def test_any_other_error_ends_the_membership(error: int) -> None:
     driver = Driver()
-    driver.start()
+    driver.first_request()
     driver.answer(0, error=error)
     assert driver.take(Ended) == [Ended(error)]
     assert driver.member.next_deadline() is None
@@ -271,8 +251,7 @@ def test_any_other_error_ends_the_membership(error: int) -> None:
 @pytest.mark.parametrize(("settings", "static_too", "epoch"), [({}, False, -1), ({"instance_id": "i"}, False, -2),
                                                              ({"instance_id": "i"}, True, -1)])  # fmt: skip
 def test_it_leaves_with_an_answer_under_way(settings: dict[str, Any], static_too: bool, epoch: int) -> None:
-    driver = Driver(**settings)
-    driver.owning(0)
+    driver = owning(0, **settings)
     driver.beat()
     held = driver.number
     driver.member.leave(driver.now, static_too=static_too)
@@ -284,16 +263,13 @@ def test_it_leaves_with_an_answer_under_way(settings: dict[str, Any], static_too
     assert driver.take(Ended) == [Ended(0)]
 
 
-def test_who_cannot_say_that_it_leaves_is_gone_all_the_same() -> None:
-    driver = Driver()
-    driver.owning(0)
+def test_a_member_that_cannot_say_that_it_leaves_ends_all_the_same() -> None:
+    driver = owning(0)
     driver.beat()
-    driver.member.failed(driver.now)
-    driver.take(FindCoordinator)
+    driver.failed()
     driver.member.leave(driver.now)
     driver.take(Lost, Ended)
-    driver = Driver()
-    driver.owning(0)
+    driver = owning(0)
     driver.member.leave(driver.now)
     driver.take(Lost, Ask)
     driver.member.failed(driver.now)
@@ -301,19 +277,17 @@ def test_who_cannot_say_that_it_leaves_is_gone_all_the_same() -> None:
 
 
 def test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered() -> None:
-    driver = Driver()
-    driver.owning(0)
+    driver = owning(0)
     driver.beat()
     driver.now += 500
     driver.answer(1)
     assert driver.member.trusted_until() == 13_000, "the session may have begun when the request was sent"
-    driver.member.failed(driver.now)
-    driver.take(FindCoordinator)
+    driver.failed()
     while not (actions := driver.member.take()):
         driver.until_due()
     assert (driver.now, actions) == (13_000, [Doubtful(partitions(0))])
     driver.member.coordinator_found(driver.now)
-    driver.take(Ask)
+    driver.asked()
     driver.answer(1)
     driver.take(Assured)
     assert driver.member.trusted_until() == 23_000
@@ -322,13 +296,11 @@ def test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answere
 
 def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None:
     """The coordinator may have decided right after the first heartbeat whose answer did not come."""
-    driver = Driver(rebalance_timeout_ms=2_000, session_timeout_ms=60_000)
-    driver.owning(0, 1)
+    driver = owning(0, 1, rebalance_timeout_ms=2_000, session_timeout_ms=60_000)
     driver.beat()
     assert driver.member.trusted_until() == 5_000
     driver.member.failed(driver.now)
-    driver.take(FindCoordinator)
-    driver.member.coordinator_found(driver.now)
+    driver.find()
     driver.beat()
     driver.answer(1, (0,))
     driver.take(Revoke)
@@ -338,7 +310,7 @@ def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None
     driver.beat()
     driver.member.revoked(driver.now)
     driver.answer(1)
-    driver.take(Ask)
+    driver.asked()
     assert driver.member.trusted_until() == 5_000, "the coordinator does not know yet that it has given up"
     driver.answer(2)
     driver.take(Assured)
@@ -346,12 +318,11 @@ def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None
 
 
 def test_a_commit_that_is_refused_asks_at_once_whether_it_is_a_member() -> None:
-    driver = Driver()
-    driver.owning(0)
+    driver = owning(0)
     driver.member.commit_answered(113, 1, driver.now)
     driver.member.commit_answered(25, 0, driver.now)
     driver.take()
     driver.member.commit_answered(25, 1, driver.now)
-    driver.take(Ask)
+    driver.asked()
     driver.member.commit_answered(25, 1, driver.now)
     driver.take()
