@@ -1,7 +1,12 @@
-"""Drives a membership without IO by hand: takes its actions, gives answers, and lets time pass."""
+"""Drives a membership without IO by hand: takes its actions, gives answers, and lets time pass.
+
+`MembershipDriver` leaves all actions to the test. `EventDriver` finds the coordinator and passes events on at once, as
+an AsyncMember does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kohort.client.membership.coordinator_requests import Ask, FindCoordinator
@@ -50,3 +55,35 @@ class MembershipDriver:
         """The request that is due next."""
         self.until_due()
         return self.asked()
+
+
+class EventDriver:
+    def __init__(self, membership: Any, on_event: Callable[[Any], None], now: int = 0) -> None:
+        self.membership = membership
+        self.on_event = on_event
+        self.now = now
+        self.reachable = True
+        self.asked: Ask | None = None
+        """The last request."""
+
+    def act(self) -> None:
+        while actions := self.membership.take():
+            for action in actions:
+                match action:
+                    case Ask():
+                        self.asked = action
+                    case FindCoordinator():
+                        if self.reachable:
+                            self.membership.coordinator_found(self.now)
+                    case _:
+                        self.on_event(action)
+
+    def answer(self, response: Any) -> None:
+        assert self.asked is not None
+        self.membership.received(self.asked.number, response, self.now)
+        self.act()
+
+    def wake(self, now: int | None = None) -> None:
+        self.now = self.now if now is None else now
+        self.membership.wake(self.now)
+        self.act()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from membership_driver import EventDriver
 
 from kohort.client.coordination.callback_order import (
     NO_GENERATION,
@@ -19,41 +20,28 @@ from kohort.client.coordination.callback_order import (
     Wait,
 )
 from kohort.client.membership.classic import Lost, Membership, Settings
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
+from kohort.client.membership.coordinator_requests import Ended
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
+T = TypeVar("T")
 
-class World:
+
+class World(EventDriver):
     def __init__(self) -> None:
-        self.membership = Membership(Settings("g", (), heartbeat_interval_ms=3_000, rejoins=False))
-        self.order = CallbackOrder(self.membership)
-        self.now = 0
-        self.number = 0
+        membership = Membership(Settings("g", (), heartbeat_interval_ms=3_000, rejoins=False))
+        super().__init__(membership, self.pass_on)
+        self.order = CallbackOrder(membership)
         self.lost: list[Lost] = []
 
-    def act(self) -> None:
-        while actions := self.membership.take():
-            for action in actions:
-                match action:
-                    case Ask():
-                        self.number = action.number
-                    case FindCoordinator():
-                        self.membership.coordinator_found(self.now)
-                    case _:
-                        self.order.on_event(action)
-                        if isinstance(action, Lost):
-                            self.lost.append(action)
-
-    def answer(self, response: Any) -> None:
-        self.membership.received(self.number, response, self.now)
-        self.act()
+    def pass_on(self, event: Any) -> None:
+        self.order.on_event(event)
+        if isinstance(event, Lost):
+            self.lost.append(event)
 
     def heartbeat(self, error: int = 0) -> None:
-        self.now = max(self.now, self.membership.next_deadline() or 0)
-        self.membership.wake(self.now)
-        self.act()
+        self.wake(max(self.now, self.membership.next_deadline() or 0))
         self.answer(HeartbeatResponse(error_code=error))
 
     def join(self) -> None:
@@ -61,6 +49,15 @@ class World:
         self.order.join({"p": b"metadata"}, self.now)
         self.act()
         assert self.order.step() == Wait()
+
+    def prepare_and_join(self) -> None:
+        self.order.prepared()
+        self.join()
+
+    def rejoin(self) -> None:
+        """The group rebalances."""
+        self.heartbeat(27)
+        self.prepare_and_join()
 
     def joined(self, generation: int = 1, leader: str = "b") -> None:
         members = (JoinGroupResponseMember(member_id="a", metadata=b"m"),) if leader == "a" else ()
@@ -73,36 +70,45 @@ class World:
         self.joined(generation)
         self.answer(SyncGroupResponse(assignment=b"mine"))
 
-    def complete(self) -> None:
+    def due(self, kind: type[T]) -> T:
+        """The step that is due, of this kind."""
         step = self.order.step()
-        assert isinstance(step, Complete)
-        self.order.completed(step, self.now)
+        assert isinstance(step, kind)
+        return step
+
+    def complete(self) -> None:
+        self.order.completed(self.due(Complete), self.now)
         assert self.order.step() == Active()
         assert self.order.active
 
-    def active(self) -> None:
-        assert self.order.step() == Prepare(NO_GENERATION)
-        self.order.prepared()
-        self.join()
-        self.stable()
-        self.complete()
+
+def joining() -> World:
+    world = World()
+    world.prepare_and_join()
+    return world
+
+
+def active() -> World:
+    world = World()
+    assert world.order.step() == Prepare(NO_GENERATION)
+    world.prepare_and_join()
+    world.stable()
+    world.complete()
+    return world
 
 
 def test_a_callback_is_due_until_it_has_succeeded() -> None:
     world = World()
     assert world.order.step() == world.order.step() == Prepare(NO_GENERATION)
-    world.order.prepared()
-    world.join()
+    world.prepare_and_join()
     world.joined(leader="a")
-    divide = world.order.step()
-    assert isinstance(divide, Divide)
+    divide = world.due(Divide)
     assert world.order.step() == divide
     world.order.divided(divide, {"a": b"mine"}, world.now)
     world.act()
     assert world.order.step() == Wait()
     world.answer(SyncGroupResponse(assignment=b"mine"))
-    complete = world.order.step()
-    assert isinstance(complete, Complete)
+    complete = world.due(Complete)
     assert world.order.step() == complete
     assert not world.order.active
     world.order.completed(complete, world.now)
@@ -111,29 +117,24 @@ def test_a_callback_is_due_until_it_has_succeeded() -> None:
 
 
 def test_a_rebalance_prepares_with_the_generation_that_ends() -> None:
-    world = World()
-    world.active()
+    world = active()
     world.heartbeat(27)
     assert world.order.step() == Prepare(Generation(1, "a", "p"))
-    world.order.prepared()
-    world.join()
+    world.prepare_and_join()
     world.stable(2)
     world.complete()
 
 
 def test_a_lost_assignment_prepares_without_a_generation() -> None:
     for error, member_id in ((22, "a"), (25, "")):
-        world = World()
-        world.active()
+        world = active()
         world.heartbeat(error)
         assert world.order.step() == Prepare(Generation(-1, member_id, None))
-        world.order.prepared()
-        world.join()
+        world.prepare_and_join()
 
 
 def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
-    world = World()
-    world.active()
+    world = active()
     world.heartbeat(27)
     world.order.prepared()
     world.heartbeat(25)
@@ -143,11 +144,8 @@ def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_lost_while_it_joins_asks_for_metadata_again(joined: bool) -> None:
-    world = World()
-    world.active()
-    world.heartbeat(27)
-    world.order.prepared()
-    world.join()
+    world = active()
+    world.rejoin()
     assert world.membership.lease_left(world.now) > 0  # it goes on with what it keeps
     if joined:
         world.joined(2)
@@ -164,11 +162,8 @@ def test_lost_while_it_joins_asks_for_metadata_again(joined: bool) -> None:
 
 
 def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
-    world = World()
-    world.active()
-    world.heartbeat(27)
-    world.order.prepared()
-    world.join()
+    world = active()
+    world.rejoin()
     world.joined(2)
     world.answer(SyncGroupResponse(error_code=27))
     assert world.membership.lease_left(world.now) > 0
@@ -178,81 +173,63 @@ def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
 
 
 def test_an_assignment_that_ended_unseen_is_not_prepared() -> None:
-    world = World()
-    world.order.prepared()
-    world.join()
+    world = joining()
     world.stable()
     world.heartbeat(27)
     assert world.order.step() == Join()
 
 
 def test_an_assignment_whose_callback_failed_is_prepared() -> None:
-    world = World()
-    world.order.prepared()
-    world.join()
+    world = joining()
     world.stable()
-    assert isinstance(world.order.step(), Complete)
+    world.due(Complete)
     world.heartbeat(27)
     assert world.order.step() == Prepare(Generation(1, "a", "p"))
 
 
 def test_results_that_come_too_late_are_ignored() -> None:
-    world = World()
-    world.order.prepared()
-    world.join()
+    world = joining()
     world.joined(leader="a")
-    late = world.order.step()
-    assert isinstance(late, Divide)
+    late = world.due(Divide)
     world.heartbeat(25)  # it joins again
     world.order.divided(late, {"a": b"of the past"}, world.now)
     world.act()
     assert world.order.step() == Wait()
     world.stable(2)
-    old = world.order.step()
-    assert isinstance(old, Complete)
+    old = world.due(Complete)
     world.heartbeat(27)
     world.order.completed(old, world.now)
-    world.order.prepared()
-    world.join()
+    world.prepare_and_join()
     world.stable(3)
-    new = world.order.step()
-    assert isinstance(new, Complete)
+    new = world.due(Complete)
     world.order.completed(old, world.now)
     assert world.order.step() == new
 
 
 def test_a_rejoin_that_is_wanted_while_a_round_runs_comes_after_it() -> None:
-    world = World()
-    world.order.prepared()
-    world.join()  # metadata has been asked already
+    world = joining()  # metadata has been asked already
     world.order.rejoin("metadata has changed", world.now)
     assert world.order.step() == Wait()
     world.stable()
-    complete = world.order.step()
-    assert isinstance(complete, Complete)
-    world.order.completed(complete, world.now)
+    world.order.completed(world.due(Complete), world.now)
     world.act()
     assert world.order.step() == Prepare(Generation(1, "a", "p"))
-    world.order.prepared()
-    world.join()
+    world.prepare_and_join()
     world.stable(2)
     world.complete()  # once
 
 
 def test_a_rejoin_that_is_wanted_before_metadata_is_asked_takes_no_other_round() -> None:
-    world = World()
-    world.active()
+    world = active()
     world.heartbeat(27)
     world.order.rejoin("metadata has changed", world.now)
-    world.order.prepared()
-    world.join()
+    world.prepare_and_join()
     world.stable(2)
     world.complete()
 
 
 def test_the_end() -> None:
-    world = World()
-    world.active()
+    world = active()
     world.heartbeat(82)
     assert world.order.step() == Failed(82)
     assert not world.order.active
@@ -260,8 +237,7 @@ def test_the_end() -> None:
 
 
 def test_a_new_membership_prepares_for_what_was_left() -> None:
-    world = World()
-    world.active()
+    world = active()
     world.heartbeat(30)
     anew = world.order.anew(Membership(world.membership.settings))
     assert anew.step() == Prepare(NO_GENERATION)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from membership_driver import EventDriver
+
 from kohort.client.assignors import ASSIGNORS, subscription_bytes
 from kohort.client.consumer.classic_ownership import ClassicOwnership
 from kohort.client.consumer.consumer_ownership import ConsumerOwnership
 from kohort.client.consumer.ownership import CountPartitions, GiveUp, NameTopics, Over, Take, Wait, Wanted
 from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
-from kohort.client.membership.coordinator_requests import Ask, FindCoordinator
 from kohort.wire.embedded import assignment_bytes, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (
@@ -26,44 +27,26 @@ T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 SESSION = 10_000
 
 
-class World:
-    """The test gives the coordinator's answers; events go to the ownership as an AsyncMember would pass them."""
+class World(EventDriver):
+    """The test gives the coordinator's answers."""
 
     def __init__(self, ownership: Any, assignor: str = "") -> None:
+        super().__init__(ownership.membership, self.pass_on, now=1_000)
         self.ownership = ownership
         self.assignor = assignor
-        self.now = 1_000
-        self.asked: Ask | None = None
         self.lost: list[set[Any]] = []
-        self.searches = 0
         ownership.subscribe(Wanted(("t",)), ("t",), self.now)
-        ownership.step(self.now)
-        self.take()
-        ownership.membership.coordinator_found(self.now)
-        self.take()
+        self.step()
 
-    def take(self) -> None:
-        while actions := self.ownership.membership.take():
-            for action in actions:
-                match action:
-                    case Ask():
-                        self.asked = action
-                    case FindCoordinator():
-                        self.searches += 1
-                    case event:
-                        lost = self.ownership.on_event(event, self.now)
-                        if lost:
-                            self.lost.append(set(lost))
+    def pass_on(self, event: Any) -> None:
+        lost = self.ownership.on_event(event, self.now)
+        if lost:
+            self.lost.append(set(lost))
 
     def step(self) -> Any:
         step = self.ownership.step(self.now)
-        self.take()
+        self.act()
         return step
-
-    def answer(self, response: Any) -> None:
-        assert self.asked is not None
-        self.ownership.membership.received(self.asked.number, response, self.now)
-        self.take()
 
     def given_up(self, step: GiveUp) -> None:
         self.ownership.given_up(step, self.now)
@@ -84,6 +67,15 @@ class World:
             )
         )
 
+    def leads(self, generation: int, counts: dict[str, int]) -> None:
+        """It joins as the leader, and divides topics of these sizes."""
+        self.joined(generation, leader="me")
+        step = self.step()
+        assert isinstance(step, CountPartitions)
+        assert step.topics == ("t",)
+        self.ownership.partitions_counted(step, counts, self.now)
+        self.act()
+
     def synced(self, *partitions: int, error: int = 0) -> None:
         self.answer(SyncGroupResponse(error_code=error, assignment=assignment_bytes([("t", partitions)])))
 
@@ -103,26 +95,20 @@ def classic(assignor: str = "range") -> World:
     return World(ClassicOwnership(Settings("g", (), session_timeout_ms=SESSION), [assignor]), assignor)
 
 
-def cooperative() -> World:
+def owning(assignor: str = "cooperative-sticky") -> World:
     """With t-0 and t-1, and the heartbeat after the sync on its way."""
-    world = classic("cooperative-sticky")
-    world.joined(1)
-    world.synced(0, 1)
-    assert world.step() == Take(frozenset({T0, T1}))
-    assert world.step() == Wait()
-    world.ownership.membership.wake(world.now)
-    world.take()
-    return world
-
-
-def test_an_eager_member_gives_up_everything_before_it_rejoins() -> None:
-    world = classic()
+    world = classic(assignor)
     world.joined(1)
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
     assert world.ownership.owned == {T0: 1, T1: 1}
-    world.ownership.membership.wake(world.now)
-    world.take()
+    assert world.step() == Wait()
+    world.wake()
+    return world
+
+
+def test_an_eager_member_gives_up_everything_before_it_rejoins() -> None:
+    world = owning("range")
     world.rebalances()
     step = world.step()
     assert step == GiveUp(frozenset({T0, T1}))
@@ -136,7 +122,7 @@ def test_an_eager_member_gives_up_everything_before_it_rejoins() -> None:
 
 
 def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up() -> None:
-    world = cooperative()
+    world = owning()
     world.rebalances()
     assert (world.step(), world.claimed()) == (Wait(), [0, 1])
     assert world.ownership.owned == {T0: 1, T1: 1}
@@ -154,7 +140,7 @@ def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up(
 
 
 def test_a_cooperative_member_that_is_forgotten_while_it_joins_has_lost_all() -> None:
-    world = cooperative()
+    world = owning()
     world.rebalances()
     world.step()
     world.answer(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, generation_id=-1, leader="", member_id=""))
@@ -163,7 +149,7 @@ def test_a_cooperative_member_that_is_forgotten_while_it_joins_has_lost_all() ->
 
 
 def test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing() -> None:
-    world = cooperative()
+    world = owning()
     world.rebalances()
     world.step()
     world.joined(2)
@@ -172,29 +158,21 @@ def test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing() -> No
 
 
 def test_a_cooperative_member_out_of_reach_loses_all_with_its_session() -> None:
-    world = cooperative()
+    world = owning()
     world.rebalances()
     world.step()
-    world.ownership.membership.failed(world.now)  # its JoinGroup may not have come through
-    world.take()
-    world.now += SESSION - 1
-    world.ownership.membership.wake(world.now)
-    world.take()
+    world.reachable = False
+    world.membership.failed(world.now)  # its JoinGroup may not have come through
+    world.act()
+    world.wake(world.now + SESSION - 1)
     assert world.lost == []
-    world.now += 1
-    world.ownership.membership.wake(world.now)
-    world.take()
+    world.wake(world.now + 1)
     assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
 
 
 def test_a_leader_divides_and_looks_after_the_sizes() -> None:
     world = classic()
-    world.joined(1, leader="me")
-    step = world.step()
-    assert isinstance(step, CountPartitions)
-    assert step.topics == ("t",)
-    world.ownership.partitions_counted(step, {"t": 2}, world.now)
-    world.take()
+    world.leads(1, {"t": 2})
     assert [row.member_id for row in world.asked.request.assignments] == ["me"]  # type: ignore[union-attr]
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
@@ -202,31 +180,21 @@ def test_a_leader_divides_and_looks_after_the_sizes() -> None:
     world.ownership.counts_refreshed({"t": 2}, world.now)
     assert world.step() == Wait()
     world.ownership.counts_refreshed({"t": 3}, world.now)
-    world.take()
     assert world.step() == GiveUp(frozenset({T0, T1}))
 
 
 def test_a_leader_rejoins_once_for_a_topic_that_was_missing() -> None:
     world = classic()
-    world.joined(1, leader="me")
-    step = world.step()
-    assert isinstance(step, CountPartitions)
-    world.ownership.partitions_counted(step, {}, world.now)
-    world.take()
+    world.leads(1, {})
     world.synced()
     assert (world.ownership.watched_topics(), world.ownership.topics_missing()) == (("t",), True)
     world.ownership.counts_refreshed({}, world.now)
     assert (world.step(), world.ownership.topics_missing()) == (Wait(), True)
     world.ownership.counts_refreshed({"t": 2}, world.now)
-    world.take()
     assert not world.ownership.topics_missing()
     world.ownership.counts_refreshed({"t": 2}, world.now)
     assert world.step() == Wait()  # it is asked for once more
-    world.joined(2, leader="me")
-    step = world.step()
-    assert isinstance(step, CountPartitions)
-    world.ownership.partitions_counted(step, {"t": 2}, world.now)
-    world.take()
+    world.leads(2, {"t": 2})
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
     assert world.step() == Wait()
@@ -239,7 +207,21 @@ ID = b"i" * 16
 
 
 def kip848() -> World:
-    return World(ConsumerOwnership(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
+    """It has been assigned t-0 and t-1, and does not know the topic's name."""
+    world = World(ConsumerOwnership(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
+    world.answer(told(1, 0, 1))
+    assert world.step() == NameTopics(("t",))
+    assert world.ownership.owned == {}
+    return world
+
+
+def taking() -> World:
+    world = kip848()
+    world.ownership.topics_named({ID: "t"})
+    assert world.step() == Take(frozenset({T0, T1}))
+    assert world.ownership.owned == {T0: 1, T1: 1}
+    assert world.step() == Wait()
+    return world
 
 
 def told(epoch: int, *partitions: int) -> ConsumerGroupHeartbeatResponse:
@@ -254,22 +236,8 @@ def refused(error: int) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error, member_epoch=0, heartbeat_interval_ms=0)
 
 
-def test_partitions_wait_for_the_name_of_their_topic() -> None:
-    world = kip848()
-    world.answer(told(1, 0, 1))
-    assert world.step() == NameTopics(("t",))
-    assert world.ownership.owned == {}
-    world.ownership.topics_named({ID: "t"})
-    assert world.step() == Take(frozenset({T0, T1}))
-    assert world.ownership.owned == {T0: 1, T1: 1}
-    assert world.step() == Wait()
-
-
 def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
-    world = kip848()
-    world.ownership.topics_named({ID: "t"})
-    world.answer(told(1, 0, 1))
-    world.step()
+    world = taking()
     world.answer(told(1, 0))
     step = world.step()
     assert step == GiveUp(frozenset({T1}))
@@ -284,18 +252,13 @@ def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
 
 def test_what_was_never_told_is_given_up_without_a_word() -> None:
     world = kip848()
-    world.answer(told(1, 0, 1))
-    assert world.step() == NameTopics(("t",))
     world.answer(told(1))
     assert world.step() == Wait()
     assert world.lost == []
 
 
 def test_the_fenced_lose_all_and_come_back_with_later_epochs() -> None:
-    world = kip848()
-    world.ownership.topics_named({ID: "t"})
-    world.answer(told(1, 0, 1))
-    world.step()
+    world = taking()
     world.answer(refused(ErrorCode.FENCED_MEMBER_EPOCH))
     assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
     world.answer(told(5, 0))
