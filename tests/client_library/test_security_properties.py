@@ -21,6 +21,7 @@ CA = authority()
 OWN = issue(CA, "localhost", name="alice")
 SECRET = "hunter2-öß"
 MODULE = "org.apache.kafka.common.security"
+SCRAM_JAAS = 'a.ScramLoginModule required username="a" password="hunter2-öß"'
 
 
 def of(**properties: str) -> Security:
@@ -31,22 +32,20 @@ def sasl(mechanism: str, **properties: str) -> Security:
     return of(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **properties)
 
 
-def test_nothing_said_is_plaintext() -> None:
+def context(**properties: str) -> ssl.SSLContext:
+    made = of(security_protocol="SSL", **properties)
+    assert made.tls is not None
+    return made.tls.context()
+
+
+def test_the_protocol_decides() -> None:
     assert Security.of(None) == Security.of({}) == Security()
     assert (Security().protocol, Security().tls, Security().sasl) == ("PLAINTEXT", None, None)
-
-
-def test_a_security_is_taken_as_it_is() -> None:
     made = of(security_protocol="ssl")
     assert Security.of(made) is made
     assert made.protocol == "SSL"
-
-
-def test_what_the_protocol_does_not_use_has_no_effect() -> None:
-    made = of(security_protocol="PLAINTEXT", sasl_mechanism="PLAIN", ssl_ca_location="/nowhere")
-    assert (made.tls, made.sasl) == (None, None)
-    made = sasl("PLAIN", sasl_username="a", sasl_password="b", sasl_oauthbearer_token_endpoint_url="https://idp")
-    assert made.sasl == Plain("a", "b")
+    unused = of(security_protocol="PLAINTEXT", sasl_mechanism="PLAIN", ssl_ca_location="/nowhere")
+    assert (unused.tls, unused.sasl) == (None, None)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -71,26 +70,33 @@ def test_credentials_that_nobody_would_use_are_refused(protocol: str) -> None:
 # -- SASL
 
 
-def test_names_and_passwords() -> None:
-    assert sasl("PLAIN", sasl_username="a", sasl_password="b").sasl == Plain("a", "b")
-    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-        assert sasl(mechanism, sasl_username="a", sasl_password="b").sasl == Scram(mechanism, "a", "b")
-
-
-def test_librdkafkas_name_of_the_mechanism() -> None:
-    made = of(security_protocol="sasl_plaintext", sasl_mechanisms="PLAIN", sasl_username="a", sasl_password="b")
-    assert made.sasl == Plain("a", "b")
+JAAS = 'LoginModule required\n  username="alice"\n  password="a \\"b\\" \\\\ ;c";'
+UNSECURED = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
+CLAIMS = "principal=alice scope=a,b lifeSeconds=60"
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "module"), [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-256", "scram.ScramLoginModule")]
-)
-def test_jaas(mechanism: str, module: str) -> None:
-    jaas = f'{MODULE}.{module} required\n  username="alice"\n  password="a \\"b\\" \\\\ ;c";'
-    made = sasl(mechanism, sasl_jaas_config=jaas).sasl
-    assert made is not None
-    assert not isinstance(made, OAuthBearer)
-    assert (made.mechanism, made.username, made.password) == (mechanism, "alice", 'a "b" \\ ;c')
+    ("mechanism", "properties", "expected"),
+    [
+        ("PLAIN", {"sasl_username": "a", "sasl_password": "b"}, Plain("a", "b")),
+        ("PLAIN", {"sasl_username": "a", "sasl_password": "b", "sasl_oauthbearer_token_endpoint_url": "https://idp"},
+         Plain("a", "b")),
+        ("SCRAM-SHA-256", {"sasl_username": "a", "sasl_password": "b"}, Scram("SCRAM-SHA-256", "a", "b")),
+        ("SCRAM-SHA-512", {"sasl_username": "a", "sasl_password": "b"}, Scram("SCRAM-SHA-512", "a", "b")),
+        ("PLAIN", {"sasl_jaas_config": f"{MODULE}.plain.Plain{JAAS}"}, Plain("alice", 'a "b" \\ ;c')),
+        ("SCRAM-SHA-256", {"sasl_jaas_config": f"{MODULE}.scram.Scram{JAAS}"},
+         Scram("SCRAM-SHA-256", "alice", 'a "b" \\ ;c')),
+        ("OAUTHBEARER", {"sasl_jaas_config": UNSECURED}, OAuthBearer(Unsecured("alice"))),
+        ("OAUTHBEARER", {"sasl_oauthbearer_config": CLAIMS, "enable_sasl_oauthbearer_unsecure_jwt": "true"},
+         OAuthBearer(Unsecured("alice", scope=("a", "b"), life_s=60))),
+        ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "file:///var/run/token"},
+         OAuthBearer(TokenFile("/var/run/token"))),
+    ],
+)  # fmt: skip
+def test_logins(mechanism: str, properties: dict[str, str], expected: object) -> None:
+    assert sasl(mechanism, **properties).sasl == expected
+    of_librdkafka = of(security_protocol="sasl_plaintext", sasl_mechanisms=mechanism, **properties)
+    assert of_librdkafka.sasl == expected
 
 
 def test_oidc_in_the_names_of_java_and_librdkafka() -> None:
@@ -115,14 +121,7 @@ def test_oidc_in_the_names_of_java_and_librdkafka() -> None:
     assert of_java.sasl == OAuthBearer(Oidc(url, "id", "s", "kafka"), (("logicalCluster", "lkc"),))
 
 
-def test_other_sources_of_tokens() -> None:
-    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
-    assert sasl("OAUTHBEARER", sasl_jaas_config=jaas).sasl == OAuthBearer(Unsecured("alice"))
-    config = "principal=alice scope=a,b lifeSeconds=60"
-    made = sasl("OAUTHBEARER", sasl_oauthbearer_config=config, enable_sasl_oauthbearer_unsecure_jwt="true")
-    assert made.sasl == OAuthBearer(Unsecured("alice", scope=("a", "b"), life_s=60))
-    made = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///var/run/token")
-    assert made.sasl == OAuthBearer(TokenFile("/var/run/token"))
+def test_a_provider_of_tokens() -> None:
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
     assert Security.of(properties, token_provider=str).sasl == OAuthBearer(Provided(str))
 
@@ -160,19 +159,11 @@ def test_trust_and_key_in_every_notation(tmp_path: Path) -> None:
 
 def test_how_much_is_verified() -> None:
     for text, expected in (("https", True), ("", False), ("none", False)):
-        made = of(security_protocol="SSL", ssl_endpoint_identification_algorithm=text)
-        assert made.tls is not None
-        assert made.tls.context().check_hostname is expected
-        assert made.tls.context().verify_mode is ssl.CERT_REQUIRED
-    unverified = of(security_protocol="SSL", enable_ssl_certificate_verification="false")
-    assert unverified.tls is not None
-    assert unverified.tls.context().verify_mode is ssl.CERT_NONE
-
-
-def test_versions_of_tls() -> None:
-    made = of(security_protocol="SSL", ssl_enabled_protocols="TLSv1.2")
-    assert made.tls is not None
-    assert made.tls.context().maximum_version is ssl.TLSVersion.TLSv1_2
+        made = context(ssl_endpoint_identification_algorithm=text)
+        assert made.check_hostname is expected
+        assert made.verify_mode is ssl.CERT_REQUIRED
+    assert context(enable_ssl_certificate_verification="false").verify_mode is ssl.CERT_NONE
+    assert context(ssl_enabled_protocols="TLSv1.2").maximum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
@@ -210,19 +201,12 @@ def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "token_provider"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "x"}, "expected: CLASS"),
         (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.jaas.config": 'a.ScramLoginModule required username="a" password="hunter2-öß";',
-            },
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{SCRAM_JAAS};"},
             "ScramLoginModule, which does not fit sasl.mechanism=PLAIN",
         ),
         (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.jaas.config": 'a.ScramLoginModule required username="a" password="hunter2-öß" tokenauth="true";',
-            },
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}
+            | {"sasl.jaas.config": f'{SCRAM_JAAS} tokenauth="true";'},
             "does not know the options tokenauth",
         ),
         ({"bootstrap.servers": "x"}, "client knows: bootstrap.servers"),
@@ -268,13 +252,11 @@ def test_no_secret_shows(tmp_path: Path) -> None:
             sasl_oauthbearer_client_id="alice",
             sasl_oauthbearer_client_secret=SECRET,
         ),
-        Security.of(
-            {
-                "security.protocol": "SSL",
-                "ssl.keystore.certificate.chain": OWN.certificate_pem,
-                "ssl.keystore.key": OWN.locked_key_pem,
-                "ssl.key.password": PASSWORD,
-            }
+        of(
+            security_protocol="SSL",
+            ssl_keystore_certificate_chain=OWN.certificate_pem,
+            ssl_keystore_key=OWN.locked_key_pem,
+            ssl_key_password=PASSWORD,
         ),
     ]
     for security in made:
@@ -292,15 +274,8 @@ def test_no_secret_shows(tmp_path: Path) -> None:
 def test_jaas_in_all_its_forms() -> None:
     module = parse_jaas("  a.b.C\trequired debug=true x='y z' ;\n")
     assert (module.name, module.options) == ("C", {"debug": "true", "x": "y z"})
-    for bad in (
-        "",
-        ";",
-        "a.C required",
-        "a.C required x;",
-        "a.C maybe x=y;",
-        'a.C required x="y;',
-        "a.C required x=y; b;",
-    ):
+    required = ("a.C required", "a.C required x;", "a.C maybe x=y;", 'a.C required x="y;', "a.C required x=y; b;")
+    for bad in ("", ";", *required):
         with pytest.raises(ValueError, match=r"sasl.jaas.config"):
             parse_jaas(bad)
 
@@ -348,17 +323,15 @@ def test_settings_for_librdkafka_are_accepted_by_it() -> None:
     from confluent_kafka import Producer
 
     for security in (
-        Security.of(
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.username": "a",
-                "sasl.password": "b",
-                "ssl.ca.pem": CA.certificate_pem,
-                "ssl.certificate.pem": OWN.certificate_pem,
-                "ssl.key.pem": OWN.locked_key_pem,
-                "ssl.key.password": PASSWORD,
-            }
+        of(
+            security_protocol="SASL_SSL",
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_username="a",
+            sasl_password="b",
+            ssl_ca_pem=CA.certificate_pem,
+            ssl_certificate_pem=OWN.certificate_pem,
+            ssl_key_pem=OWN.locked_key_pem,
+            ssl_key_password=PASSWORD,
         ),
         sasl("OAUTHBEARER", sasl_oauthbearer_config="principal=alice"),
     ):
