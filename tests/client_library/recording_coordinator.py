@@ -1,4 +1,4 @@
-"""A coordinator for tests: gives each member a number, and keeps what it was called with."""
+"""Coordinators for tests: each member gets a number as its assignment, and keeps what it was called with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kohort.client import Coordinator, JoinedMember
+from kohort.client import BlockingCoordinator, Coordinator, JoinedMember
 
 
 class Member(Coordinator):
@@ -17,25 +17,29 @@ class Member(Coordinator):
             await self.wait_for_rejoin()
 
 
-class Recording(Member):
+class Recorder:
+    """The callbacks of both coordinators."""
+
     protocol_type = "recorders"
+    member_id: str
 
     def __init__(self, servers: str, group: str, name: str = "a", **settings: Any) -> None:
-        settings.setdefault("session_timeout_ms", 10_000)
-        settings.setdefault("rebalance_timeout_ms", 10_000)
-        super().__init__(servers, group, **settings)
+        super().__init__(servers, group, **{"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, **settings})
         self.name = name
         self.calls: list[tuple[Any, ...]] = []
         self.lost: list[tuple[int, str]] = []
         self.seen: list[JoinedMember] = []
         self.assignment: bytes | None = None
 
+    @property
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
     def metadata(self) -> Mapping[str, bytes]:
         self.calls.append(("metadata",))
         return {"second": b"", "first": self.name.encode()} if self.name == "odd" else {"first": self.name.encode()}
 
-    async def on_join_prepare(self, generation: int, member_id: str) -> None:
-        await asyncio.sleep(0)
+    def on_join_prepare(self, generation: int, member_id: str) -> Any:
         self.calls.append(("prepare", generation, member_id))
         self.assignment = None
 
@@ -46,8 +50,7 @@ class Recording(Member):
         ordered = sorted(members, key=lambda member: member.metadata)
         return {member.member_id: f"{n} of {len(ordered)}".encode() for n, member in enumerate(ordered)}
 
-    async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
-        await asyncio.sleep(0)
+    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> Any:
         self.calls.append(("complete", generation, member_id, protocol, assignment))
         self.assignment = assignment
 
@@ -57,6 +60,16 @@ class Recording(Member):
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:
         self.lost.append((generation, reason))
 
-    @property
-    def names(self) -> list[str]:
-        return [call[0] for call in self.calls]
+
+class Recording(Recorder, Member):
+    async def on_join_prepare(self, *arguments: Any) -> None:
+        await asyncio.sleep(0)
+        super().on_join_prepare(*arguments)
+
+    async def on_join_complete(self, *arguments: Any) -> None:
+        await asyncio.sleep(0)
+        super().on_join_complete(*arguments)
+
+
+class BlockingRecording(Recorder, BlockingCoordinator):
+    pass

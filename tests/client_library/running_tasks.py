@@ -1,4 +1,4 @@
-"""Tasks that live as long as a part of a test, and waiting for a condition in an event loop."""
+"""Tasks that live as long as a part of a test, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -31,3 +31,8 @@ async def until(condition: Any, what: str = "", seconds: float = 60) -> None:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"never true: {what or condition}") from None
+
+
+def wait_until(condition: Any, what: str = "") -> None:
+    """`until`, in a thread without an event loop."""
+    asyncio.run(until(condition, what))

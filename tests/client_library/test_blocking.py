@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from recording_coordinator import BlockingRecording
+from running_tasks import wait_until
 
-from kohort.client import BlockingCoordinator, Closed, JoinedMember, Misuse, ServerError
+from kohort.client import Closed, Misuse, ServerError
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
@@ -25,41 +27,7 @@ def server() -> Iterator[KohortServer]:
         yield running
 
 
-class Worker(BlockingCoordinator):
-    protocol_type = "workers"
-
-    def __init__(self, servers: str, group: str, name: str = "a", **settings: Any) -> None:
-        super().__init__(servers, group, **{"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, **settings})
-        self.name = name
-        self.calls: list[tuple[Any, ...]] = []
-        self.threads: set[int] = set()
-        self.lost: list[str] = []
-        self.assignment: bytes | None = None
-
-    def metadata(self) -> Mapping[str, bytes]:
-        self.calls.append(("metadata",))
-        return {"p": self.name.encode()}
-
-    def on_join_prepare(self, generation: int, member_id: str) -> None:
-        self.threads.add(threading.get_ident())
-        self.calls.append(("prepare", generation))
-        self.assignment = None
-
-    def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
-        self.calls.append(("perform", protocol))
-        ordered = sorted(members, key=lambda member: member.metadata)
-        return {member.member_id: f"{n} of {len(ordered)}".encode() for n, member in enumerate(ordered)}
-
-    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
-        self.calls.append(("complete", generation))
-        self.assignment = assignment
-
-    def on_leave_prepare(self) -> None:
-        self.calls.append(("leave",))
-
-    def on_lost(self, generation: int, member_id: str, reason: str) -> None:
-        self.lost.append(reason)
-
+class Worker(BlockingRecording):
     def run(self) -> None:
         with contextlib.suppress(Closed):
             while True:
@@ -82,15 +50,15 @@ def working(*workers: Worker) -> Iterator[None]:
             assert not thread.is_alive()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "never true"
-        time.sleep(0.01)
-
-
 def test_the_calls_and_their_thread(servers: str, unique: str) -> None:
-    with Worker(servers, unique) as worker:
+    threads: set[int] = set()
+
+    class Watched(Worker):
+        def on_join_prepare(self, *arguments: Any) -> None:
+            threads.add(threading.get_ident())
+            super().on_join_prepare(*arguments)
+
+    with Watched(servers, unique) as worker:
         assert worker.ensure_active_group()
         assert worker.ensure_active_group()
         assert not worker.rejoin_needed
@@ -99,12 +67,15 @@ def test_the_calls_and_their_thread(servers: str, unique: str) -> None:
         worker.request_rejoin("again")
         assert worker.wait_for_rejoin()
         assert worker.ensure_active_group()
-    assert worker.calls == [
-        *[("prepare", -1), ("metadata",), ("perform", "p"), ("complete", 1)],
-        *[("prepare", 1), ("metadata",), ("perform", "p"), ("complete", 2)],
+        [loop] = [thread for thread in threading.enumerate() if thread.name == f"kohort-group-{unique}"]
+        assert loop.daemon
+    assert [call[:2] for call in worker.calls] == [
+        *[("prepare", -1), ("metadata",), ("perform", "first"), ("complete", 1)],
+        *[("prepare", 1), ("metadata",), ("perform", "first"), ("complete", 2)],
         ("leave",),
     ]
-    assert worker.threads == {threading.get_ident()}
+    assert threads == {threading.get_ident()}
+    assert not loop.is_alive()
     assert worker.generation_if_stable is None
 
 
@@ -112,8 +83,8 @@ def test_workers_come_and_go(servers: str, unique: str) -> None:
     a, b = Worker(servers, unique, "a"), Worker(servers, unique, "b")
     with working(b):
         with working(a):
-            until(lambda: (a.assignment, b.assignment) == (b"0 of 2", b"1 of 2"))
-        until(lambda: b.assignment == b"0 of 1")
+            wait_until(lambda: (a.assignment, b.assignment) == (b"0 of 2", b"1 of 2"))
+        wait_until(lambda: b.assignment == b"0 of 1")
 
 
 def test_heartbeats_go_on_while_the_program_works(servers: str, unique: str) -> None:
@@ -132,20 +103,20 @@ def test_a_program_that_does_not_come_back_leaves(servers: str, unique: str) -> 
             hangs.poll()
         assert hangs.lost == []
         assert not hangs.wait_for_rejoin(2_000)  # who waits here is alive
-        until(lambda: hangs.lost != [])
+        wait_until(lambda: hangs.lost != [])
         assert hangs.generation_if_stable is None
         with Worker(servers, unique, "b") as other:
             assert other.ensure_active_group()
             assert other.assignment == b"0 of 1"
         hangs.ensure_active_group()
         assert hangs.generation_if_stable is not None
-        assert [call for call in hangs.calls if call[0] == "prepare"] == [("prepare", -1)] * 2
+        assert [call[1] for call in hangs.calls if call[0] == "prepare"] == [-1, -1]
 
 
 def test_sys_exit_in_on_lost_does_not_end_the_thread(servers: str, unique: str) -> None:
     class Leaving(Worker):
-        def on_lost(self, generation: int, member_id: str, reason: str) -> None:
-            super().on_lost(generation, member_id, reason)
+        def on_lost(self, *arguments: Any) -> None:
+            super().on_lost(*arguments)
             sys.exit("not here")
 
     with Leaving(servers, unique, heartbeat_interval_ms=50) as worker:
@@ -164,7 +135,7 @@ def test_ensuring_within_a_time(unique: str) -> None:
     ):
         assert not worker.ensure_active_group(200)
         assert worker.ensure_active_group()
-        assert worker.calls.count(("metadata",)) == 1
+        assert worker.names.count("metadata") == 1
 
 
 def test_a_callback_that_raises_is_called_again(servers: str, unique: str) -> None:
@@ -214,7 +185,7 @@ def test_closing_ends_a_call_in_another_thread(unique: str) -> None:
     with KohortServer(group_initial_rebalance_delay_ms=60_000) as server:
         worker = Worker(server.bootstrap_servers, unique)
         with working(worker):
-            until(lambda: ("metadata",) in worker.calls)
+            wait_until(lambda: "metadata" in worker.names)
 
 
 def test_misuse(servers: str, unique: str) -> None:
@@ -240,14 +211,6 @@ def test_misuse(servers: str, unique: str) -> None:
             after()
     with pytest.raises(Closed):
         worker.request_rejoin("why not")
-
-
-def test_no_thread_is_left(servers: str, unique: str) -> None:
-    with Worker(servers, unique) as worker:
-        worker.ensure_active_group()
-        [thread] = [t for t in threading.enumerate() if t.name == f"kohort-group-{unique}"]
-        assert thread.daemon
-    assert not thread.is_alive()
 
 
 PROGRAM = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from recording_coordinator import Recording
-from running_tasks import running, until
+from running_tasks import running, until, wait_until
 from working_consumer import Working
 
 from kohort.client import (
@@ -533,7 +533,7 @@ def test_sys_exit_in_a_callback_of_threads(servers: str, topic: str) -> None:
     with Leaving(servers, topic) as leaving:
         leaving.subscribe([topic])
         with pytest.raises(RuntimeError, match="on_assigned raised SystemExit: enough") as raised:
-            asyncio.run(until(lambda: leaving.failure is not None)) or leaving.committed()
+            wait_until(lambda: leaving.failure is not None) or leaving.committed()
         assert isinstance(raised.value.__cause__, SystemExit)
         closing = threading.Thread(target=leaving.close)  # it may get the number of the callbacks' thread
         closing.start()
@@ -553,7 +553,7 @@ def test_misuse_in_on_lost_is_told(servers: str, topic: str) -> None:
         closing.until(6)
         with Cluster(servers) as cluster:
             cluster.leave_as(topic, Committer(closing.member_id, -1), classic=True)
-        asyncio.run(until(lambda: closing.seen is not None))
+        wait_until(lambda: closing.seen is not None)
         assert "close was called in the consumer's own thread, where on_lost runs" in str(closing.seen)
         closing.until(6)  # it goes on
         assert closing.committed() == {}
@@ -576,7 +576,7 @@ def test_misuse_in_threads_is_told(servers: str, topic: str) -> None:
     with Awaiting(servers, topic) as awaiting:
         awaiting.subscribe(topic)
         with pytest.raises(Misuse, match="on_assigned is a coroutine function: those are for GroupConsumer"):
-            asyncio.run(until(lambda: awaiting.failure is not None)) or awaiting.committed()
+            wait_until(lambda: awaiting.failure is not None) or awaiting.committed()
 
 
 async def test_a_group_of_another_kind_is_not_joined(servers: str, topic: str) -> None:

@@ -7,11 +7,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from running_tasks import wait_until
 
 from kohort.testing import KohortServer
 
@@ -51,13 +51,6 @@ class Fleet:
         process.wait()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def rows(path: Path, query: str) -> list[tuple[int, ...]]:
     if not path.exists():
         return []
@@ -68,26 +61,18 @@ def rows(path: Path, query: str) -> list[tuple[int, ...]]:
 
 def test_cron_once(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "cron.sqlite"
-    with Fleet(
-        str(EXAMPLES / "cron_once.py"),
-        "--servers",
-        servers,
-        "--every",
-        "0.1",
-        "--database",
-        str(book),
-        "--session",
-        "3000",  # nobody but who is stopped may lose its term, also on a busy machine
-    ) as fleet:
+    # Also on a busy machine, only a process that is stopped may lose its term: the session is long.
+    options = ("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "3000")
+    with Fleet(str(EXAMPLES / "cron_once.py"), *options) as fleet:
         for _ in range(3):
             fleet.start()
         for how in (signal.SIGKILL, signal.SIGINT):
             # The process that ran the last slots is stopped; another one continues.
-            until(lambda: len(rows(book, "SELECT slot FROM runs")) >= 3, "three slots")
+            wait_until(lambda: len(rows(book, "SELECT slot FROM runs")) >= 3, "three slots")
             leader = rows(book, "SELECT process FROM runs ORDER BY slot DESC LIMIT 1")[0][0]
             fleet.stop(leader, how)
             ran = len(rows(book, "SELECT slot FROM runs"))
-            until(lambda ran=ran: len(rows(book, "SELECT slot FROM runs")) >= ran + 3, "three more slots")  # type: ignore[misc]
+            wait_until(lambda ran=ran: len(rows(book, "SELECT slot FROM runs")) >= ran + 3, "three more slots")  # type: ignore[misc]
     runs = rows(book, "SELECT token, process FROM runs ORDER BY slot")
     assert [token for token, _ in runs] == sorted(token for token, _ in runs)
     assert len({process for _, process in runs}) == 3
@@ -96,10 +81,8 @@ def test_cron_once(servers: str, tmp_path: Path) -> None:
 
 def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "crawlers.sqlite"
-    with Fleet(
-        str(EXAMPLES / "sharded_crawlers.py"),
-        *("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "1500"),
-    ) as fleet:
+    options = ("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "1500")
+    with Fleet(str(EXAMPLES / "sharded_crawlers.py"), *options) as fleet:
         latest = (
             "SELECT process, count(*) FROM visits WHERE id IN (SELECT max(id) FROM visits GROUP BY site) GROUP BY 1"
         )
@@ -108,16 +91,18 @@ def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
             return lambda: {process for process, _ in rows(book, latest)} == set(processes)
 
         first, second = fleet.start(), fleet.start()
-        until(shared_by(first, second), "two share the sites")
+        wait_until(shared_by(first, second), "two share the sites")
         third = fleet.start()
-        until(shared_by(first, second, third), "three share the sites")
+        wait_until(shared_by(first, second, third), "three share the sites")
         fleet.stop(first, signal.SIGKILL)
-        until(shared_by(second, third), "the sites of the first go elsewhere")
+        wait_until(shared_by(second, third), "the sites of the first go elsewhere")
         with sqlite3.connect(book, timeout=10) as database:
             database.execute("INSERT INTO sites (name, pages) VALUES ('new.example', 10)")
-        until(lambda: bool(rows(book, "SELECT id FROM visits WHERE site = 'new.example'")), "a new site is visited")
+        wait_until(
+            lambda: bool(rows(book, "SELECT id FROM visits WHERE site = 'new.example'")), "a new site is visited"
+        )
         fleet.stop(second, signal.SIGINT)
-        until(shared_by(third), "one has all")
+        wait_until(shared_by(third), "one has all")
     visits = rows(book, "SELECT site, token, process FROM visits ORDER BY id")
     owners: dict[tuple[int, int], int] = {}
     newest: dict[int, int] = {}
