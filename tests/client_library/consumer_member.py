@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.client.wire.blocking_connection import Connection
+from group_member import coordinator_connection
+
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 
 class ConsumerMember:
@@ -21,11 +21,7 @@ class ConsumerMember:
         self.member_id = member_id
         self.epoch = 0
         self.owned: dict[bytes, tuple[int, ...]] = {}
-        host, _, port = bootstrap.split(",")[0].rpartition(":")
-        with_any = Connection(host, int(port), client_id=member_id)
-        found = with_any.request(FindCoordinatorRequest(coordinator_keys=(group_id,)), FindCoordinatorResponse)
-        with_any.close()
-        self.connection = Connection(found.coordinators[0].host, found.coordinators[0].port, client_id=member_id)
+        self.connection = coordinator_connection(bootstrap, group_id, member_id)
         self._fields = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": topics, **fields}
         self._send(topic_partitions=(), **self._fields)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
 from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode
@@ -19,27 +20,30 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 MEMBER_ID_REQUIRED = 79
 
 
+def coordinator_connection(bootstrap: str, group_id: str, client_id: str) -> Connection:
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    with closing(Connection(host, int(port), client_id=client_id)) as with_any:
+        found = with_any.request(FindCoordinatorRequest(coordinator_keys=(group_id,)), FindCoordinatorResponse)
+    return Connection(found.coordinators[0].host, found.coordinators[0].port, client_id=client_id)
+
+
 class GroupMember:
     """The only member of a group, until `leave`."""
 
     def __init__(self, bootstrap: str, group_id: str, assigned: Mapping[str, tuple[int, ...]]) -> None:
         self.group_id = group_id
         self._assigned = assigned
-        host, _, port = bootstrap.split(",")[0].rpartition(":")
-        with_any = Connection(host, int(port), client_id="by-hand")
-        found = with_any.request(FindCoordinatorRequest(coordinator_keys=(group_id,)), FindCoordinatorResponse)
-        with_any.close()
-        self.connection = Connection(found.coordinators[0].host, found.coordinators[0].port, client_id="by-hand")
+        self.connection = coordinator_connection(bootstrap, group_id, "by-hand")
         self.member_id = ""
         self.rejoin()
 
     def rejoin(self) -> None:
         """Join, and sync when all others have joined too. As a leader it assigns all partitions to itself."""
         assigned = self._assigned
-        subscription = ConsumerProtocolSubscription(topics=tuple(assigned))
-        joined = self._join(self.member_id, b"\x00\x03" + encode(subscription, 3))
+        subscription = b"\x00\x03" + encode(ConsumerProtocolSubscription(topics=tuple(assigned)), 3)
+        joined = self._join(self.member_id, subscription)
         if joined.error_code == MEMBER_ID_REQUIRED:
-            joined = self._join(joined.member_id, b"\x00\x03" + encode(subscription, 3))
+            joined = self._join(joined.member_id, subscription)
         assert joined.error_code == 0, joined
         self.member_id = joined.member_id
         assignment = ConsumerProtocolAssignment(

@@ -80,11 +80,6 @@ def test_groups_have_settings(cluster: Cluster, unique: str) -> None:
         cluster.group_configs([""])
 
 
-def test_numbers_left_out_are_the_brokers(cluster: Cluster, unique: str) -> None:
-    cluster.create_topic(unique)
-    assert len(cluster.topics([unique])[unique].partitions) == 6
-
-
 @pytest.mark.parametrize(
     ("partitions", "replicas", "code"),
     [(0, 1, "INVALID_PARTITIONS"), (1, 4, "INVALID_REPLICATION_FACTOR")],
@@ -97,7 +92,8 @@ def test_impossible_topics_are_refused(
 
 
 def test_records_come_back_in_order_from_every_leader(cluster: Cluster, unique: str) -> None:
-    cluster.create_topic(unique, partitions=6)
+    cluster.create_topic(unique)
+    assert len(cluster.topics([unique])[unique].partitions) == 6, "the brokers' default"
     for partition in range(6):
         assert write(cluster, unique, partition, b"a%d" % partition, b"b") == 0
         assert write(cluster, unique, partition, b"c") == 2
@@ -108,16 +104,12 @@ def test_records_come_back_in_order_from_every_leader(cluster: Cluster, unique: 
     assert set(positions.values()) == {3}
 
 
-def test_a_fetch_with_nothing_to_read_comes_back_empty(cluster: Cluster, unique: str) -> None:
+def test_a_fetch_with_nothing_to_read_and_outside_of_the_log(cluster: Cluster, unique: str) -> None:
     cluster.create_topic(unique, partitions=6)
     fetched = cluster.fetch({(unique, partition): 0 for partition in range(6)}, max_wait_ms=20)
     assert sorted(part.partition for part in fetched) == list(range(6))
     assert all(part.records == b"" and part.high_watermark == 0 for part in fetched)
     assert cluster.fetch({}) == []
-
-
-def test_a_position_outside_of_the_log_is_told(cluster: Cluster, unique: str) -> None:
-    cluster.create_topic(unique, partitions=1)
     write(cluster, unique, 0, b"a")
     (part,) = cluster.fetch({(unique, 0): 99}, max_wait_ms=20)
     assert part.error == ErrorCode.OFFSET_OUT_OF_RANGE

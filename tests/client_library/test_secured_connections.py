@@ -384,18 +384,19 @@ def test_tokens_by_client_credentials(ask: Ask, tmp_path: Path) -> None:
     sasl = SaslBroker(tokens=("t1", "t2"))
     try:
         with broker(tmp_path, None, sasl) as running:
-            _Endpoint.answers += [(503, b""), (401, b'{"error":"invalid_client"}'), (200, b"{}")]
-            with pytest.raises(ConnectionFailed, match="token endpoint answered HTTP 503"):
-                ask(running, properties)
-            with pytest.raises(AuthenticationFailed, match=r"HTTP 401 \(invalid_client\)") as refused:
-                ask(running, properties)
-            assert PASSWORD not in str(refused.value)
-            with pytest.raises(AuthenticationFailed, match="has no access_token"):
-                ask(running, properties)
-            for status in (301, 302, 303, 307, 308):
-                _Endpoint.answers.append((status, f"{url}/elsewhere".encode()))
-                with pytest.raises(AuthenticationFailed, match=f"HTTP {status}, a redirect"):
+            redirects = (
+                (status, f"{url}/elsewhere", f"HTTP {status}, a redirect") for status in (301, 302, 303, 307, 308)
+            )
+            for status, answer, why in (
+                (503, "", "token endpoint answered HTTP 503"),
+                (401, '{"error":"invalid_client"}', r"HTTP 401 \(invalid_client\)"),
+                (200, "{}", "has no access_token"),
+                *redirects,
+            ):
+                _Endpoint.answers.append((status, answer.encode()))
+                with pytest.raises(ConnectionFailed if status == 503 else AuthenticationFailed, match=why) as refused:
                     ask(running, properties)
+                assert PASSWORD not in str(refused.value)
             assert len(_Endpoint.asked) == 8  # nobody went there
             _Endpoint.asked.clear()
             _Endpoint.answers.append((200, b'{"access_token":"t1","expires_in":600}'))
