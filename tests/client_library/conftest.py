@@ -16,6 +16,7 @@ from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from opened_connections import Blocking, Connect, OnLoop, Opened
 
 from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
 
 
 @pytest.fixture(params=EVERYWHERE)
@@ -27,24 +28,30 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield node
         node.remove()
     else:
-        from kohort.testing import KohortServer
-
         with KohortServer(group_min_session_timeout_ms=100) as running:
             yield running
 
 
 @pytest.fixture(scope="module")
-def three_brokers() -> Iterator[object]:
-    from kohort.testing import KohortServer
+def server() -> Iterator[KohortServer]:
+    with KohortServer(
+        brokers=2,
+        group_min_session_timeout_ms=100,
+        group_consumer_min_session_timeout_ms=100,
+        group_consumer_session_timeout_ms=10_000,
+    ) as running:
+        yield running
 
-    with KohortServer(brokers=3, group_initial_rebalance_delay_ms=0, num_partitions=6) as running:
+
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[KohortServer]:
+    with KohortServer(brokers=3, num_partitions=6) as running:
         yield running
 
 
 @pytest.fixture
-def cluster(three_brokers: object) -> Iterator[Cluster]:
-    servers: str = three_brokers.bootstrap_servers  # type: ignore[attr-defined]
-    with Cluster(servers, api_timeout_ms=15_000) as client:
+def cluster(three_brokers: KohortServer) -> Iterator[Cluster]:
+    with Cluster(three_brokers.bootstrap_servers, api_timeout_ms=15_000) as client:
         yield client
 
 

@@ -22,11 +22,7 @@ from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.schemas.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from kohort.wire.schemas.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from kohort.wire.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -50,11 +46,7 @@ class ScriptedBroker:
         versions: Mapping[type, tuple[int, int]] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.script = {
-            MetadataRequest: self.metadata(*topics),
-            FindCoordinatorRequest: self.found_here(),
-            **script,
-        }
+        self.script = {MetadataRequest: self.metadata(*topics), FindCoordinatorRequest: self.found_here(), **script}
         self.tls = tls
         self.versions = dict(versions or {})
         self.requests: list[Any] = []

@@ -21,12 +21,6 @@ from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=100) as running:
-        yield running
-
-
 class Worker(BlockingRecording):
     def run(self) -> None:
         with contextlib.suppress(Closed):

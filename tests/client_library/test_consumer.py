@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,17 +34,6 @@ from kohort.wire.errors import ErrorCode
 BOTH = pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
 # A classic group waits for as long as its most patient member.
 IMPATIENT = {"rebalance_timeout_ms": 300, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 50}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(
-        brokers=2,
-        group_min_session_timeout_ms=100,
-        group_consumer_min_session_timeout_ms=100,
-        group_consumer_session_timeout_ms=10_000,
-    ) as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -18,12 +18,6 @@ from kohort.client.wire.async_connection import AsyncConnection
 from kohort.client.wire.discovery import Discovery
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(brokers=2, group_min_session_timeout_ms=100) as running:
-        yield running
 
 
 @pytest.fixture
@@ -59,21 +53,27 @@ def of(*members: Recording) -> list[bytes | None]:
 # -- the order of the calls
 
 
-async def test_the_first_round_and_the_end(servers: str, unique: str) -> None:
+async def test_the_rounds_of_a_member_and_the_end(servers: str, unique: str) -> None:
     async with Recording(servers, unique) as alone:
         assert alone.generation == NO_GENERATION
         assert alone.rejoin_needed
-        await alone.ensure_active_group()
+        await asyncio.gather(alone.ensure_active_group(), alone.ensure_active_group())  # two tasks, one round
         assert not alone.rejoin_needed
         generation = alone.generation
         assert generation == Generation(1, alone.member_id, "first")
         assert alone.generation_if_stable == generation
         await alone.ensure_active_group()  # nothing to do
+        alone.name = "changed"
+        alone.request_rejoin("I have changed")
+        assert alone.rejoin_needed
+        await alone.wait_for_rejoin()
+        assert alone.generation_if_stable is not None  # until on_join_prepare has returned
+        await alone.ensure_active_group()
+        assert alone.seen[0].metadata == b"changed"
+    round_of = [("metadata",), ("perform", "first")]
     assert alone.calls == [
-        ("prepare", -1, ""),
-        ("metadata",),
-        ("perform", "first"),
-        ("complete", 1, generation.member_id, "first", b"0 of 1"),
+        *[("prepare", -1, ""), *round_of, ("complete", 1, generation.member_id, "first", b"0 of 1")],
+        *[("prepare", 1, generation.member_id), *round_of, ("complete", 2, generation.member_id, "first", b"0 of 1")],
         ("leave",),
     ]
     assert alone.generation == NO_GENERATION
@@ -81,12 +81,13 @@ async def test_the_first_round_and_the_end(servers: str, unique: str) -> None:
 
 
 async def test_members_come_and_go(servers: str, unique: str) -> None:
-    a, b, c = (Recording(servers, unique, name) for name in "abc")
+    a, b, c = (Recording(servers, unique, name) for name in ("a", "b", "odd"))
     async with working(a, b, c):
         await until(lambda: of(a, b, c) == [b"0 of 3", b"1 of 3", b"2 of 3"])
         ids = {a.member_id, b.member_id, c.member_id}
         leader = next(member for member in (a, b, c) if len(member.seen) == 3)
         assert {member.member_id for member in leader.seen} == ids
+        assert c.generation.protocol == "first", "all have it; c would prefer another"
         assert a.generation.generation_id == b.generation.generation_id == c.generation.generation_id
         before = b.generation
         await a.close()
@@ -106,27 +107,6 @@ async def test_a_rebalance_is_pushed(servers_of_kohort: str, unique: str) -> Non
         await until(lambda: a.assignment == b"0 of 1")
 
 
-async def test_the_group_takes_a_protocol_that_all_have(servers: str, unique: str) -> None:
-    odd, a = Recording(servers, unique, "odd"), Recording(servers, unique, "a")
-    async with working(odd, a):
-        await until(lambda: sorted(map(str, of(odd, a))) == ["b'0 of 2'", "b'1 of 2'"])
-        assert odd.generation.protocol == "first"
-
-
-async def test_a_rejoin_on_request_asks_for_metadata_again(servers: str, unique: str) -> None:
-    async with Recording(servers, unique) as alone:
-        await alone.ensure_active_group()
-        alone.name = "changed"
-        alone.request_rejoin("I have changed")
-        assert alone.rejoin_needed
-        await alone.wait_for_rejoin()
-        assert alone.generation_if_stable is not None  # until on_join_prepare has returned
-        await alone.ensure_active_group()
-        assert alone.seen[0].metadata == b"changed"
-        assert alone.generation.generation_id == 2
-        assert alone.names == ["prepare", "metadata", "perform", "complete"] * 2
-
-
 async def test_ensuring_may_be_given_up_and_taken_up_again(unique: str) -> None:
     with KohortServer(group_initial_rebalance_delay_ms=1_000) as server:
         async with Recording(server.bootstrap_servers, unique) as alone:
@@ -136,12 +116,6 @@ async def test_ensuring_may_be_given_up_and_taken_up_again(unique: str) -> None:
             assert alone.names == ["prepare", "metadata"]
             await alone.ensure_active_group()
             assert alone.names == ["prepare", "metadata", "perform", "complete"]
-
-
-async def test_two_tasks_may_ensure_at_once(servers: str, unique: str) -> None:
-    async with Recording(servers, unique) as alone:
-        await asyncio.gather(alone.ensure_active_group(), alone.ensure_active_group())
-        assert alone.names == ["prepare", "metadata", "perform", "complete"]
 
 
 # -- static members

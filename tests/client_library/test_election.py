@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from running_tasks import running, until
 from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
-from kohort.testing import KohortServer
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=100) as running:
-        yield running
 
 
 async def elected(election: Any) -> Term:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -27,28 +28,31 @@ def servers() -> Iterator[str]:
 
 
 class Fleet:
-    """Processes of one example; all are gone at the end."""
+    """Processes of one example."""
 
-    def __init__(self, *command: str) -> None:
-        self._command = [sys.executable, *command]
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> Fleet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> int:
-        self.processes.append(subprocess.Popen(self._command, stdout=subprocess.DEVNULL))
-        return self.processes[-1].pid
+        process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self.processes[process.pid] = process
+        return process.pid
 
     def stop(self, process_id: int, how: int) -> None:
-        [process] = [process for process in self.processes if process.pid == process_id]
-        process.send_signal(how)
-        process.wait()
+        self.processes[process_id].send_signal(how)
+        self.processes[process_id].wait()
+
+
+@contextlib.contextmanager
+def fleet_of(example: str, *options: str) -> Iterator[Fleet]:
+    fleet = Fleet([sys.executable, str(EXAMPLES / example), *options])
+    try:
+        yield fleet
+    finally:
+        for process in fleet.processes.values():
+            process.kill()
+            process.wait()
 
 
 def rows(path: Path, query: str) -> list[tuple[int, ...]]:
@@ -63,7 +67,7 @@ def test_cron_once(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "cron.sqlite"
     # Also on a busy machine, only a process that is stopped may lose its term: the session is long.
     options = ("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "3000")
-    with Fleet(str(EXAMPLES / "cron_once.py"), *options) as fleet:
+    with fleet_of("cron_once.py", *options) as fleet:
         for _ in range(3):
             fleet.start()
         for how in (signal.SIGKILL, signal.SIGINT):
@@ -82,7 +86,7 @@ def test_cron_once(servers: str, tmp_path: Path) -> None:
 def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "crawlers.sqlite"
     options = ("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "1500")
-    with Fleet(str(EXAMPLES / "sharded_crawlers.py"), *options) as fleet:
+    with fleet_of("sharded_crawlers.py", *options) as fleet:
         latest = (
             "SELECT process, count(*) FROM visits WHERE id IN (SELECT max(id) FROM visits GROUP BY site) GROUP BY 1"
         )

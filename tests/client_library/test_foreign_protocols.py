@@ -9,22 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 from recording_coordinator import Member
 from running_tasks import cancel, running, until
 
 from kohort.client import JoinedMember
 from kohort.client.cluster import Cluster
-from kohort.testing import KohortServer
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(brokers=2) as running:
-        yield running
 
 
 class SchemaRegistry(Member):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Generator
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,15 @@ PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 SIGNATURE = "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_the_exchange_of_rfc_7677() -> None:
-    talk = conversation("SCRAM-SHA-256", "user", "pencil", NONCE)
+def begun(mechanism: str = "SCRAM-SHA-256") -> Generator[bytes, bytes, None]:
+    """A conversation whose first message has been sent."""
+    talk = conversation(mechanism, "user", "pencil", NONCE)
     assert next(talk) == f"n,,n=user,r={NONCE}".encode()
+    return talk
+
+
+def test_the_exchange_of_rfc_7677() -> None:
+    talk = begun()
     server_nonce = CHALLENGE.split(",")[0]
     assert talk.send(CHALLENGE.encode()) == f"c=biws,{server_nonce},p={PROOF}".encode()
     with pytest.raises(StopIteration):
@@ -28,12 +35,6 @@ def test_the_exchange_of_rfc_7677() -> None:
 
 def test_names_with_commas_and_equals_signs_are_escaped() -> None:
     assert next(conversation("SCRAM-SHA-512", "a=b,c", "x", NONCE)) == f"n,,n=a=3Db=2Cc,r={NONCE}".encode()
-
-
-def challenged(challenge: str) -> bytes:
-    talk = conversation("SCRAM-SHA-256", "user", "pencil", NONCE)
-    next(talk)
-    return talk.send(challenge.encode())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def challenged(challenge: str) -> bytes:
 )
 def test_bad_challenges(challenge: str, why: str) -> None:
     with pytest.raises(Distrusted, match=why):
-        challenged(challenge)
+        begun().send(challenge.encode())
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,7 @@ def test_bad_challenges(challenge: str, why: str) -> None:
     ],
 )
 def test_a_server_that_does_not_know_the_password(ending: str, why: str) -> None:
-    talk = conversation("SCRAM-SHA-256", "user", "pencil", NONCE)
-    next(talk)
+    talk = begun()
     talk.send(CHALLENGE.encode())
     with pytest.raises(Distrusted, match=why):
         talk.send(ending.encode())
@@ -78,7 +78,5 @@ def test_a_server_that_does_not_know_the_password(ending: str, why: str) -> None
 
 @given(st.binary(max_size=200))
 def test_garbage_is_distrusted(answer: bytes) -> None:
-    talk = conversation("SCRAM-SHA-512", "user", "pencil", NONCE)
-    next(talk)
     with pytest.raises(Distrusted):
-        talk.send(answer)
+        begun("SCRAM-SHA-512").send(answer)

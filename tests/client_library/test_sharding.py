@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ from running_tasks import running, until
 
 from kohort.client import Misuse, Shard, Sharding, shards
 from kohort.client.errors import BadAnswer
-from kohort.testing import KohortServer
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KohortServer]:
-    with KohortServer(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=0) as running:
-        yield running
-
 
 ITEMS = [f"item{n}" for n in range(12)]
 
