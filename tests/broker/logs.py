@@ -23,13 +23,8 @@ def settings(**configs: Any) -> TopicSettings:
 
 def batch(*records: tuple[bytes | None, bytes | None] | bytes, timestamp: int = NOW, **fields: Any) -> bytes:
     """A produced batch of (key, value) pairs or values, a millisecond apart."""
-    news = [
-        NewRecord(None, record, timestamp + index)
-        if isinstance(record, bytes)
-        else NewRecord(record[0], record[1], timestamp + index)
-        for index, record in enumerate(records)
-    ]
-    return encode_batch(news, **fields)
+    pairs = [(None, record) if isinstance(record, bytes) else record for record in records]
+    return encode_batch([NewRecord(*pair, timestamp + index) for index, pair in enumerate(pairs)], **fields)
 
 
 class OneLog:
@@ -65,3 +60,18 @@ class OneLog:
         appended = self.append(data, now)
         self.commit()
         return appended
+
+    def trim(self, offset: int) -> None:
+        trim = self.partition.trim(offset)
+        assert trim is not None
+        self.commit([trim])
+
+    def latest(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the latest record."""
+        found = self.partition.latest_record()
+        return found and (found.offset, found.timestamp)
+
+    def first_since(self, timestamp: int) -> int | None:
+        """The offset of the first record at this time or later."""
+        found = self.partition.first_record_at_or_after(timestamp)
+        return found and found.offset

@@ -35,8 +35,12 @@ def due(log: OneLog, first_dirty: int = 0, now: int = NOW) -> Compaction | None:
 def run(log: OneLog, now: int = NOW, first_dirty: int = 0, step_bytes: int = 1 << 20) -> int:
     """A pass to its end, if one is due. Returns how far the log is clean."""
     work = due(log, first_dirty, now)
-    if work is None:
-        return first_dirty
+    return first_dirty if work is None else finish(log, work, now, step_bytes)
+
+
+def finish(log: OneLog, work: Compaction | None, now: int = NOW, step_bytes: int = 1 << 20) -> int:
+    """Returns how far the log is clean."""
+    assert work is not None
     for _ in range(10_000):
         log.commit(work.step(now, KEEP, step_bytes))
         if work.done:
@@ -90,11 +94,8 @@ def test_log_append_time_stays() -> None:
     log.produce(batch((b"a", b"2")), now=NOW + 8)
     log.produce(batch((b"z", b"z")), now=NOW + 9)
     run(log)
-    assert [(record.key, record.timestamp) for record in records(log)] == [
-        (b"b", NOW + 7),
-        (b"a", NOW + 8),
-        (b"z", NOW + 9),
-    ]
+    times = [(record.key, record.timestamp) for record in records(log)]
+    assert times == [(b"b", NOW + 7), (b"a", NOW + 8), (b"z", NOW + 9)]
     assert read_header(batches(log)[0].data).timestamp_type == 1
 
 
@@ -124,11 +125,8 @@ def test_an_emptied_batch_stays_for_a_producer_that_may_come_back() -> None:
     log.produce(batch((b"a", b"4"), producer_id=6, producer_epoch=0, base_sequence=1))
     log.produce(batch((b"z", b"z")))
     run(log)
-    assert [(each.producer_id, read_header(each.data).record_count) for each in batches(log)] == [
-        (5, 0),
-        (6, 1),
-        (-1, 1),
-    ]
+    counts = [(each.producer_id, read_header(each.data).record_count) for each in batches(log)]
+    assert counts == [(5, 0), (6, 1), (-1, 1)]
     log.restart()
 
     def send(sequence: int, count: int) -> ErrorCode:
@@ -159,12 +157,8 @@ def test_finding_by_time_passes_over_empty_batches() -> None:
     log.produce(batch((b"a", b"2"), timestamp=NOW + 10))
     log.produce(batch((b"z", b"z"), timestamp=NOW + 5))
     run(log)
-    latest = log.partition.latest_record()
-    assert latest is not None
-    assert (latest.offset, latest.timestamp) == (1, NOW + 10)
-    found = log.partition.first_record_at_or_after(NOW + 6)
-    assert found is not None
-    assert found.offset == 1
+    assert log.latest() == (1, NOW + 10)
+    assert log.first_since(NOW + 6) == 1
 
 
 def test_control_batches_stay() -> None:
@@ -225,19 +219,16 @@ def test_tombstones_go_when_nothing_is_appended_any_more() -> None:
     for n in range(5):
         log.produce(batch((b"k%d" % n, None)))
     log.produce(batch((b"z", b"v")))
-    first = DirtyPart(0).due(log.partition, log.storage, NOW)
+    first = due(log)
+    finish(log, first)
     assert first is not None
-    while not first.done:
-        log.commit(first.step(NOW, KEEP))
     assert [value for _, _, value in pairs(log)] == [None] * 5 + [b"v"]
     dirty = DirtyPart(first.clean_to, first.tombstones_go_ms)
     assert dirty.due(log.partition, log.storage, NOW + 999) is None
     second = dirty.due(log.partition, log.storage, NOW + 1000)
+    assert finish(log, second, NOW + 1000) == first.clean_to
     assert second is not None
-    while not second.done:
-        log.commit(second.step(NOW + 1000, KEEP))
     assert pairs(log) == [(10, b"z", b"v")]
-    assert second.clean_to == first.clean_to
     assert DirtyPart(second.clean_to, second.tombstones_go_ms).due(log.partition, log.storage, NOW + DAY) is None
 
 
@@ -260,8 +251,7 @@ def test_a_trim_in_the_same_turn_is_waited_for() -> None:
     assert trim is not None
     assert work.step(NOW, KEEP) == ()
     log.commit([trim])
-    while not work.done:
-        log.commit(work.step(NOW, KEEP))
+    finish(log, work)
     assert pairs(log) == [(4, b"a", b"4"), (5, b"a", b"5")]
 
 
@@ -287,15 +277,9 @@ class Step:
     restart: bool
 
 
-steps = st.builds(
-    Step,
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 99)), min_size=1, max_size=4), max_size=4
-    ),
-    st.integers(0, 30),
-    st.booleans(),
-    st.booleans(),
-)
+pair = st.tuples(st.integers(0, 5), st.none() | st.integers(0, 99))
+sends = st.lists(st.lists(pair, min_size=1, max_size=4), max_size=4)
+steps = st.builds(Step, sends, st.integers(0, 30), st.booleans(), st.booleans())
 
 
 @given(st.lists(steps, max_size=12), st.integers(1, 400))
@@ -307,8 +291,8 @@ def test_the_state_replayed_is_the_state_live(history: list[Step], step_bytes: i
     now, clean = NOW, 0
     for step in history:
         now += step.hours * 3_600_000
-        for sends in step.sends:
-            news = [(b"%d" % key, None if value is None else b"%d" % value) for key, value in sends]
+        for sent in step.sends:
+            news = [(b"%d" % key, None if value is None else b"%d" % value) for key, value in sent]
             base = log.produce(batch(*news, timestamp=now), now).base_offset
             for index, (key, value) in enumerate(news):
                 live[key] = value

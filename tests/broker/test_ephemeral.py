@@ -8,35 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from group_driver import commit, join_request, leave
 from wire_driver import Wire, create_topic
 
+from kohort.broker.messages import changed
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.classic.group import Group
 from kohort.wire.batches import read_header
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 STEP_MS = 100
-
-
-def join_request(group: str = "g", member_id: str = "", instance: str | None = None) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=60_000,
-        member_id=member_id,
-        group_instance_id=instance,
-        protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(1 if instance is None else 2_000)),),
-    )
 
 
 class Worker:
@@ -51,8 +35,18 @@ class Worker:
 
     def join(self) -> None:
         self.stable = False
-        self.client.send(join_request(self.group, self.member_id, self.instance), 9)
+        self.client.send(self.joins(), 9)
         self.look()
+
+    def joins(self) -> JoinGroupRequest:
+        metadata = bytes(1 if self.instance is None else 2_000)
+        return join_request(
+            self.group,
+            self.member_id,
+            rebalance_timeout_ms=60_000,
+            group_instance_id=self.instance,
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
+        )
 
     def look(self) -> None:
         while self.client.responses:
@@ -95,23 +89,12 @@ class Worker:
             self.look()
 
     def commit(self) -> None:
-        response = self.client.ask(commit_request(self.group, self.generation, self.member_id), 8)
-        assert response.topics[0].partitions[0].error_code == 0
+        fields = {"generation_id_or_member_epoch": self.generation, "member_id": self.member_id}
+        assert commit(self.client, 1, 8, group=self.group, **fields) == 0
 
     def leave(self) -> None:
-        leaves = (MemberIdentity(member_id=self.member_id),)
-        assert self.client.ask(LeaveGroupRequest(group_id=self.group, members=leaves), 5).members[0].error_code == 0
+        leave(self.client, self.member_id, self.group)
         self.client.close()
-
-
-def commit_request(group: str, generation: int = -1, member_id: str = "") -> OffsetCommitRequest:
-    partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        topics=(OffsetCommitRequestTopic(name="t", partitions=partitions),),
-    )
 
 
 def storm(wire: Wire, *, stay: int, come_and_go: int, seconds: int, heartbeat_ms: int) -> list[Worker]:
@@ -143,25 +126,21 @@ def storm(wire: Wire, *, stay: int, come_and_go: int, seconds: int, heartbeat_ms
 
 
 def group_of(wire: Wire, name: str = "g") -> Group:
-    state = wire.broker.state
-    return state.shards[state.shard_of(name)].running.groups[name]
+    return wire.shard(name).running.groups[name]
 
 
 def stored_records(wire: Wire) -> int:
     """Records in `__consumer_offsets`."""
-    state = wire.broker.state
-    partitions = state.topics.partitions[state.catalog.topics[OFFSETS_TOPIC].topic_id]
     return sum(
         read_header(batch.data).record_count
-        for partition in partitions
+        for partition in wire.partitions(OFFSETS_TOPIC)
         for batch in wire.storage.read(partition.log, 0, 1 << 30)
     )
 
 
 def operations(wire: Wire, worker: Worker) -> int:
     """How many bytecode instructions the server runs to take one JoinGroup of a member that is known to it."""
-    frame = worker.client.frame(join_request(worker.group, worker.member_id), 9)
-    return wire.operations(frame)
+    return wire.operations(worker.client.frame(worker.joins(), 9))
 
 
 class Asked(Worker):
@@ -199,8 +178,7 @@ def test_the_log_of_a_storm_stays_small() -> None:
     wire = Wire(log_retention_check_interval_ms=1000, log_cleaner_delete_retention_ms=5000)
     staying = storm(wire, stay=5, come_and_go=2_000, seconds=60, heartbeat_ms=1000)
     generation = max(worker.generation for worker in staying)
-    offsets = wire.broker.state.topics.partitions[wire.broker.state.catalog.topics[OFFSETS_TOPIC].topic_id]
-    appended = sum(partition.end_offset for partition in offsets)
+    appended = sum(partition.end_offset for partition in wire.partitions(OFFSETS_TOPIC))
     assert appended <= 2 * generation + 2, "a generation and a group a rebalance, and the group's founding"
     assert appended < 100
     assert stored_records(wire) <= 2 + 2 * 15, "what came since the last compaction is not compacted yet"
@@ -235,7 +213,7 @@ def test_clients_that_ask_and_never_come_back_leave_nothing() -> None:
     for _ in range(3_000):
         assert client.ask(join_request(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert len(group_of(wire).pending) == 100
-    shard = wire.broker.state.shards[wire.broker.state.shard_of("g")]
+    shard = wire.shard()
     assert shard.running.deadlines.places <= 2 * 100 + 1_010
     wire.advance(15_000)
     assert not shard.running.groups
@@ -266,7 +244,7 @@ def test_groups_that_are_used_once_disappear_with_their_records() -> None:
     assert all(len(shard.hard.generations) <= 10 for shard in shards)
     for _ in range(2):  # the last batch of a log is never compacted
         for number in range(50):
-            client.ask(commit_request(f"other-{number}"), 8)
+            commit(client, 1, 8, group=f"other-{number}")
         wire.advance(60_000)
     assert stored_records(wire) <= 50 + len(shards) * (10 + 1) + 50
     again = Worker(wire.restarted(group_initial_rebalance_delay_ms=0), "once-7")
@@ -282,7 +260,7 @@ def test_members_of_a_large_group_that_return_together_write_it_once() -> None:
             worker.look()
     assert all(worker.stable for worker in workers)
     before = stored_records(wire)
-    wire.step(*(worker.client.frame(join_request(instance=worker.instance), 9) for worker in workers))
+    wire.step(*(worker.client.frame(changed(worker.joins(), member_id=""), 9) for worker in workers))
     ids = {worker.client.take().member_id for worker in workers}
     assert stored_records(wire) == before + 1
     wire = wire.restarted()

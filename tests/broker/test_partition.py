@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from struct import pack_into
+from unittest import mock
 
 import google_crc32c
 import pytest
@@ -12,7 +13,7 @@ from logs import LOG, NOW, OneLog, batch, settings
 
 from kohort.coordinator.events import Record
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import LogKey, StorageError, StoredBatch
+from kohort.storage.protocol import StorageError
 from kohort.wire.batches import decode_records, read_header, split_batches
 from kohort.wire.errors import ErrorCode
 
@@ -41,11 +42,8 @@ def test_batches_get_consecutive_offsets_and_the_leader_epoch() -> None:
     stored = log.storage.read(LOG, 0, 1 << 20)
     assert [read_header(each.data)[:3:2] for each in stored] == [(0, 3), (2, 3)]
     assert values(read(log, 0, 1 << 20)) == [b"a", b"b", b"c"]
-    assert (log.partition.start_offset, log.partition.end_offset, log.partition.size) == (
-        0,
-        3,
-        sum(len(each.data) for each in stored),
-    )
+    assert (log.partition.start_offset, log.partition.end_offset) == (0, 3)
+    assert log.partition.size == sum(len(each.data) for each in stored)
 
 
 def test_reads_end_at_what_is_durable() -> None:
@@ -161,39 +159,22 @@ def test_finding_records_by_time() -> None:
     log.produce(batch(b"a", b"b", b"c", timestamp=100))
     log.produce(batch(b"d", timestamp=50))
     log.produce(batch(b"e", b"f", timestamp=200))
-    found = log.partition.first_record_at_or_after
-
-    def offset(timestamp: int) -> int | None:
-        located = found(timestamp)
-        return None if located is None else located.offset
-
-    assert [offset(at) for at in (0, 100, 101, 102, 103, 200, 201, 202)] == [0, 0, 1, 2, 4, 4, 5, None]
-    located = found(101)
-    assert located is not None
-    assert (located.timestamp, located.leader_epoch) == (101, 2)
-    latest = log.partition.latest_record()
-    assert latest is not None
-    assert (latest.offset, latest.timestamp) == (5, 201)
+    assert [log.first_since(at) for at in (0, 100, 101, 102, 103, 200, 201, 202)] == [0, 0, 1, 2, 4, 4, 5, None]
+    found = log.partition.first_record_at_or_after(101)
+    assert found is not None
+    assert (found.timestamp, found.leader_epoch) == (101, 2)
+    assert log.latest() == (5, 201)
 
 
 def test_finding_by_time_passes_over_trimmed_records() -> None:
     log = OneLog()
     log.produce(batch(b"a", b"b", b"c", timestamp=900))
     log.produce(batch(b"d", timestamp=50))
-    trim = log.partition.trim(2)
-    assert trim is not None
-    log.commit([trim])
-    located = log.partition.first_record_at_or_after(0)
-    assert located is not None
-    assert located.offset == 2
-    latest = log.partition.latest_record()
-    assert latest is not None
-    assert latest.offset == 2
-    trim = log.partition.trim(4)
-    assert trim is not None
-    log.commit([trim])
-    assert log.partition.latest_record() is None
-    assert log.partition.first_record_at_or_after(0) is None
+    log.trim(2)
+    assert log.first_since(0) == 2
+    assert log.latest() == (2, 902)
+    log.trim(4)
+    assert (log.first_since(0), log.latest()) == (None, None)
 
 
 def test_the_newest_record_is_found_without_reading_all_after_a_trim_into_a_batch(
@@ -204,30 +185,15 @@ def test_the_newest_record_is_found_without_reading_all_after_a_trim_into_a_batc
     log.produce(batch(b"the newest", b"x", timestamp=NOW + 5000))
     for n in range(50):
         log.produce(batch(b"later", timestamp=NOW + 1000 + n % 7))
-    trim = log.partition.trim(4)
-    assert trim is not None
-    log.commit([trim])
-    reads = []
-    read = log.storage.read
-
-    def counted(key: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-        reads.append(offset)
-        return read(key, offset, max_bytes)
-
-    monkeypatch.setattr(log.storage, "read", counted)
-    latest = log.partition.latest_record()
-    assert latest is not None
-    assert (latest.offset, latest.timestamp) == (4, NOW + 5001)
-    trim = log.partition.trim(5)
-    assert trim is not None
-    log.commit([trim])
-    latest = log.partition.latest_record()
-    assert latest is not None
-    assert (latest.offset, latest.timestamp) == (5 + 6, NOW + 1006)
-    assert len(reads) <= 4
-    trim = log.partition.trim(55)
-    assert trim is not None
-    assert log.partition.latest_record() is None, "all of it goes in this turn"
+    log.trim(4)
+    reads = mock.Mock(wraps=log.storage.read)
+    monkeypatch.setattr(log.storage, "read", reads)
+    assert log.latest() == (4, NOW + 5001)
+    log.trim(5)
+    assert log.latest() == (5 + 6, NOW + 1006)
+    assert reads.call_count <= 4
+    assert log.partition.trim(55) is not None
+    assert log.latest() is None, "all of it goes in this turn"
 
 
 # -- trimming
@@ -237,9 +203,7 @@ def test_trimming_moves_the_start_and_never_back() -> None:
     log = OneLog()
     log.produce(batch(b"a", b"b"))
     log.produce(batch(b"c"))
-    trim = log.partition.trim(2)
-    assert trim is not None
-    log.commit([trim])
+    log.trim(2)
     assert (log.partition.start_offset, log.partition.end_offset) == (2, 3)
     assert read(log, 1, 100) == b""
     assert log.partition.trim(1) is None
@@ -250,19 +214,15 @@ def test_trimming_moves_the_start_and_never_back() -> None:
 # -- epochs
 
 
-def moved(log: OneLog, epoch: int) -> None:
-    log.partition.configure(log.settings, epoch)
-
-
 def test_the_end_of_each_epoch() -> None:
     log = OneLog()
     assert log.partition.end_of_epoch(0) == (0, 0)
     log.produce(batch(b"a", b"b"))
-    moved(log, 3)
+    log.partition.configure(log.settings, 3)
     log.produce(batch(b"c"))
     log.produce(batch(b"d"))
-    moved(log, 4)
-    moved(log, 7)
+    log.partition.configure(log.settings, 4)
+    log.partition.configure(log.settings, 7)
     log.produce(batch(b"e"))
     for _ in ("live", "restarted"):
         ends = [log.partition.end_of_epoch(epoch) for epoch in range(9)]
@@ -277,9 +237,7 @@ def test_an_epoch_without_records_ends_where_it_began() -> None:
     log.restart(leader_epoch=5)
     assert log.partition.end_of_epoch(5) == (5, 1)
     assert log.partition.end_of_epoch(4) == (0, 1)
-    trim = log.partition.trim(1)
-    assert trim is not None
-    log.commit([trim])
+    log.trim(1)
     for _ in ("live", "restarted"):
         assert log.partition.end_of_epoch(4) == (4, 1)
         log.restart(leader_epoch=5)
@@ -293,7 +251,7 @@ def test_epochs_found_by_bisection_are_those_of_the_batches() -> None:
         if chance.random() < 0.1:
             epoch += chance.randint(1, 3)
             starts[epoch] = log.partition.end_offset
-            moved(log, epoch)
+            log.partition.configure(log.settings, epoch)
         log.produce(batch(*[b"x"] * chance.randint(1, 5)))
     live = [log.partition.end_of_epoch(each) for each in range(epoch + 1)]
     log.restart(leader_epoch=epoch)

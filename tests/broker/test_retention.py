@@ -73,8 +73,6 @@ def test_on_a_log() -> None:
         log.produce(batch(b"x", timestamp=NOW - age * HOUR))
     infos = log.storage.batches(log.partition.log)
     found = retained(infos, log.partition.start_offset, log.partition.size, log.settings, NOW)
-    trim = log.partition.trim(found.start_offset)
-    assert trim is not None
-    log.commit([trim])
+    log.trim(found.start_offset)
     assert (log.partition.start_offset, log.partition.end_offset) == (2, 3)
     assert log.partition.size == sum(map(len, log.partition.read(2, 10_000)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_driver import Connection, Wire, create_topic, fetch_request, produce, values_of
+from wire_driver import Connection, Wire, create_topic, delete_topics, fetch_request, produce, values_of
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.wire.errors import ErrorCode
@@ -23,6 +23,9 @@ from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicSt
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+ABSENT = bytes(15) + b"\x09"
+"""The id of no topic."""
 
 
 def metadata(client: Connection, *names: str, version: int = 9, **options: bool) -> MetadataResponse:
@@ -87,11 +90,10 @@ def test_metadata_does_not_create_topics_of_illegal_names(client: Connection, na
 
 def test_metadata_by_topic_id(client: Connection) -> None:
     topic_id = create_topic(client, "t")
-    absent = bytes(15) + b"\x09"
-    topics = (MetadataRequestTopic(topic_id=topic_id, name=None), MetadataRequestTopic(topic_id=absent, name=None))
+    topics = (MetadataRequestTopic(topic_id=topic_id, name=None), MetadataRequestTopic(topic_id=ABSENT, name=None))
     known, unknown = client.ask(MetadataRequest(topics=topics), 12).topics
     assert (known.name, known.error_code) == ("t", 0)
-    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, absent, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def test_authorized_operations_are_told_when_asked_for(client: Connection) -> None:
@@ -162,7 +164,7 @@ def test_names_that_differ_in_periods_and_underscores_collide(client: Connection
     create_topic(client, "a.b")
     assert create(client, "a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    client.ask(DeleteTopicsRequest(topic_names=("a.b",), timeout_ms=1), 5)
+    client.ask(delete_topics("a.b"), 5)
     assert create(client, "a_b").error_code == 0
 
 
@@ -216,9 +218,8 @@ def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) ->
     assert grow(client, 3, "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert grow(client, 2) == ErrorCode.INVALID_PARTITIONS
     assert grow(client, 1) == ErrorCode.INVALID_PARTITIONS
-    assert grow(client, 4, assignments=(CreatePartitionsAssignment(broker_ids=(1,)),)) == (
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    )
+    one_of_two = (CreatePartitionsAssignment(broker_ids=(1,)),)
+    assert grow(client, 4, assignments=one_of_two) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert grow(client, 10, OFFSETS_TOPIC) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert grow(client, 2, JOURNAL_TOPIC) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert grow(client, 4, validate_only=True) == 0
@@ -237,8 +238,11 @@ def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) ->
 def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(client: Connection, wire: Wire) -> None:
     first = create_topic(client, "t")
     produce(client, "t", "old")
-    (result,) = client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5).responses
+    waiting = wire.connect()
+    waiting.send(fetch_request("t", 1, max_wait_ms=60_000), 11)
+    (result,) = client.ask(delete_topics("t"), 5).responses
     assert (result.name, result.error_code) == ("t", 0)
+    assert waiting.take().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     second = create_topic(client, "t")
     assert second != first
     assert values_of(client.ask(fetch_request("t"), 11)) == []
@@ -247,11 +251,10 @@ def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(clie
 
 def test_topics_are_deleted_by_id(client: Connection) -> None:
     topic_id = create_topic(client, "t")
-    absent = bytes(15) + b"\x09"
-    topics = (DeleteTopicState(name=None, topic_id=topic_id), DeleteTopicState(name=None, topic_id=absent))
+    topics = (DeleteTopicState(name=None, topic_id=topic_id), DeleteTopicState(name=None, topic_id=ABSENT))
     known, unknown = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1), 6).responses
     assert (known.name, known.topic_id, known.error_code) == ("t", topic_id, 0)
-    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, absent, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def test_what_deletion_refuses(client: Connection) -> None:
@@ -271,15 +274,6 @@ def test_what_deletion_refuses(client: Connection) -> None:
     assert delete(DeleteTopicState(name="t"), DeleteTopicState(name="u")) == [0, 0]
 
 
-def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t")
-    waiting = wire.connect()
-    waiting.send(fetch_request("t", max_wait_ms=60_000), 11)
-    client.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1), 5)
-    error = waiting.take().responses[0].partitions[0].error_code
-    assert error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 # -- DescribeTopicPartitions, DescribeCluster
 
 
@@ -289,9 +283,8 @@ def test_partitions_are_described_page_by_page(client: Connection) -> None:
     pages = []
     cursor: Cursor | None = Cursor(topic_name="a", partition_index=0)
     while cursor is not None:
-        request = DescribeTopicPartitionsRequest(
-            topics=(TopicRequest(name="b"), TopicRequest(name="a")), response_partition_limit=2, cursor=cursor
-        )
+        asked = tuple(TopicRequest(name=name) for name in "ba")
+        request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=2, cursor=cursor)
         response = client.ask(request, 0)
         pages.append([(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics])
         cursor = response.next_cursor
