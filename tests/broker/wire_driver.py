@@ -271,8 +271,11 @@ def produce(client: Connection, topic: str, *values: bytes | str, partition: int
     return found.base_offset
 
 
-def fetch_request(topic: str, offset: int = 0, partition: int = 0, **options: Any) -> FetchRequest:
-    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1_048_576)
+def fetch_request(
+    topic: str, offset: int = 0, partition: int = 0, most: int = 1_048_576, **options: Any
+) -> FetchRequest:
+    """`most`: partition_max_bytes."""
+    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
     settings: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "replica_id": -1}
     return FetchRequest(topics=(FetchTopic(topic=topic, partitions=(asked,)),), **(settings | options))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+ANYWHERE = ("--listeners", "127.0.0.1:0")
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "serve"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distribution import describe
 
 from kohort.config import Config, ConfigError
 from kohort.coordinator.assignors.check import checked
@@ -55,17 +56,15 @@ def test_the_example_is_installed_and_serves(standby: Assignor) -> None:
 
 @pytest.mark.parametrize("form", ["dist-info", "egg-info", "archive", "none"])
 def test_packages_are_found_where_python_finds_them(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = f"[{assignor_plugins.GROUP if form != 'none' else 'others'}]\nodd = odd:Odd\n"
+    group = assignor_plugins.GROUP if form != "none" else "others"
     place = tmp_path / "packages"
     if form == "archive":
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr("odd-1.dist-info/METADATA", "Name: odd\nVersion: 1\n")
-            archive.writestr("odd-1.dist-info/entry_points.txt", lines)
+            archive.writestr("odd-1.dist-info/entry_points.txt", f"[{group}]\nodd = odd:Odd\n")
     else:
-        description = place / f"odd-1.{'egg-info' if form == 'egg-info' else 'dist-info'}"
-        description.mkdir(parents=True)
-        (description / "METADATA").write_text("Name: odd\nVersion: 1\n", encoding="utf-8")
-        (description / "entry_points.txt").write_text(lines, encoding="utf-8")
+        described = "egg-info" if form == "egg-info" else "dist-info"
+        describe(place, "odd", "1", {group: {"odd": "odd:Odd"}}, described)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), str(place)])
     assert [entry.name for entry in assignor_plugins.installed()] == ([] if form == "none" else ["odd"])
 

@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from edges import Edge, eventually
+from group_driver import heartbeat_request, join_request, sync_request
 from raw_kafka import RawKafka
 
 from kohort.testing import KohortServer, ManualClock
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 SESSION_MS = 30_000
 
@@ -25,29 +23,11 @@ def storage(request: pytest.FixtureRequest, tmp_path: object) -> str:
 def test_a_session_ends_when_the_clock_is_advanced(storage: str) -> None:
     clock = ManualClock()
     with KohortServer(data_dir=storage, clock=clock) as server, RawKafka(server.bootstrap_servers) as member:
-        protocol = JoinGroupRequestProtocol(name="any", metadata=b"")
-        joined = member.call(
-            JoinGroupRequest(
-                group_id="group",
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=SESSION_MS,
-                member_id="",
-                protocol_type="test",
-                protocols=(protocol,),
-            )
-        )
-        member_id, generation = joined.member_id, joined.generation_id
-        assignment = SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
-        member.call(
-            SyncGroupRequest(group_id="group", generation_id=generation, member_id=member_id, assignments=(assignment,))
-        )
+        joined = member.call(join_request("g", session_timeout_ms=SESSION_MS))
+        member.call(sync_request(joined.member_id, joined.generation_id, b"all"))
 
         def beat() -> ErrorCode:
-            return ErrorCode(
-                member.call(
-                    HeartbeatRequest(group_id="group", generation_id=generation, member_id=member_id)
-                ).error_code
-            )
+            return ErrorCode(member.call(heartbeat_request(joined)).error_code)
 
         for _ in range(3):
             clock.advance(SESSION_MS - 1)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from edges import eventually
-from process import Serve
-from raw_kafka import RawKafka, commit, committed, create_topic, fetch, produce, produced_at, stored
+from group_driver import commit_request
+from process import ANYWHERE, Serve
+from raw_kafka import RawKafka, committed, create_topic, produce, produced_at, stored
+from wire_driver import fetch_request
 
 PARTITIONS = 4
 DEPTH = 5
@@ -37,7 +39,7 @@ class Writer(threading.Thread):
             sent: list[int] = []
             for number in range(1_000_000):
                 client.ask_later(produce("load", self.partition, self.value(number, 0), self.value(number, 1)))
-                client.ask_later(commit("group", "load", self.partition, number))
+                client.ask_later(commit_request(number, "group", self.partition, "load"))
                 sent.append(number)
                 if len(sent) >= DEPTH:
                     self.take_answer(client, sent.pop(0))
@@ -85,21 +87,24 @@ def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert sum(map(len, acknowledged)) > 500
 
 
-LIMITED = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (6_000_000, 6_000_000))
+SERVE = """
+import sys
 from kohort.cli.main import main
 sys.argv = ["kohort", "serve", *sys.argv[1:]]
 main()
+"""
+LIMITED = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (6_000_000, 6_000_000))
 """
 
 
 def test_a_full_disk_stops_it_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """A limit on the size of files simulates a full disk."""
-    command = [sys.executable, "-c", LIMITED]
     acknowledged: dict[int, bytes] = {}
-    with Serve("--data-dir", str(tmp_path), "--listeners", "127.0.0.1:0", command=command) as serve:
+    arguments = ("--data-dir", str(tmp_path), *ANYWHERE)
+    with Serve(*arguments, command=[sys.executable, "-c", LIMITED + SERVE]) as serve:
         with RawKafka(serve.addresses[0]) as client, contextlib.suppress(ConnectionError, EOFError):
             client.call(create_topic("load", 1))
             for number in range(1_000):
@@ -109,10 +114,7 @@ def test_a_full_disk_stops_it_and_loses_nothing_acknowledged(tmp_path: Path) -> 
         [line] = serve.errors
     assert str(tmp_path) in line
     assert len(acknowledged) > 10
-    with (
-        Serve("--data-dir", str(tmp_path), "--listeners", "127.0.0.1:0") as serve,
-        RawKafka(serve.addresses[0]) as client,
-    ):
+    with Serve(*arguments) as serve, RawKafka(serve.addresses[0]) as client:
         found = stored(client, "load", 0)
         assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
         assert produced_at(client.call(produce("load", 0, b"goes on"))) == len(found)
@@ -120,12 +122,12 @@ def test_a_full_disk_stops_it_and_loses_nothing_acknowledged(tmp_path: Path) -> 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """The first one waits for answers to be read; a reader that never reads is no reason to wait any longer."""
-    with Serve("--in-memory", "--listeners", "127.0.0.1:0") as serve, RawKafka(serve.addresses[0]) as client:
+    with Serve("--in-memory", *ANYWHERE) as serve, RawKafka(serve.addresses[0]) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.call(create_topic("large", 1))
         for _ in range(16):
             client.call(produce("large", 0, bytes(1_000_000)))
-        client.ask_later(fetch("large", 0, 0, 1 << 24))  # one answer, and more than the system's buffers take
+        client.ask_later(fetch_request("large", most=1 << 24))  # one answer, and more than the system's buffers take
         eventually(lambda: client.recv(1, socket.MSG_PEEK))
         serve.process.send_signal(signal.SIGTERM)
         eventually(lambda: any("stopping" in line for line in serve.lines))
@@ -137,7 +139,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 def test_files_are_not_limited_to_the_systems_default() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with Serve("--in-memory", "--listeners", "127.0.0.1:0") as serve:
+    with Serve("--in-memory", *ANYWHERE) as serve:
         limits = Path(f"/proc/{serve.process.pid}/limits").read_text() if sys.platform == "linux" else ""
     for line in limits.splitlines():
         if line.startswith("Max open files"):
@@ -146,21 +148,20 @@ def test_files_are_not_limited_to_the_systems_default() -> None:
 
 
 BUGGY = """
-import sys
 from msgspec.structs import force_setattr
 from kohort.broker import apis
 def broken(state, request, context):
     raise RuntimeError("this is the bug")
 force_setattr(apis.APIS[0], "handler", broken)
-from kohort.cli.main import main
-sys.argv = ["kohort", "serve", *sys.argv[1:]]
-main()
 """
 
 
 def test_a_bug_stops_it_with_the_story_of_what_it_handled(tmp_path: Path) -> None:
-    arguments = ("--data-dir", str(tmp_path), "--listeners", "127.0.0.1:0")
-    with Serve(*arguments, command=[sys.executable, "-c", BUGGY]) as serve, RawKafka(serve.addresses[0]) as client:
+    arguments = ("--data-dir", str(tmp_path), *ANYWHERE)
+    with (
+        Serve(*arguments, command=[sys.executable, "-c", BUGGY + SERVE]) as serve,
+        RawKafka(serve.addresses[0]) as client,
+    ):
         client.call(create_topic("load", 1))
         client.ask_later(produce("load", 0, b"never acknowledged"))
         assert client.is_closed

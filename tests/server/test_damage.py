@@ -18,15 +18,19 @@ from kohort.wire.schemas.list_offsets import (
 )
 
 
+def damage(file: Path) -> None:
+    """Flip a bit of the first record's value."""
+    data = bytearray(file.read_bytes())
+    data[data.index(b"a-value-to-damage-0")] ^= 1
+    file.write_bytes(data)
+
+
 def test_a_flipped_byte_stops_nobody_but_its_readers(tmp_path: Path) -> None:
     with KohortServer(data_dir=tmp_path) as server, Cluster(server.bootstrap_servers) as cluster:
         cluster.create_topic("t", 2)
         for partition in range(2):
             cluster.produce("t", partition, [NewRecord(b"k", b"a-value-to-damage-%d" % partition, 1_000)])
-    file = tmp_path / "kohort.db"
-    data = bytearray(file.read_bytes())
-    data[data.index(b"a-value-to-damage-0")] ^= 1
-    file.write_bytes(data)
+    damage(tmp_path / "kohort.db")
     with KohortServer(data_dir=tmp_path) as server, Cluster(server.bootstrap_servers) as cluster:
         partitions = tuple(FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=10_000) for p in range(2))
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=(FetchTopic(topic="t", partitions=partitions),))
@@ -47,10 +51,7 @@ def test_damage_is_no_end_for_a_search_by_time_or_a_compaction(tmp_path: Path) -
         cluster.create_topic("t", 1, configs={"cleanup.policy": "compact"})
         for n in range(3):
             cluster.produce("t", 0, [NewRecord(b"k", b"a-value-to-damage-%d" % n, 1_000)])
-    file = tmp_path / "kohort.db"
-    data = bytearray(file.read_bytes())
-    data[data.index(b"a-value-to-damage-0")] ^= 1
-    file.write_bytes(data)
+    damage(tmp_path / "kohort.db")
     with KohortServer(data_dir=tmp_path, **settings) as server, Cluster(server.bootstrap_servers) as cluster:
         leader = next(iter(cluster.nodes()))
         asked = ListOffsetsPartition(partition_index=0, timestamp=500)

@@ -7,25 +7,12 @@ import time
 from unittest import mock
 
 from edges import Wire
+from group_driver import consumer_beat, consumer_join
 
 from kohort.testing import KohortServer
 from kohort.wire.codec import encode_request
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 MEMBERS = 50
-
-
-def beat(name: str, epoch: int) -> bytes:
-    joins = epoch == 0
-    request = ConsumerGroupHeartbeatRequest(
-        group_id=f"group-of-{name}",
-        member_id=name,
-        member_epoch=epoch,
-        rebalance_timeout_ms=30_000 if joins else -1,
-        subscribed_topic_names=("nowhere",) if joins else None,
-        topic_partitions=() if joins else None,
-    )
-    return encode_request(request, 1, 1, "raw")
 
 
 def test_one_timer_for_all_held_heartbeats() -> None:
@@ -33,10 +20,10 @@ def test_one_timer_for_all_held_heartbeats() -> None:
     with own_loop, KohortServer() as server:
         people = [(f"member-{number}", Wire(server.bootstrap_servers)) for number in range(MEMBERS)]
         for name, wire in people:
-            wire.sendall(beat(name, 0))
+            wire.sendall(encode_request(consumer_join(name, group=f"group-of-{name}"), 1, 1, "raw"))
             wire.pull()
         for name, wire in people:
-            wire.sendall(beat(name, 1))
+            wire.sendall(encode_request(consumer_beat(name, 1, group=f"group-of-{name}"), 1, 2, "raw"))
 
         async def counts() -> tuple[int, int]:
             loop = asyncio.get_running_loop()

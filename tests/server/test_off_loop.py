@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from distribution import describe
 
 from kohort.broker.turn import Arrived, HandedOut, TaskDone
 from kohort.coordinator.assignors.spec import GroupSpec, MemberSpec, TopicSpec
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Found, PatternsAsked, PatternsResolved
+from kohort.server.assignor_plugins import GROUP
 from kohort.server.off_loop import OffLoop
 
 TOPIC = b"t" * 16
@@ -61,11 +63,7 @@ NAMES = ("first", "printing", "raising", "looping", "exiting", "nonsense", "fore
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd_assignors.py").write_text(textwrap.dedent(PACKAGE))
-    metadata = tmp_path / "odd_assignors-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-assignors\nVersion: 1.0\n")
-    entries = "".join(f"{name} = odd_assignors:{name}\n" for name in NAMES)
-    (metadata / "entry_points.txt").write_text(f"[kohort.assignors]\n{entries}")
+    describe(tmp_path, "odd-assignors", "1.0", {GROUP: {name: f"odd_assignors:{name}" for name in NAMES}})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
 

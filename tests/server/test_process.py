@@ -13,14 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from process import Serve, run_to_its_end
-
-ANYWHERE = ("--listeners", "127.0.0.1:0")
+from process import ANYWHERE, Serve, run_to_its_end
 
 
-def refused(code: int, *arguments: str, env: dict[str, str] | None = None) -> str:
+def refused(code: int, *arguments: str, **env: str) -> str:
     """The one line on stderr."""
-    done = run_to_its_end(*arguments, env={**os.environ, **(env or {})})
+    done = run_to_its_end(*arguments, env={**os.environ, **env})
     assert done.returncode == code, done
     [line] = done.stderr.splitlines()
     assert line.startswith("kohort: ")
@@ -38,21 +36,14 @@ def test_a_signal_stops_it_gracefully(number: signal.Signals, tmp_path: Path) ->
         assert "stopped" in serve.lines[-1]
 
 
-def port_of(serve: Serve, index: int = 0) -> int:
-    return int(serve.addresses[index].rpartition(":")[2])
-
-
-def test_several_brokers_listen_on_ports_of_their_own() -> None:
-    with Serve("--in-memory", *ANYWHERE, "--brokers", "5") as serve:
-        assert len(set(serve.addresses)) == 5
-        for index in range(5):
-            socket.create_connection(("127.0.0.1", port_of(serve, index)), timeout=5).close()
-
-
-def test_ipv6() -> None:
-    with Serve("--in-memory", "--listeners", "[::1]:0") as serve:
-        assert serve.addresses[0].startswith("[::1]:")
-        socket.create_connection(("::1", port_of(serve)), timeout=5).close()
+@pytest.mark.parametrize(("host", "brokers"), [("127.0.0.1", 5), ("[::1]", 1)])
+def test_each_broker_listens_on_a_port_of_its_own(host: str, brokers: int) -> None:
+    with Serve("--in-memory", "--listeners", f"{host}:0", "--brokers", str(brokers)) as serve:
+        assert len(set(serve.addresses)) == brokers
+        for address in serve.addresses:
+            found, _, port = address.rpartition(":")
+            assert found == host
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
 
 
 def test_the_log_as_json(tmp_path: Path) -> None:
@@ -71,7 +62,7 @@ def test_the_default_data_directory_is_the_users(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_wrong() -> None:
     assert "num.partition" in refused(2, "--set", "num.partition=3")
-    assert "KOHORT" not in refused(2, env={"KOHORT_NUM_PARTITIONS": "none"})
+    assert "KOHORT" not in refused(2, KOHORT_NUM_PARTITIONS="none")
     assert "exclude each other" in refused(2, "--in-memory", "--data-dir", "/nowhere")
 
 
@@ -97,10 +88,11 @@ def test_a_data_directory_in_use(tmp_path: Path) -> None:
         assert str(first.process.pid) in line
 
 
-def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    assert str(file) in refused(74, "--data-dir", str(file), *ANYWHERE)
+def test_a_file_that_is_no_data_directory_or_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "kohort.db"
+    file.write_bytes(b"not a database at all " * 1000)
+    for directory in (file, tmp_path):
+        assert str(file) in refused(74, "--data-dir", str(directory), *ANYWHERE)
 
 
 def with_data(directory: Path) -> Path:
@@ -121,11 +113,6 @@ def test_a_damaged_data_directory(tmp_path: Path) -> None:
     line = refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
     assert str(database) in line
     assert "damaged" in line or "malformed" in line
-
-
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    (tmp_path / "kohort.db").write_bytes(b"not a database at all " * 1000)
-    assert "kohort.db" in refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
 
 
 def test_a_data_directory_of_a_newer_format(tmp_path: Path) -> None:
