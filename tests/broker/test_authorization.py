@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from group_driver import heartbeat_request, stable
-from wire_driver import Wire, create_topic
+from wire_driver import Wire
 
 from kohort.broker.apis import APIS
 from kohort.broker.authorization import (
@@ -63,7 +63,7 @@ def test_a_cached_answer_was_allowed_at_the_present_version_of_the_rules() -> No
     wire = Wire()
     doorkeeper = wire.broker.state.authorizer = Doorkeeper()
     client = wire.connect()
-    create_topic(client, "t", 3)
+    client.create_topic("t", 3)
     frame = encode_request(heartbeat_request(stable(client)), 4, 77, "client")
 
     def answered_at_once() -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit_request, committed, join_request, stable
-from wire_driver import Connection, Wire, create_topic, delete_topics, with_topic
+from wire_driver import Connection, Wire, delete_topics, with_topic
 
 from kohort.broker.messages import changed
 from kohort.broker.shortcuts import commits
@@ -132,7 +132,7 @@ def test_a_kept_commit_is_dropped_when_topics_change() -> None:
     [answer] = client.ask(request(4, member), VERSION).topics[0].partitions
     assert answer.error_code == 3
     assert kept(wire, client) is None
-    create_topic(client, "t", 1)
+    client.create_topic("t", 1)
     for offset in (5, 6, 7):
         client.ask(request(offset, member), VERSION)
     assert kept(wire, client) is not None
@@ -168,7 +168,7 @@ def test_the_number_of_kept_commits_is_limited(size: int) -> None:
 
 def test_a_long_commit_is_not_kept() -> None:
     wire, client, _ = started()
-    create_topic(client, "u", 600)
+    client.create_topic("u", 600)
     asked = tuple(OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(600))
     one = commit_request(0, "simple", topics=(OffsetCommitRequestTopic(name="u", partitions=asked),))
     for _ in range(3):

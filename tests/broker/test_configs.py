@@ -5,22 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import (
-    APPEND,
-    BROKER,
-    DELETE,
-    SET,
-    SUBTRACT,
-    TOPIC,
-    Connection,
-    Wire,
-    alter_configs,
-    batch,
-    create_topic,
-    describe_configs,
-    produce_request,
-    produced,
-)
+from wire_driver import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, Connection, Wire, batch, produce_request
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
@@ -34,12 +19,12 @@ from kohort.wire.schemas.describe_configs import DescribeConfigsResourceResult, 
 @pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
-    create_topic(connection, "t")
+    connection.create_topic("t")
     return connection
 
 
 def describe(client: Connection, name: str = "t", kind: int = TOPIC, **options: Any) -> DescribeConfigsResult:
-    return describe_configs(client, name, kind, **options)
+    return client.describe_configs(name, kind, **options)
 
 
 def one(client: Connection, key: str) -> DescribeConfigsResourceResult:
@@ -50,7 +35,7 @@ def one(client: Connection, key: str) -> DescribeConfigsResourceResult:
 def alter(
     client: Connection, *changes: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, **options: Any
 ) -> tuple[int, str | None]:
-    return alter_configs(client, name, kind, *changes, **options)
+    return client.alter_configs(name, kind, *changes, **options)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -64,7 +49,7 @@ def test_every_topic_config_is_described(client: Connection, version: int) -> No
 
 def test_values_types_and_synonyms() -> None:
     client = Wire(log_retention_ms=1234).connect()
-    create_topic(client, "t")
+    client.create_topic("t")
     entry = one(client, "retention.ms")
     assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("1234", 4, 5, False)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
@@ -182,4 +167,4 @@ def test_alter_configs_replaces_all(client: Connection) -> None:
 
 def test_a_change_is_in_force_at_once(client: Connection) -> None:
     alter(client, ("max.message.bytes", SET, "10"))
-    assert produced(client, produce_request("t", batch("too large"))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert client.produced(produce_request("t", batch("too large"))).error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, commit_request, consumer_beat, consumer_join
-from wire_driver import Connection, Wire, create_topic, produce, with_topic
+from wire_driver import Connection, Wire, with_topic
 
 from kohort.broker.turn import MoveGroup, TaskDone
 from kohort.coordinator.assignors.check import assigned
@@ -49,7 +49,7 @@ def test_it_is_advertised_as_a_feature(client: Connection, version: int, lowest:
 
 @pytest.mark.conformance("N4")
 def test_a_member_of_version_0_gets_an_id(client: Connection) -> None:
-    create_topic(client, "t")
+    client.create_topic("t")
     first, second = (client.ask(consumer_join(member=""), 0) for _ in range(2))
     assert first.error_code == second.error_code == 0
     assert len(first.member_id) == 36
@@ -59,7 +59,7 @@ def test_a_member_of_version_0_gets_an_id(client: Connection) -> None:
 @pytest.mark.conformance("N19")
 def test_topics_reach_the_group_when_they_are_created_grow_and_go(wire: Wire, client: Connection) -> None:
     assert parts(client.ask(consumer_join(), 1)) == []
-    topic_id = create_topic(client, "t", 2)
+    topic_id = client.create_topic("t", 2)
     wire.advance(1000)
     found = client.ask(consumer_beat("m", 1), 1)
     assert parts(found) == [(topic_id, (0, 1))]
@@ -79,10 +79,10 @@ def test_only_groups_that_are_subscribed_look_at_a_changed_topic(wire: Wire, cli
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         return wire.operations(wire.connect().frame(CreateTopicsRequest(topics=(topic,)), 7))
 
-    create_topic(client, "t")
+    client.create_topic("t")
     first = cost("a")
     for number in range(500):
-        create_topic(client, f"t{number}")
+        client.create_topic(f"t{number}")
         client.ask(consumer_join("m", f"t{number}", group=f"g{number}"), 1)
     assert first > 500, "the count counts"
     assert cost("b") < 1.1 * first
@@ -125,7 +125,7 @@ def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: 
 
 @pytest.mark.conformance("R3")
 def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection) -> None:
-    topic_id = create_topic(client, "t", 2)
+    topic_id = client.create_topic("t", 2)
     joined = client.ask(consumer_join(), 1)
     client = wire.restarted().connect()
     owned = (HeartbeatTopicPartitions(topic_id=topic_id, partitions=(0, 1)),)
@@ -137,7 +137,7 @@ def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection
 def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
     wire = Wire(brokers=2)
     first, second = wire.connect(1), wire.connect(2)
-    create_topic(first, "t", 2)
+    first.create_topic("t", 2)
     answers = [client.ask(consumer_join(), 1).error_code for client in (first, second)]
     assert sorted(answers) == [0, 16]
     coordinator, other = (first, second) if answers[0] == 0 else (second, first)
@@ -153,7 +153,7 @@ def test_a_held_heartbeat_is_16_when_its_group_moves() -> None:
 
 @pytest.mark.conformance("N23")
 def test_a_description_has_authorized_operations_when_asked_for(client: Connection) -> None:
-    create_topic(client, "t")
+    client.create_topic("t")
     client.ask(consumer_join(), 1)
     for asked in (False, True):
         request = ConsumerGroupDescribeRequest(group_ids=("g", "none"), include_authorized_operations=asked)
@@ -163,7 +163,7 @@ def test_a_description_has_authorized_operations_when_asked_for(client: Connecti
 
 
 def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t")
+    client.create_topic("t")
     client.ask(consumer_join(), 1)
     client.send(consumer_beat("m", 1), 1)
     assert client.responses == []
@@ -174,9 +174,9 @@ def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire,
 
 
 def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, client: Connection) -> None:
-    topic_id = create_topic(client, "t", 3)
-    produce(client, "t", "a", "b", "c")
-    produce(client, "t", "a", partition=1)
+    topic_id = client.create_topic("t", 3)
+    client.produce("t", "a", "b", "c")
+    client.produce("t", "a", partition=1)
     commit(client, 1)
     first = client.ask(consumer_join(server_assignor="lag"), 1)
     assert (first.member_epoch, parts(first)) == (1, [])
@@ -195,7 +195,7 @@ def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, cl
 
 
 def test_an_assignment_that_is_refused_is_told_to_the_operator(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t", 3)
+    client.create_topic("t", 3)
     client.ask(consumer_join(server_assignor="lag"), 1)
     (handed_out,) = wire.tasks
     task = handed_out.task

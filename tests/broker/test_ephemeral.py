@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from group_driver import commit, join_request, leave
-from wire_driver import Wire, create_topic
+from wire_driver import Wire
 
 from kohort.broker.messages import changed
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
@@ -230,7 +230,7 @@ def test_groups_that_are_used_once_disappear_with_their_records() -> None:
         offsets_retention_minutes=60,
     )
     client = wire.connect()
-    create_topic(client, "t")
+    client.create_topic("t")
     for number in range(300):
         worker = Worker(wire, f"once-{number}")
         assert worker.stable

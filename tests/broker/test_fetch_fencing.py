@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from group_driver import consumer_beat, consumer_join, stable
-from wire_driver import Wire, create_topic, fetch_request, produce, values_of
+from wire_driver import Wire, fetch_request, values_of
 
 from kohort.broker.messages import changed
 from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
@@ -38,10 +38,10 @@ class Group:
     def __init__(self, **config: Any) -> None:
         self.wire = Wire(**CONFIG, **config)
         self.client = self.wire.connect()
-        self.topic_id = create_topic(self.client, "t", 2)
+        self.topic_id = self.client.create_topic("t", 2)
         for partition in (0, 1):
             self.wire.step(MovePartition("t", partition, 1), MoveGroup("g", 1))
-            produce(self.client, "t", f"value {partition}", partition=partition)
+            self.client.produce("t", f"value {partition}", partition=partition)
         assert self.beat(consumer_join(member="a")) == 1
 
     def beat(self, request: Any) -> int:
@@ -143,7 +143,7 @@ def test_a_fetch_that_waits_is_judged_when_it_is_answered(group: Group) -> None:
     zombie.send(reads("a", 1, offset=1, max_wait_ms=60_000), 12)
     group.move()
     assert zombie.responses == []
-    produce(group.client, "t", "for b", partition=1)
+    group.client.produce("t", "for b", partition=1)
     response = zombie.take()
     assert (errors(response), values_of(response)) == ([FENCED], [])
     assert values_of(group.client.ask(reads("b", 2, offset=1), 12)) == [b"for b"]
@@ -162,7 +162,7 @@ def test_a_zombie_whose_session_has_ended_reads_nothing_more(group: Group) -> No
     zombie.send(reads("a", 1, offset=1, max_wait_ms=SESSION_MS + 60_000), 12)
     group.wire.advance(SESSION_MS)
     assert group.beat(consumer_join(member="b")) == 3
-    produce(group.client, "t", "for b", partition=1)
+    group.client.produce("t", "for b", partition=1)
     response = zombie.take()
     assert (errors(response), values_of(response)) == ([UNKNOWN_MEMBER], [])
     assert values_of(group.client.ask(reads("b", 3, offset=1), 12)) == [b"for b"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_driver import consumer_join
-from wire_driver import APPEND, DELETE, GROUP, SET, Connection, Wire, alter_configs, create_topic, describe_configs
+from wire_driver import APPEND, DELETE, GROUP, SET, Connection, Wire
 
 from kohort.config import Config
 from kohort.coordinator.settings.config_keys import BOOLEAN, INT, LONG, STRING
@@ -23,7 +23,7 @@ HOUR = 3_600_000
 def described(
     client: Connection, group: str = "g", keys: tuple[str, ...] | None = None, version: int = 4
 ) -> dict[str, DescribeConfigsResourceResult]:
-    result = describe_configs(client, group, GROUP, keys, version)
+    result = client.describe_configs(group, GROUP, keys, version)
     assert result.error_code == 0
     return {entry.name: entry for entry in result.configs}
 
@@ -31,7 +31,7 @@ def described(
 def alter(
     client: Connection, *changes: tuple[str, int, str | None], group: str = "g", **options: Any
 ) -> tuple[int, str | None]:
-    return alter_configs(client, group, GROUP, *changes, **options)
+    return client.alter_configs(group, GROUP, *changes, **options)
 
 
 def put(client: Connection, **changes: str) -> None:
@@ -249,7 +249,7 @@ def joins(client: Connection, member: str) -> int:
 def test_a_hold_that_enough_members_ended_is_over_for_good() -> None:
     wire = Wire(group_consumer_assignment_interval_ms=0)
     client = wire.connect()
-    create_topic(client, "t", 4)
+    client.create_topic("t", 4)
     put(client, hold_until_timestamp_ms=str(wire.now + HOUR), hold_until_members="2", session_timeout_ms="50000")
     assert joins(client, "a") == 0
     assert described(client)["consumer.hold.until.members"].config_source == 8

@@ -19,7 +19,7 @@ from group_driver import (
     stable,
     sync_request,
 )
-from wire_driver import Connection, Wire, create_topic, delete_topics, fetch_request
+from wire_driver import Connection, Wire, delete_topics, fetch_request
 
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import MoveGroup
@@ -56,7 +56,7 @@ def wire() -> Wire:
 @pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
-    create_topic(connection, "t", 3)
+    connection.create_topic("t", 3)
     return connection
 
 
@@ -377,7 +377,7 @@ def test_r2_another_broker_is_not_the_coordinator() -> None:
     wire = Wire(brokers=2)
     group = group_on(wire, 1)
     here, elsewhere = wire.connect(1), wire.connect(2)
-    create_topic(here, "t")
+    here.create_topic("t")
     code = ErrorCode.NOT_COORDINATOR
     asked = OffsetFetchRequestTopic(name="t", partition_indexes=(0,))
     for request, versions in (
@@ -414,7 +414,7 @@ def test_r1_a_group_moves_to_another_broker() -> None:
     wire = Wire(brokers=2)
     group = group_on(wire, 1)
     first, second = wire.connect(1), wire.connect(2)
-    create_topic(first, "t")
+    first.create_topic("t")
     assert commit(first, 3, group=group) == 0
     joining = wire.connect(1)
     joining.send(join_request(group), 3)

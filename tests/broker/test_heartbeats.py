@@ -23,7 +23,7 @@ from group_driver import (
     stable,
     sync_request,
 )
-from wire_driver import GROUP, START_MS, Connection, Wire, create_topic, with_topic
+from wire_driver import GROUP, START_MS, Connection, Wire, with_topic
 
 from kohort.broker.broker import Broker
 from kohort.broker.messages import changed
@@ -526,7 +526,7 @@ def test_the_number_of_kept_heartbeats_on_shared_connections_is_limited() -> Non
     heartbeats = wire.broker.repeats.heartbeats
     heartbeats.most_sharing = 5
     first, second = wire.connect(), wire.connect()
-    create_topic(second, "t", 1)
+    second.create_topic("t", 1)
     frames = sharing(first, 4)
     for connection in (first, second, first, second):
         answers, _ = wire.broker.at_once(connection.id, b"".join(frames), wire.now)

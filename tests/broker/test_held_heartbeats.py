@@ -7,16 +7,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from group_driver import (
-    commit_request,
-    consumer_beat,
-    consumer_join,
-    heartbeat_request,
-    join_request,
-    leave,
-    stable,
-)
-from wire_driver import Connection, Wire, create_topic
+from group_driver import commit_request, consumer_beat, consumer_join, heartbeat_request, join_request, leave, stable
+from wire_driver import Connection, Wire
 
 from kohort.broker.turn import Shutdown
 from kohort.wire.errors import ErrorCode
@@ -31,7 +23,7 @@ def member_of(wire: Wire, software: str = "librdkafka", version: int = 3) -> tup
     if software:
         asked = ApiVersionsRequest(client_software_name=software, client_software_version="2.16.0")
         assert connection.ask(asked, version).error_code == 0
-    create_topic(connection, "t", 3)
+    connection.create_topic("t", 3)
     return connection, heartbeat_request(stable(connection))
 
 

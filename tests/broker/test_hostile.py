@@ -17,13 +17,7 @@ from wire_driver import (
     TOPIC,
     Connection,
     Wire,
-    alter_configs,
-    create_topic,
-    describe_configs,
-    listed,
-    produce,
     produce_request,
-    produced,
     with_topic,
 )
 
@@ -58,18 +52,18 @@ def forged(body: bytes, count: int, max_timestamp: int = START_MS) -> bytes:
 
 
 def produce_data(client: Connection, data: bytes) -> None:
-    assert produced(client, produce_request("t", data)).error_code == 0
+    assert client.produced(produce_request("t", data)).error_code == 0
 
 
 def alter(client: Connection, **configs: str) -> int:
     changes = [(name.replace("_", "."), SET, value) for name, value in configs.items()]
-    return alter_configs(client, "t", TOPIC, *changes)[0]
+    return client.alter_configs("t", TOPIC, *changes)[0]
 
 
 def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
     """The offsets of the batches that are left."""
     client = wire.connect()
-    create_topic(client, "t")
+    client.create_topic("t")
     for one in data:
         produce_data(client, one)
     assert alter(client, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", **configs) == 0
@@ -81,7 +75,7 @@ def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
 def test_times_are_found_among_records_that_cannot_be_read(timestamp: int) -> None:
     client = with_topic()
     produce_data(client, forged(GARBAGE, 1))
-    found = listed(client, timestamp)
+    found = client.listed(timestamp)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
@@ -94,7 +88,7 @@ def test_times_and_offsets_beyond_what_an_answer_can_hold(base: int, delta: int,
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
     produce_data(client, bytes(batch))
     for timestamp in (START_MS, -3):
-        found = listed(client, timestamp)
+        found = client.listed(timestamp)
         assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
@@ -195,8 +189,8 @@ def test_values_are_added_to_long_lists_and_taken_from_them() -> None:
     client = with_topic()
     name = "leader.replication.throttled.replicas"
     for operation, value in ((SET, "a,b"), (APPEND, "b,c,c"), (SUBTRACT, "a,x")):
-        assert alter_configs(client, "t", TOPIC, (name, operation, value)) == (0, None)
-    [entry] = describe_configs(client, "t", TOPIC, (name,)).configs
+        assert client.alter_configs("t", TOPIC, (name, operation, value)) == (0, None)
+    [entry] = client.describe_configs("t", TOPIC, (name,)).configs
     assert entry.value == "b,c,c"
 
 
@@ -209,7 +203,7 @@ def test_times_are_looked_for_in_so_many_records_a_request(
     monkeypatch.setattr(partition, "SEARCHED", 1_500)
     client = with_topic(4)
     for index in range(4):
-        produce(client, "t", *["v"] * 1_000, partition=index)
+        client.produce("t", *["v"] * 1_000, partition=index)
     left = dict.fromkeys(range(4))
     rounds = []
     while left:
@@ -225,7 +219,7 @@ def test_times_are_looked_for_in_so_many_records_a_request(
 
 
 def test_a_broker_of_many_digits() -> None:
-    assert describe_configs(Wire().connect(), "1" * 5000, BROKER).error_code == ErrorCode.INVALID_REQUEST
+    assert Wire().connect().describe_configs("1" * 5000, BROKER).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_config_value_that_older_versions_could_not_answer() -> None:
@@ -233,7 +227,7 @@ def test_a_config_value_that_older_versions_could_not_answer() -> None:
     name = "follower_replication_throttled_replicas"
     assert alter(client, **{name: "x" * 40_000}) == ErrorCode.INVALID_CONFIG
     assert alter(client, **{name: "\U0001f600" * 8_000}) == 0
-    assert describe_configs(client, "t", TOPIC, version=1).error_code == 0
+    assert client.describe_configs("t", TOPIC, version=1).error_code == 0
 
 
 def test_long_group_ids_are_not_kept() -> None:
@@ -253,18 +247,18 @@ def test_find_coordinator_is_bounded_like_the_group_apis() -> None:
 
 def test_partitions_are_not_added_with_more_replicas_than_brokers() -> None:
     wire = Wire(brokers=3)
-    create_topic(wire.connect(), "t", factor=3)
+    wire.connect().create_topic("t", factor=3)
     client = wire.restarted(brokers=1).connect()
     asked = CreatePartitionsTopic(name="t", count=2, assignments=None)
     response = client.ask(CreatePartitionsRequest(topics=(asked,)), 3)
     assert response.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert produce(client, "t", "goes on") == 0
+    assert client.produce("t", "goes on") == 0
 
 
 @pytest.mark.parametrize(("name", "value"), [("x" * 32_767, "1"), ("retention.ms", "x" * 32_767)])
 def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value: str) -> None:
     client = with_topic()
-    assert alter_configs(client, "t", TOPIC, (name, SET, value), version=0)[0] == ErrorCode.INVALID_CONFIG
+    assert client.alter_configs("t", TOPIC, (name, SET, value), version=0)[0] == ErrorCode.INVALID_CONFIG
     wanted = CreatableTopic(name="u", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
     response = client.ask(CreateTopicsRequest(topics=(wanted,)), 3)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from group_driver import heartbeat, join, join_request, leave, stable
-from wire_driver import Connection, Wire, batch, create_topic, fetch_request, produce_request, produced, values_of
+from wire_driver import Connection, Wire, batch, fetch_request, produce_request
 
 from kohort.broker.journal import explanations
 from kohort.broker.topics.catalog import JOURNAL_TOPIC
@@ -211,9 +211,9 @@ def test_a_restart_reads_no_more_than_the_journal_may_hold() -> None:
 
 def test_clients_read_the_topic_and_do_not_write_it(client: Connection) -> None:
     come_and_go(client)
-    refused = produced(client, produce_request(JOURNAL_TOPIC, batch("x")))
+    refused = client.produced(produce_request(JOURNAL_TOPIC, batch("x")))
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    values = values_of(client.ask(fetch_request(JOURNAL_TOPIC), 11))
+    values = client.values(JOURNAL_TOPIC)
     assert json.loads(values[-1] or b"")["group"] == "g"
 
 
@@ -304,7 +304,7 @@ def test_a_log_that_cannot_be_read_at_all_stops_no_start(
 
 def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -> None:
     """If the topic is lost, the earlier stories are lost. The group's own record has the owners."""
-    create_topic(client, "t")
+    client.create_topic("t")
     joined = stable(client)
     wire.broker.state.journal.__init__(wire.config)  # type: ignore[misc]
     leave(client, joined.member_id, reason="closing")

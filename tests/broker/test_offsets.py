@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, commit_request, committed
-from wire_driver import Connection, Wire, create_topic, delete_topics
+from wire_driver import Connection, Wire, delete_topics
 
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.events import Event, TopicsDeleted
@@ -37,7 +37,7 @@ ABSENT = bytes(15) + b"\x09"
 @pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
-    create_topic(connection, "t", 3)
+    connection.create_topic("t", 3)
     return connection
 
 
@@ -51,7 +51,7 @@ def test_commit_in_every_version(client: Connection, version: int) -> None:
 
 @pytest.mark.conformance("O8", "O21")
 def test_commit_and_fetch_by_topic_id(client: Connection, wire: Wire) -> None:
-    topic_id = create_topic(client, "by-id")
+    topic_id = client.create_topic("by-id")
     assert commit(client, 7, 10, topic="", topic_id=topic_id) == 0
     assert commit(client, 7, 10, topic="", topic_id=ABSENT) == ErrorCode.UNKNOWN_TOPIC_ID
     assert commit(client, 7, 10, topic="", topic_id=topic_id, partition=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -126,7 +126,7 @@ def test_no_topics_and_all_topics_of_a_group(client: Connection, version: int) -
 def test_groups_are_answered_and_fail_one_by_one(version: int) -> None:
     wire = Wire(brokers=2)
     here = wire.connect(1)
-    topic_id = create_topic(here, "t")
+    topic_id = here.create_topic("t")
     first, second, empty = [name for name in "abcdefghijkl" if wire.coordinator(name) == 1][:3]
     other = next(name for name in "abcdefghijkl" if wire.coordinator(name) == 2)
     for offset, group in enumerate((first, second), 1):
@@ -168,7 +168,7 @@ def test_a_fetch_behind_a_commit_waits_for_it(client: Connection, wire: Wire, st
 @pytest.mark.conformance("O21")
 def test_offsets_of_a_topics_former_self_are_not_read_by_its_id(client: Connection, wire: Wire) -> None:
     """Deleting a topic deletes its offsets (O25); a log that another coordinator wrote may hold some all the same."""
-    topic_id = create_topic(client, "again", 2)
+    topic_id = client.create_topic("again", 2)
     state = wire.broker.state
     for partition, committed_under in enumerate((topic_id[::-1], topic_id)):
         value = OffsetCommitValue(
@@ -193,7 +193,7 @@ def test_offsets_of_a_topics_former_self_are_not_read_by_its_id(client: Connecti
 def test_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None:
     commit(client, 5)
     client.ask(delete_topics("t"), 5)
-    create_topic(client, "t")
+    client.create_topic("t")
     assert committed(client) == -1
     assert committed(wire.restarted().connect()) == -1
 
@@ -205,7 +205,7 @@ def test_the_shards_learn_once_of_topics_that_go_together(
     """Each shard reads all its offsets for it."""
     names = [f"t{index}" for index in range(20)]
     for name in names:
-        create_topic(client, name)
+        client.create_topic(name)
         assert commit(client, 5, topic=name) == 0
     told: list[TopicsDeleted] = []
     ask = wire.broker.state.machines.ask

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_driver import consumer_beat, consumer_join
-from wire_driver import Connection, Wire, create_topic
+from wire_driver import Connection, Wire
 
 from kohort.broker.turn import TaskDone
 from kohort.coordinator.events import PatternsAsked
@@ -39,13 +39,13 @@ def resolve(wire: Wire) -> list[PatternsAsked]:
 
 @pytest.mark.conformance("N15")
 def test_topics_are_looked_for_beside_the_turns(wire: Wire, client: Connection) -> None:
-    ids = {name: create_topic(client, name) for name in ("orders-eu", "orders-us", "payments")}
+    ids = {name: client.create_topic(name) for name in ("orders-eu", "orders-us", "payments")}
     first = client.ask(join("m", "orders-.*"), 1)
     assert (first.error_code, first.member_epoch, topic_ids(first), first.heartbeat_interval_ms) == (0, 1, set(), 250)
     (task,) = resolve(wire)
     assert task.asked[0][0] == "orders-.*"
     assert topic_ids(client.ask(consumer_beat("m", 1), 1)) == {ids["orders-eu"], ids["orders-us"]}
-    ids["orders-asia"] = create_topic(client, "orders-asia")
+    ids["orders-asia"] = client.create_topic("orders-asia")
     wire.advance(1_000)
     assert [task.asked for task in resolve(wire)] == [(("orders-.*", ("orders-asia",)),)]
     assert topic_ids(client.ask(consumer_beat("m", 2), 1)) == {ids[name] for name in ids if name != "payments"}
@@ -57,7 +57,7 @@ def test_topics_are_looked_for_beside_the_turns(wire: Wire, client: Connection) 
 
 @pytest.mark.conformance("N15")
 def test_internal_topics_never_match(wire: Wire, client: Connection) -> None:
-    topic_id = create_topic(client, "t")
+    topic_id = client.create_topic("t")
     client.ask(join("m", ".*"), 1)
     (task,) = resolve(wire)
     assert task.asked == ((".*", ("t",)),)
@@ -65,11 +65,11 @@ def test_internal_topics_never_match(wire: Wire, client: Connection) -> None:
 
 
 def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None:
-    topic_id = create_topic(client, "t1")
+    topic_id = client.create_topic("t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)
     client.ask(consumer_beat("m", 1), 1)
-    create_topic(client, "t2")
+    client.create_topic("t2")
     # The process dies before any pattern is compared with the new topic.
     after = wire.restarted()
     client = after.connect()
@@ -86,7 +86,7 @@ def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None
 
 
 def test_a_story_tells_what_matched(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t1")
+    client.create_topic("t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)
     client.ask(consumer_beat("m", 1), 1)
@@ -100,7 +100,7 @@ def test_a_story_tells_what_matched(wire: Wire, client: Connection) -> None:
 def test_a_hostile_pattern_costs_a_turn_what_any_pattern_costs(wire: Wire, client: Connection) -> None:
     """Counted in the interpreter's instructions; RE2's work for the check is bounded by the pattern's size."""
     for number in range(50):
-        create_topic(client, "ab" * 100 + str(number))
+        client.create_topic("ab" * 100 + str(number))
     client.ask(join("m0", "ordinary.*", "g0"), 1)
     wire.tasks.clear()
     ordinary = wire.operations(client.frame(join("m1", "ordinary.+", "g1"), 1))

@@ -10,13 +10,9 @@ from wire_driver import (
     Connection,
     Wire,
     batch,
-    create_topic,
     delete_topics,
     fetch_request,
-    listed,
-    produce,
     produce_request,
-    produced,
     values_of,
     with_topic,
 )
@@ -43,7 +39,7 @@ from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, To
 @pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
-    create_topic(connection, "t", 2)
+    connection.create_topic("t", 2)
     return connection
 
 
@@ -58,13 +54,13 @@ def fetched(client: Connection, version: int = 12, **options: Any) -> PartitionD
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("acks", [1, -1])
 def test_produce_in_every_version(client: Connection, version: int, acks: int) -> None:
-    assert produced(client, produce_request("t", batch("a", "b"), acks=acks), version).base_offset == 0
-    assert produced(client, produce_request("t", batch("c"), acks=acks), version).base_offset == 2
-    assert values_of(client.ask(fetch_request("t"), 11)) == [b"a", b"b", b"c"]
+    assert client.produced(produce_request("t", batch("a", "b"), acks=acks), version).base_offset == 0
+    assert client.produced(produce_request("t", batch("c"), acks=acks), version).base_offset == 2
+    assert client.values("t") == [b"a", b"b", b"c"]
 
 
 def test_produce_and_fetch_by_topic_id(client: Connection) -> None:
-    topic_id = create_topic(client, "by-id")
+    topic_id = client.create_topic("by-id")
     data = TopicProduceData(topic_id=topic_id, partition_data=(PartitionProduceData(index=0, records=batch("a")),))
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(data,))
     response = client.ask(request, 13)
@@ -90,7 +86,7 @@ def test_produce_and_fetch_by_topic_id(client: Connection) -> None:
     ],
 )
 def test_what_produce_refuses(client: Connection, options: dict[str, Any], error: ErrorCode) -> None:
-    result = produced(client, produce_request(**({"topic": "t", "data": batch("a")} | options)))
+    result = client.produced(produce_request(**({"topic": "t", "data": batch("a")} | options)))
     assert (result.error_code, result.base_offset) == (error, -1)
 
 
@@ -111,34 +107,34 @@ def test_a_damaged_batch_is_refused_alone(client: Connection) -> None:
 
 def test_transactional_producers_are_refused(client: Connection) -> None:
     request = changed(produce_request("t", batch("a")), transactional_id="tx")
-    assert produced(client, request).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert client.produced(request).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_too_few_replicas_for_acks_all() -> None:
     client = with_topic(brokers=2, min_insync_replicas=2)
-    assert produced(client, produce_request("t", batch("a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert produced(client, produce_request("t", batch("a"), acks=1)).error_code == 0
+    assert client.produced(produce_request("t", batch("a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert client.produced(produce_request("t", batch("a"), acks=1)).error_code == 0
 
 
 def test_another_broker_names_the_leader() -> None:
     wire = Wire(brokers=3)
     first, second = wire.connect(1), wire.connect(2)
-    create_topic(first, "t", 3, 2)
+    first.create_topic("t", 3, 2)
     response = second.ask(produce_request("t", batch("a")), 10)
     refused = response.responses[0].partition_responses[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (1, 0)
     assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "127.0.0.1", 9092)]
-    assert produced(second, produce_request("t", batch("a")), 9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert produced(second, produce_request("t", batch("a"), partition=1)).error_code == 0
-    assert listed(second, -1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert second.produced(produce_request("t", batch("a")), 9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert second.produced(produce_request("t", batch("a"), partition=1)).error_code == 0
+    assert second.listed(-1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert deleted(second, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_a_waiting_fetch_is_told_of_a_move() -> None:
     wire = Wire(brokers=2)
     client = wire.connect(1)
-    create_topic(client, "t", factor=2)
+    client.create_topic("t", factor=2)
     client.send(fetch_request("t", max_wait_ms=60_000), 12)
     wire.step(MovePartition("t", 0, 2))
     data = client.take().responses[0].partitions[0]
@@ -194,15 +190,15 @@ def test_a_repeated_batch_is_answered_as_the_first_time_also_after_a_restart(cli
     def numbered(sequence: int, value: str) -> bytes:
         return batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
 
-    assert produced(client, produce_request("t", numbered(0, "a"))).base_offset == 0
-    assert produced(client, produce_request("t", numbered(1, "b"))).base_offset == 1
-    assert produced(client, produce_request("t", numbered(0, "a"))).base_offset == 0
+    assert client.produced(produce_request("t", numbered(0, "a"))).base_offset == 0
+    assert client.produced(produce_request("t", numbered(1, "b"))).base_offset == 1
+    assert client.produced(produce_request("t", numbered(0, "a"))).base_offset == 0
     again = wire.restarted().connect()
-    assert produced(again, produce_request("t", numbered(1, "b"))).base_offset == 1
-    gap = produced(again, produce_request("t", numbered(3, "d")))
+    assert again.produced(produce_request("t", numbered(1, "b"))).base_offset == 1
+    gap = again.produced(produce_request("t", numbered(3, "d")))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produced(again, produce_request("t", numbered(2, "c"))).base_offset == 2
-    assert values_of(again.ask(fetch_request("t"), 11)) == [b"a", b"b", b"c"]
+    assert again.produced(produce_request("t", numbered(2, "c"))).base_offset == 2
+    assert again.values("t") == [b"a", b"b", b"c"]
 
 
 # -- Fetch
@@ -210,7 +206,7 @@ def test_a_repeated_batch_is_answered_as_the_first_time_also_after_a_restart(cli
 
 @pytest.mark.parametrize("version", range(4, 13))
 def test_fetch_in_every_version(client: Connection, version: int) -> None:
-    produce(client, "t", "a", "b")
+    client.produce("t", "a", "b")
     data = fetched(client, version)
     assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 2, 2)
     assert data.aborted_transactions is None
@@ -226,7 +222,7 @@ def test_fetch_waits_for_data_and_gives_up_after_max_wait(wire: Wire, client: Co
     assert wire.broker.next_deadline() == wire.now + 500
     wire.advance(499)
     assert waiting.responses == in_vain.responses == []
-    produce(client, "t", "a")
+    client.produce("t", "a")
     assert values_of(waiting.take()) == [b"a"]
     wire.advance(1)
     assert values_of(in_vain.take()) == []
@@ -236,11 +232,11 @@ def test_fetch_waits_for_min_bytes(wire: Wire, client: Connection) -> None:
     waiting = wire.connect()
     size = len(batch("a"))
     waiting.send(fetch_request("t", max_wait_ms=60_000, min_bytes=2 * size), 11)
-    produce(client, "t", "a")
+    client.produce("t", "a")
     assert waiting.responses == []
-    produce(client, "t", "b", partition=1)
+    client.produce("t", "b", partition=1)
     assert waiting.responses == [], "that is another partition"
-    produce(client, "t", "c")
+    client.produce("t", "c")
     assert values_of(waiting.take()) == [b"a", b"c"]
 
 
@@ -257,7 +253,7 @@ def test_fetch_sees_nothing_of_its_own_turn_and_all_of_it_in_the_next(wire: Wire
 
 
 def test_fetch_of_unknown_places_answers_at_once(client: Connection) -> None:
-    produce(client, "t", "a", "b")
+    client.produce("t", "a", "b")
     for offset in (-1, 3, 10**15):
         data = fetched(client, offset=offset, max_wait_ms=10_000)
         assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -268,7 +264,7 @@ def test_fetch_of_unknown_places_answers_at_once(client: Connection) -> None:
 
 def test_large_batches_leave_as_they_were_read(wire: Wire, client: Connection) -> None:
     for index in range(2):
-        produce(client, "t", str(index) * 50_000)
+        client.produce("t", str(index) * 50_000)
     request = encode_request(fetch_request("t"), 12, 5, "client")[4:]
     (release,) = wire.broker.step([Frame(client.id, request)], wire.now).releases
     assert isinstance(release, Send)
@@ -281,8 +277,8 @@ def test_large_batches_leave_as_they_were_read(wire: Wire, client: Connection) -
 
 def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
     for index in range(4):
-        produce(client, "t", str(index) * 100)
-        produce(client, "t", str(index) * 100, partition=1)
+        client.produce("t", str(index) * 100)
+        client.produce("t", str(index) * 100, partition=1)
     size = len(batch("x" * 100))
 
     def sizes(max_bytes: int, *partition_limits: int) -> list[int]:
@@ -308,9 +304,9 @@ def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
 def test_fetches_of_one_turn_share_a_limit() -> None:
     client = with_topic(fetch_turn_max_bytes=10_000)
     wire = client.wire
-    create_topic(client, "empty")
+    client.create_topic("empty")
     for _ in range(10):
-        produce(client, "t", bytes(1_000))
+        client.produce("t", bytes(1_000))
     clients = [wire.connect() for _ in range(5)]
     waiting = wire.connect()
     request = fetch_request("t", max_wait_ms=10_000, min_bytes=8_000)
@@ -324,7 +320,7 @@ def test_fetches_of_one_turn_share_a_limit() -> None:
 
 
 def test_fetch_sessions_are_declined(client: Connection) -> None:
-    produce(client, "t", "a")
+    client.produce("t", "a")
     for session in ({"session_id": 0, "session_epoch": 0}, {"session_id": 5, "session_epoch": -1}):
         response = client.ask(fetch_request("t", **session), 12)
         assert (response.error_code, response.session_id, values_of(response)) == (0, 0, [b"a"])
@@ -344,10 +340,10 @@ def moved(*values: str) -> tuple[Connection, Connection]:
     """Connections to two brokers: the leader of `t` until it had these values, and the present one."""
     wire = Wire(brokers=2)
     first, second = wire.connect(1), wire.connect(2)
-    create_topic(first, "t", factor=2)
-    produce(first, "t", *values)
+    first.create_topic("t", factor=2)
+    first.produce("t", *values)
     wire.step(MovePartition("t", 0, 2))
-    produce(second, "t", "after the move")
+    second.produce("t", "after the move")
     return first, second
 
 
@@ -380,34 +376,34 @@ def test_leader_epochs_in_fetch() -> None:
 def test_offsets_by_time(client: Connection) -> None:
     for timestamp in (100, 300, 200):
         client.ask(produce_request("t", batch("x", timestamp=START_MS + timestamp)), 9)
-    assert (listed(client, -2).offset, listed(client, -1).offset) == (0, 3)
-    latest = listed(client, -3)
+    assert (client.listed(-2).offset, client.listed(-1).offset) == (0, 3)
+    latest = client.listed(-3)
     assert (latest.offset, latest.timestamp) == (1, START_MS + 300)
-    found = listed(client, START_MS + 150)
+    found = client.listed(START_MS + 150)
     assert (found.offset, found.timestamp) == (1, START_MS + 300)
-    assert listed(client, 0).offset == 0
-    nothing = listed(client, START_MS + 400)
+    assert client.listed(0).offset == 0
+    nothing = client.listed(START_MS + 400)
     assert (nothing.error_code, nothing.offset, nothing.timestamp) == (0, -1, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_earliest_and_latest_in_every_version(client: Connection, version: int) -> None:
-    produce(client, "t", "a")
-    assert (listed(client, -2, version).offset, listed(client, -1, version).offset) == (0, 1)
+    client.produce("t", "a")
+    assert (client.listed(-2, version).offset, client.listed(-1, version).offset) == (0, 1)
 
 
 def test_special_timestamps_need_their_version(client: Connection) -> None:
-    produce(client, "t", "a")
-    assert listed(client, -3, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert listed(client, -4, 7).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert listed(client, -4, 8).offset == 0
-    assert (listed(client, -5, 9).error_code, listed(client, -5, 9).offset) == (0, -1)
-    assert listed(client, -7, 11).error_code == ErrorCode.UNSUPPORTED_VERSION
+    client.produce("t", "a")
+    assert client.listed(-3, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.listed(-4, 7).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.listed(-4, 8).offset == 0
+    assert (client.listed(-5, 9).error_code, client.listed(-5, 9).offset) == (0, -1)
+    assert client.listed(-7, 11).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_what_list_offsets_refuses(client: Connection) -> None:
-    assert listed(client, -1, partition_index=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert listed(client, -1, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert client.listed(-1, partition_index=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.listed(-1, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked, asked)),))
     assert [found.error_code for found in client.ask(request, 7).topics[0].partitions] == [42, 42]
@@ -443,18 +439,18 @@ def deleted(client: Connection, offset: int, topic: str = "t", partition: int = 
 
 def test_records_are_deleted_up_to_an_offset(client: Connection, wire: Wire) -> None:
     for value in "abc":
-        produce(client, "t", value)
+        client.produce("t", value)
     assert deleted(client, 2) == (0, 2)
     assert fetched(client, offset=1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert values_of(client.ask(fetch_request("t", 2), 11)) == [b"c"]
+    assert client.values("t", 2) == [b"c"]
     assert deleted(client, 1) == (0, 2), "never backwards"
     assert deleted(client, -1) == (0, 3)
     again = wire.restarted().connect()
-    assert (listed(again, -2).offset, listed(again, -1).offset) == (3, 3)
+    assert (again.listed(-2).offset, again.listed(-1).offset) == (3, 3)
 
 
 def test_what_delete_records_refuses(client: Connection) -> None:
-    produce(client, "t", "a")
+    client.produce("t", "a")
     assert deleted(client, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert deleted(client, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert deleted(client, 0, partition=5) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -480,11 +476,11 @@ def test_deleting_a_topic_that_was_written_in_the_same_turn(wire: Wire, client: 
 def test_a_compacted_topic_names_the_records_without_a_key_and_keeps_the_others() -> None:
     client = with_topic(log_cleanup_policy="compact")
     records = encode_batch([NewRecord(b"k" if n % 2 else None, b"v", START_MS) for n in range(4)])
-    refused = produced(client, produce_request("t", records))
+    refused = client.produced(produce_request("t", records))
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in refused.record_errors] == [0, 2]
     keyed = encode_batch([NewRecord(b"k", b"v", START_MS)])
-    assert produced(client, produce_request("t", keyed)).error_code == 0
+    assert client.produced(produce_request("t", keyed)).error_code == 0
     assert deleted(client, 1) == (ErrorCode.POLICY_VIOLATION, -1)
 
 
@@ -493,7 +489,7 @@ def test_a_topics_codec_is_the_one_that_batches_are_stored_with(codec: str) -> N
     client = with_topic(compression_type=codec)
     records = [NewRecord(b"k%d" % n, b"v" * 50, START_MS, (("h", b"x"),)) for n in range(20)]
     for sent in range(5):
-        assert produced(client, produce_request("t", encode_batch(records, compression=sent))).error_code == 0
+        assert client.produced(produce_request("t", encode_batch(records, compression=sent))).error_code == 0
     stored = split_batches(fetched(client).records or b"")
     assert len(stored) == 5
     for header, data in stored:

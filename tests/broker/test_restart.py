@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, committed, join, join_request, stable, sync_request
-from wire_driver import (
-    START_MS,
-    Wire,
-    batch,
-    create_topic,
-    delete_topics,
-    fetch_request,
-    produce,
-    produce_request,
-    values_of,
-    with_topic,
-)
+from wire_driver import START_MS, Wire, batch, delete_topics, produce_request, with_topic
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
@@ -85,13 +74,13 @@ def test_the_number_of_shards_is_fixed_at_the_first_start() -> None:
 def test_a_restart_equals_before() -> None:
     wire = Wire(brokers=2)
     client, other = wire.connect(1), wire.connect(2)
-    create_topic(client, "a", 3, 2)
-    create_topic(client, "gone", 2)
+    client.create_topic("a", 3, 2)
+    client.create_topic("gone", 2)
     for index in range(10):
-        produce(client, "a", f"value-{index}")
+        client.produce("a", f"value-{index}")
     client.ask(delete_topics("gone"), 5)
     wire.step(MovePartition("a", 0, 2), MoveGroup("moved", 1))
-    produce(other, "a", "after the move")
+    other.produce("a", "after the move")
     owner = client if wire.coordinator("g") == 1 else other
     stable(owner)
     commit(owner, 5, topic="a")
@@ -102,11 +91,11 @@ def test_a_restart_equals_before() -> None:
 
 def test_fewer_brokers_lead_everything() -> None:
     wire = Wire(brokers=3)
-    create_topic(wire.connect(), "t", 3, 2)
+    wire.connect().create_topic("t", 3, 2)
     again = wire.restarted(brokers=1)
     client = again.connect()
     for partition in range(3):
-        produce(client, "t", "x", partition=partition)
+        client.produce("t", "x", partition=partition)
     topics = client.ask(MetadataRequest(topics=None), 9).topics
     assert {part.leader_id for topic in topics for part in topic.partitions} == {1}
     epochs = [part.leader_epoch for topic in topics if topic.name == "t" for part in topic.partitions]
@@ -141,11 +130,11 @@ def workload(wire: Wire, acknowledged: dict[str, Any]) -> None:
     client = wire.connect()
     for index in range(3):
         name = f"topic-{index}"
-        create_topic(client, name, 2)
+        client.create_topic(name, 2)
         acknowledged.setdefault("topics", []).append(name)
         for number in range(4):
             value = f"{name}/{number}"
-            assert produce(client, name, value) == number
+            assert client.produce(name, value) == number
             acknowledged.setdefault(name, []).append(value.encode())
             assert commit(client, number, group=f"group-{number}", topic=name) == 0
             acknowledged.setdefault("offsets", {})[f"group-{number}", name] = number
@@ -219,7 +208,7 @@ def check_nothing_lost(wire: Wire, acknowledged: dict[str, Any]) -> None:
             assert name == "topic-0"
             assert len(acknowledged.get("offsets", ())) == 12
             continue
-        kept = values_of(client.ask(fetch_request(name), 11))
+        kept = client.values(name)
         wanted = acknowledged.get(name, [])
         assert kept[: len(wanted)] == wanted
         assert len(kept) <= len(wanted) + 1
@@ -236,7 +225,7 @@ def test_a_lost_turn_was_never_shown() -> None:
     turn = wire.broker.step((client.frame(produce_request("t", batch("a")), 9),), wire.now)
     assert turn.operations
     again = Wire(wire.storage, seed=3)
-    assert values_of(again.connect().ask(fetch_request("t"), 11)) == []
+    assert again.connect().values("t") == []
     assert other.responses == []
 
 
@@ -244,15 +233,15 @@ def test_sqlite_holds_it_all(tmp_path: Path) -> None:
     storage = SqliteStorage(tmp_path)
     wire = Wire(storage)
     client = wire.connect()
-    create_topic(client, "t", 2)
-    produce(client, "t", "a", "b")
+    client.create_topic("t", 2)
+    client.produce("t", "a", "b")
     stable(client)
     before = picture(wire)
     storage.close()
     storage = SqliteStorage(tmp_path)
     again = Wire(storage, seed=9)
     assert picture(again) == before
-    assert values_of(again.connect().ask(fetch_request("t"), 11)) == [b"a", b"b"]
+    assert again.connect().values("t") == [b"a", b"b"]
     storage.close()
 
 
@@ -279,11 +268,11 @@ def test_data_of_a_newer_format_is_refused() -> None:
 def test_the_metadata_log_is_compacted_and_replays_the_same() -> None:
     wire = Wire(log_retention_check_interval_ms=1000)
     client = wire.connect()
-    create_topic(client, "kept")
+    client.create_topic("kept")
 
     def create_and_delete(count: int) -> None:
         for index in range(count):
-            create_topic(client, f"brief-{index}")
+            client.create_topic(f"brief-{index}")
             client.ask(delete_topics(f"brief-{index}"), 5)
 
     create_and_delete(40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_driver import Connection, Wire, create_topic, delete_topics, fetch_request, produce, values_of
+from wire_driver import Connection, Wire, delete_topics, fetch_request
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.wire.errors import ErrorCode
@@ -89,7 +89,7 @@ def test_metadata_does_not_create_topics_of_illegal_names(client: Connection, na
 
 
 def test_metadata_by_topic_id(client: Connection) -> None:
-    topic_id = create_topic(client, "t")
+    topic_id = client.create_topic("t")
     topics = (MetadataRequestTopic(topic_id=topic_id, name=None), MetadataRequestTopic(topic_id=ABSENT, name=None))
     known, unknown = client.ask(MetadataRequest(topics=topics), 12).topics
     assert (known.name, known.error_code) == ("t", 0)
@@ -97,7 +97,7 @@ def test_metadata_by_topic_id(client: Connection) -> None:
 
 
 def test_authorized_operations_are_told_when_asked_for(client: Connection) -> None:
-    create_topic(client, "t")
+    client.create_topic("t")
     options = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     response = metadata(client, "t", version=8, **options)
     assert response.topics[0].topic_authorized_operations == 0b110111111000
@@ -161,7 +161,7 @@ def test_what_creation_refuses(client: Connection, fields: dict[str, object], er
 
 
 def test_names_that_differ_in_periods_and_underscores_collide(client: Connection) -> None:
-    create_topic(client, "a.b")
+    client.create_topic("a.b")
     assert create(client, "a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, "a_b").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     client.ask(delete_topics("a.b"), 5)
@@ -213,8 +213,8 @@ def grow(client: Connection, count: int, name: str = "t", validate_only: bool = 
 
 
 def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) -> None:
-    create_topic(client, "t", 2)
-    produce(client, "t", "kept", partition=1)
+    client.create_topic("t", 2)
+    client.produce("t", "kept", partition=1)
     assert grow(client, 3, "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert grow(client, 2) == ErrorCode.INVALID_PARTITIONS
     assert grow(client, 1) == ErrorCode.INVALID_PARTITIONS
@@ -226,31 +226,31 @@ def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) ->
     assert len(metadata(client, "t").topics[0].partitions) == 2
     assert grow(client, 4) == 0
     assert len(metadata(client, "t").topics[0].partitions) == 4
-    assert produce(client, "t", "new", partition=3) == 0
+    assert client.produce("t", "new", partition=3) == 0
     again = wire.restarted().connect()
-    assert values_of(again.ask(fetch_request("t", partition=1), 11)) == [b"kept"]
-    assert values_of(again.ask(fetch_request("t", partition=3), 11)) == [b"new"]
+    assert again.values("t", partition=1) == [b"kept"]
+    assert again.values("t", partition=3) == [b"new"]
 
 
 # -- DeleteTopics
 
 
 def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(client: Connection, wire: Wire) -> None:
-    first = create_topic(client, "t")
-    produce(client, "t", "old")
+    first = client.create_topic("t")
+    client.produce("t", "old")
     waiting = wire.connect()
     waiting.send(fetch_request("t", 1, max_wait_ms=60_000), 11)
     (result,) = client.ask(delete_topics("t"), 5).responses
     assert (result.name, result.error_code) == ("t", 0)
     assert waiting.take().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    second = create_topic(client, "t")
+    second = client.create_topic("t")
     assert second != first
-    assert values_of(client.ask(fetch_request("t"), 11)) == []
+    assert client.values("t") == []
     wire.restarted()
 
 
 def test_topics_are_deleted_by_id(client: Connection) -> None:
-    topic_id = create_topic(client, "t")
+    topic_id = client.create_topic("t")
     topics = (DeleteTopicState(name=None, topic_id=topic_id), DeleteTopicState(name=None, topic_id=ABSENT))
     known, unknown = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1), 6).responses
     assert (known.name, known.topic_id, known.error_code) == ("t", topic_id, 0)
@@ -258,8 +258,8 @@ def test_topics_are_deleted_by_id(client: Connection) -> None:
 
 
 def test_what_deletion_refuses(client: Connection) -> None:
-    topic_id = create_topic(client, "t")
-    create_topic(client, "u")
+    topic_id = client.create_topic("t")
+    client.create_topic("u")
 
     def delete(*topics: DeleteTopicState) -> list[int]:
         request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
@@ -278,8 +278,8 @@ def test_what_deletion_refuses(client: Connection) -> None:
 
 
 def test_partitions_are_described_page_by_page(client: Connection) -> None:
-    create_topic(client, "a", 3)
-    create_topic(client, "b", 2)
+    client.create_topic("a", 3)
+    client.create_topic("b", 2)
     pages = []
     cursor: Cursor | None = Cursor(topic_name="a", partition_index=0)
     while cursor is not None:
@@ -292,7 +292,7 @@ def test_partitions_are_described_page_by_page(client: Connection) -> None:
 
 
 def test_describing_all_partitions_and_absent_topics(client: Connection) -> None:
-    create_topic(client, "a")
+    client.create_topic("a")
     everything = client.ask(DescribeTopicPartitionsRequest(topics=()), 0)
     assert [topic.name for topic in everything.topics] == [OFFSETS_TOPIC, JOURNAL_TOPIC, "a"]
     assert everything.next_cursor is None

@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, join, leave, sync_request
-from wire_driver import Connection, Wire, create_topic
+from wire_driver import Connection, Wire
 
 from kohort.storage import sqlite
 from kohort.storage.directory import checksum
@@ -107,7 +107,7 @@ class Story:
 def groups_at_work(wire: Wire) -> None:
     """Members of two groups come, commit and go."""
     client = wire.connect()
-    create_topic(client, "t", 2)
+    client.create_topic("t", 2)
     for turn in range(4):
         member, generation = join_and_sync(client, "static", "instance")
         for number in range(3):

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_driver import (
-    START_MS,
-    Connection,
-    Wire,
-    create_topic,
-    delete_topics,
-    fetch_request,
-    produce,
-    produce_request,
-    produced,
-    values_of,
-)
+from wire_driver import START_MS, Connection, Wire, delete_topics, fetch_request, produce_request
 
 from kohort.broker import upkeep
 from kohort.wire.batches import NewRecord, encode_batch
@@ -32,27 +21,27 @@ def keyed(client: Connection, topic: str, **pairs: str | None) -> None:
         NewRecord(key.encode(), None if value is None else value.encode(), client.wire.now)
         for key, value in pairs.items()
     ]
-    assert produced(client, produce_request(topic, encode_batch(records))).error_code == 0
+    assert client.produced(produce_request(topic, encode_batch(records))).error_code == 0
 
 
 def test_old_records_go(wire: Wire, client: Connection) -> None:
-    create_topic(client, "short", retention_ms="5000")
-    create_topic(client, "long")
+    client.create_topic("short", retention_ms="5000")
+    client.create_topic("long")
     for topic in ("short", "long"):
-        produce(client, topic, "old")
+        client.produce(topic, "old")
     wire.advance(5000)
-    assert values_of(client.ask(fetch_request("short"), 11)) == [b"old"]
+    assert client.values("short") == [b"old"]
     wire.advance(1000)
     assert client.ask(fetch_request("short"), 11).responses[0].partitions[0].log_start_offset == -1, "out of range"
-    assert values_of(client.ask(fetch_request("long"), 11)) == [b"old"]
+    assert client.values("long") == [b"old"]
     again = wire.restarted().connect()
-    assert produce(again, "short", "new") == 1
+    assert again.produce("short", "new") == 1
 
 
 def test_a_log_is_kept_small(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t", retention_bytes="1000")
+    client.create_topic("t", retention_bytes="1000")
     for index in range(50):
-        produce(client, "t", f"{index:>100}")
+        client.produce("t", f"{index:>100}")
     wire.advance(CHECK_MS)
     [partition] = wire.partitions("t")
     assert 1000 <= partition.size < 1200
@@ -60,33 +49,33 @@ def test_a_log_is_kept_small(wire: Wire, client: Connection) -> None:
 
 
 def test_a_compacted_topic_keeps_the_newest_of_each_key(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t", cleanup_policy="compact", delete_retention_ms="5000")
+    client.create_topic("t", cleanup_policy="compact", delete_retention_ms="5000")
     for index in range(20):
         keyed(client, "t", a=f"a{index}", b=f"b{index}")
     keyed(client, "t", b=None)
     keyed(client, "t", last="x")
     wire.advance(CHECK_MS)
-    assert values_of(client.ask(fetch_request("t"), 11)) == [b"a19", None, b"x"]
-    assert values_of(wire.restarted().connect().ask(fetch_request("t"), 11)) == [b"a19", None, b"x"]
+    assert client.values("t") == [b"a19", None, b"x"]
+    assert wire.restarted().connect().values("t") == [b"a19", None, b"x"]
     wire.advance(5000)
     for index in range(20):
         keyed(client, "t", a=f"more{index}")
     wire.advance(CHECK_MS)
-    assert None not in values_of(client.ask(fetch_request("t"), 11))
+    assert None not in client.values("t")
 
 
 def test_compaction_can_be_switched_off() -> None:
     wire = Wire(log_retention_check_interval_ms=CHECK_MS, log_cleaner_enable=False)
     client = wire.connect()
-    create_topic(client, "t", cleanup_policy="compact")
+    client.create_topic("t", cleanup_policy="compact")
     for index in range(5):
         keyed(client, "t", a=f"a{index}")
     wire.advance(CHECK_MS)
-    assert len(values_of(client.ask(fetch_request("t"), 11))) == 5
+    assert len(client.values("t")) == 5
 
 
 def test_a_topic_may_go_in_the_middle_of_its_compaction(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t", cleanup_policy="compact")
+    client.create_topic("t", cleanup_policy="compact")
     for index in range(50):
         keyed(client, "t", a=f"a{index}")
     wire.now += CHECK_MS
@@ -99,12 +88,12 @@ def test_a_topic_may_go_in_the_middle_of_its_compaction(wire: Wire, client: Conn
     assert wire.broker._upkeep._compaction is not None
     client.ask(delete_topics("t"), 5)
     assert not wire.broker.busy
-    create_topic(client, "t")
+    client.create_topic("t")
     wire.advance(CHECK_MS)
 
 
 def test_a_round_is_cut_into_turns(wire: Wire, client: Connection) -> None:
-    create_topic(client, "t", 5 * upkeep.LOGS_A_TURN)
+    client.create_topic("t", 5 * upkeep.LOGS_A_TURN)
     wire.now = START_MS + CHECK_MS
     turns = 0
     wire.broker.step((), wire.now)

@@ -42,11 +42,7 @@ from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
-from kohort.wire.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResult,
-)
+from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResult
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -59,12 +55,7 @@ from kohort.wire.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from kohort.wire.schemas.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
+from kohort.wire.schemas.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Types of resources that have configs."""
@@ -122,6 +113,66 @@ class Connection:
         found, start = read_response_header(frame, flexible=version in schema.flexible, api_key=schema.api_key)
         assert found == correlation_id, "responses are not in the order of the requests"
         self.responses.append(decode(response, version, frame, start))
+
+    # -- requests that many tests send
+
+    def create_topic(self, name: str, partitions: int = 1, factor: int = 1, **configs: str) -> bytes:
+        """`configs` have attribute-style names. Returns the topic's id."""
+        entries = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=entries)
+        response = self.ask(CreateTopicsRequest(topics=(topic,)), 7)
+        assert response.topics[0].error_code == 0, response
+        topic_id: bytes = response.topics[0].topic_id
+        return topic_id
+
+    def produced(self, request: ProduceRequest, version: int = 9) -> PartitionProduceResponse:
+        """Send batches for one partition."""
+        result: PartitionProduceResponse = self.ask(request, version).responses[0].partition_responses[0]
+        return result
+
+    def produce(self, topic: str, *values: bytes | str, partition: int = 0) -> int:
+        """Returns the base offset."""
+        found = self.produced(produce_request(topic, batch(*values), partition))
+        assert found.error_code == 0, found
+        return found.base_offset
+
+    def listed(self, timestamp: int, version: int = 7, topic: str = "t", **fields: Any) -> ListOffsetsPartitionResponse:
+        """The answer to a ListOffsets of one partition."""
+        asked = ListOffsetsPartition(**({"partition_index": 0, "timestamp": timestamp} | fields))
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(asked,)),))
+        result: ListOffsetsPartitionResponse = self.ask(request, version).topics[0].partitions[0]
+        return result
+
+    def describe_configs(
+        self, name: str, kind: int, keys: tuple[str, ...] | None = None, version: int = 4
+    ) -> DescribeConfigsResult:
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        request = DescribeConfigsRequest(
+            resources=(resource,), include_synonyms=True, **({"include_documentation": True} if version >= 3 else {})
+        )
+        [result] = self.ask(request, version).results
+        assert (result.resource_type, result.resource_name) == (kind, name)
+        found: DescribeConfigsResult = result
+        return found
+
+    def alter_configs(
+        self,
+        name: str,
+        kind: int,
+        *changes: tuple[str, int, str | None],
+        validate_only: bool = False,
+        version: int = 1,
+    ) -> tuple[int, str | None]:
+        """`changes`: name, operation and value. Returns the error and its message."""
+        configs = tuple(AlterableConfig(name=key, config_operation=does, value=value) for key, does, value in changes)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+        [response] = self.ask(request, version).responses
+        return response.error_code, response.error_message
+
+    def values(self, topic: str, offset: int = 0, partition: int = 0) -> list[bytes | None]:
+        """The values of all records that a Fetch returns."""
+        return values_of(self.ask(fetch_request(topic, offset, partition), 11))
 
 
 class Wire:
@@ -221,20 +272,10 @@ class Wire:
         return Wire(self.storage, brokers=brokers, seed=99, now=self.now, **config)
 
 
-def create_topic(client: Connection, name: str, partitions: int = 1, factor: int = 1, **configs: str) -> bytes:
-    """`configs` have attribute-style names. Returns the topic's id."""
-    entries = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=entries)
-    response = client.ask(CreateTopicsRequest(topics=(topic,)), 7)
-    assert response.topics[0].error_code == 0, response
-    topic_id: bytes = response.topics[0].topic_id
-    return topic_id
-
-
 def with_topic(partitions: int = 1, **config: Any) -> Connection:
     """A connection to a new broker that has the topic `t`."""
     client = Wire(**config).connect()
-    create_topic(client, "t", partitions)
+    client.create_topic("t", partitions)
     return client
 
 
@@ -258,19 +299,6 @@ def produce_request(topic: str, data: bytes, partition: int = 0, acks: int = -1)
     )
 
 
-def produced(client: Connection, request: ProduceRequest, version: int = 9) -> PartitionProduceResponse:
-    """Send batches for one partition."""
-    result: PartitionProduceResponse = client.ask(request, version).responses[0].partition_responses[0]
-    return result
-
-
-def produce(client: Connection, topic: str, *values: bytes | str, partition: int = 0) -> int:
-    """Returns the base offset."""
-    found = produced(client, produce_request(topic, batch(*values), partition))
-    assert found.error_code == 0, found
-    return found.base_offset
-
-
 def fetch_request(
     topic: str, offset: int = 0, partition: int = 0, most: int = 1_048_576, **options: Any
 ) -> FetchRequest:
@@ -289,42 +317,3 @@ def values_of(response: FetchResponse) -> list[bytes | None]:
         for _, data in split_batches(partition.records or b"", strict=False)
         for record in decode_records(data)
     ]
-
-
-def listed(
-    client: Connection, timestamp: int, version: int = 7, topic: str = "t", **fields: Any
-) -> ListOffsetsPartitionResponse:
-    """The answer to a ListOffsets of one partition."""
-    asked = ListOffsetsPartition(**({"partition_index": 0, "timestamp": timestamp} | fields))
-    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(asked,)),))
-    result: ListOffsetsPartitionResponse = client.ask(request, version).topics[0].partitions[0]
-    return result
-
-
-def describe_configs(
-    client: Connection, name: str, kind: int, keys: tuple[str, ...] | None = None, version: int = 4
-) -> DescribeConfigsResult:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    request = DescribeConfigsRequest(
-        resources=(resource,), include_synonyms=True, **({"include_documentation": True} if version >= 3 else {})
-    )
-    [result] = client.ask(request, version).results
-    assert (result.resource_type, result.resource_name) == (kind, name)
-    found: DescribeConfigsResult = result
-    return found
-
-
-def alter_configs(
-    client: Connection,
-    name: str,
-    kind: int,
-    *changes: tuple[str, int, str | None],
-    validate_only: bool = False,
-    version: int = 1,
-) -> tuple[int, str | None]:
-    """`changes`: name, operation and value. Returns the error and its message."""
-    configs = tuple(AlterableConfig(name=key, config_operation=does, value=value) for key, does, value in changes)
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
-    [response] = client.ask(request, version).responses
-    return response.error_code, response.error_message
