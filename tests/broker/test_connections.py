@@ -19,7 +19,6 @@ from kohort.wire.schema import schema_of
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequestProtocol
 from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -200,12 +199,6 @@ def test_w8_acks_0_has_no_response_and_an_error_closes_the_connection(wire: Wire
     client.send(produce_request("absent", batch("a"), acks=0), 9)
     assert client.responses == []
     assert "UNKNOWN_TOPIC_OR_PARTITION" in (client.disconnected or "")
-
-
-def test_large_requests_of_group_apis_close_the_connection() -> None:
-    client = Wire(group_request_max_bytes=2048).connect()
-    client.send(join_request(protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(3000)),)), 3)
-    assert "group.request.max.bytes" in (client.disconnected or "")
 
 
 def test_a_leader_may_name_the_members_of_a_large_group() -> None:

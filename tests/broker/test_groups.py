@@ -37,22 +37,6 @@ from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 
 
-class FailingStorage(MemoryStorage):
-    """A storage that commits until `fails` is set."""
-
-    fails = False
-
-    def commit(self, operations: Any, lease: Any) -> None:
-        if self.fails:
-            raise StorageError("the disk is full")
-        super().commit(operations, lease)
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire(FailingStorage())
-
-
 @pytest.fixture
 def client(wire: Wire) -> Connection:
     connection = wire.connect()
@@ -180,13 +164,13 @@ def test_the_leader_is_told_the_metadata_of_the_chosen_protocol_and_the_others_n
 def fails_to_commit(wire: Wire, client: Connection, request: Any, version: int) -> Connection:
     """The turn of this request fails: no request is answered. Returns a connection to the restarted broker."""
     storage = wire.storage
-    assert isinstance(storage, FailingStorage)
-    storage.fails = True
+    assert isinstance(storage, MemoryStorage)
+    storage.fail_at_commit = storage.commits + 1
     answered = {connection.id: len(connection.responses) for connection in wire.connections.values()}
     with pytest.raises(StorageError):
         client.send(request, version)
     assert answered == {connection.id: len(connection.responses) for connection in wire.connections.values()}
-    storage.fails = False
+    wire.storage = storage.copy()
     return wire.restarted().connect()
 
 

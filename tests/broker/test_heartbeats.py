@@ -23,18 +23,25 @@ from group_driver import (
     stable,
     sync_request,
 )
-from wire_driver import GROUP, START_MS, Connection, Wire, with_topic
+from wire_driver import GROUP, Connection, Wire, with_topic
 
-from kohort.broker.broker import Broker
 from kohort.broker.messages import changed
-from kohort.broker.nodes import Endpoint
 from kohort.broker.shortcuts.commits import IN_VAIN
 from kohort.broker.shortcuts.heartbeats import SHARING
-from kohort.broker.turn import Arrived, Closed, ConnectionId, Disconnect, Frame, MoveGroup, Opened, Shutdown
-from kohort.config import Config
+from kohort.broker.turn import (
+    Arrived,
+    Closed,
+    ConnectionId,
+    Disconnect,
+    Frame,
+    MoveGroup,
+    Opened,
+    Release,
+    Shutdown,
+    Turn,
+)
 from kohort.coordinator.classic.group import Group
 from kohort.coordinator.events import RequestId
-from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Append, Operation, Replace
 from kohort.wire.batches import decode_records
 from kohort.wire.codec import decode, encode_request
@@ -49,13 +56,12 @@ from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
-CONFIG = Config(
-    brokers=2,
-    listeners="127.0.0.1:9092,127.0.0.1:9093",
-    offsets_topic_num_partitions=3,
-    group_initial_rebalance_delay_ms=500,
-    group_max_size=3,
-)
+CONFIG: dict[str, Any] = {
+    "brokers": 2,
+    "offsets_topic_num_partitions": 3,
+    "group_initial_rebalance_delay_ms": 500,
+    "group_max_size": 3,
+}
 GROUPS = ("g", "h")
 MEMBERS = range(4)
 SOFTWARE = ("", "kafka-python", "librdkafka", "")
@@ -71,43 +77,33 @@ SHAPES: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...] = (
 """The topics of commits, with two partitions each; a topic may be absent."""
 
 
-class Teller:
+class Teller(Wire):
     """One of the two brokers."""
 
-    def __init__(self, config: Config, *, at_once: bool) -> None:
+    def __init__(self, *, at_once: bool, **config: Any) -> None:
         self.is_swift = at_once
-        self.storage = MemoryStorage()
-        endpoints = [Endpoint("127.0.0.1", 9092 + index) for index in range(2)]
-        chance = random.Random(1)
-        self.broker = Broker(config, self.storage, now=START_MS, random=chance, endpoints=endpoints).load()
         self.answers: dict[int, bytes] = defaultdict(bytes)
         self.written: list[Operation] = []
         self.swift = 0
+        super().__init__(**config)
         if not at_once:
             repeats = self.broker.repeats
             for unable in (repeats.heartbeats, repeats.commits):
                 unable.longest = 0
-        self.step([], START_MS)
 
-    def step(self, arrived: list[Arrived], now: int) -> None:
-        while True:
-            turn = self.broker.step(arrived, now)
-            self.written.extend(turn.operations)
-            if turn.operations:
-                self.storage.commit(turn.operations, self.storage.acquire())
-            for release in turn.releases:
-                closed = isinstance(release, Disconnect)
-                self.answers[release.connection] += b"<closed>" if closed else release.whole  # type: ignore[union-attr]
-            if not self.broker.busy:
-                return
-            arrived = []
+    def end(self, turn: Turn) -> None:
+        self.written.extend(turn.operations)
+        super().end(turn)
 
-    def receive(self, connection: int, frames: list[bytes], now: int, *, alone: bool) -> list[Arrived]:
+    def release(self, release: Release) -> None:
+        self.answers[release.connection] += b"<closed>" if isinstance(release, Disconnect) else release.whole
+
+    def receive(self, connection: int, frames: list[bytes], *, alone: bool) -> list[Arrived]:
         """The part of arriving bytes that needs a turn; `alone`: no other request waits for a turn."""
         whole = b"".join(frames)
         size = 0
         if self.is_swift and alone:
-            answers, size = self.broker.at_once(ConnectionId(connection), whole, now)
+            answers, size = self.broker.at_once(ConnectionId(connection), whole, self.now)
             self.answers[connection] += answers
             self.swift += size
         left: list[Arrived] = []
@@ -152,9 +148,8 @@ def running(group: Group) -> list[Any]:
 
 class History:
     def __init__(self, *, holds: bool = False) -> None:
-        self.now = START_MS
-        config = replace(CONFIG, group_consumer_heartbeat_hold_enable=holds)
-        self.tellers = [Teller(config, at_once=True), Teller(config, at_once=False)]
+        config = CONFIG | {"group_consumer_heartbeat_hold_enable": holds}
+        self.tellers = [Teller(at_once=True, **config), Teller(at_once=False, **config)]
         self.correlation = 0
         self.offset = 0
         self.waiting: list[tuple[int, list[bytes]]] = []
@@ -176,7 +171,7 @@ class History:
 
     def both(self, arrived: list[Arrived]) -> None:
         for teller in self.tellers:
-            teller.step(arrived, self.now)
+            teller.step(*arrived)
 
     def send(self, member: int, requests: list[tuple[Any, int]], waits: bool) -> None:
         frames = []
@@ -193,9 +188,9 @@ class History:
             before = {member: len(teller.answers[member]) for member in MEMBERS}
             left: list[Arrived] = []
             for member, frames in chunks:
-                left.extend(teller.receive(member, frames, self.now, alone=alone and not left))
+                left.extend(teller.receive(member, frames, alone=alone and not left))
             if left or not alone:
-                teller.step(left, self.now)
+                teller.step(*left)
             self.learn(teller, before)
 
     def learn(self, teller: Teller, before: dict[int, int]) -> None:
@@ -336,14 +331,15 @@ class History:
     def advance(self, by: int) -> None:
         """Time passes; a deadline may be served too early, and never late."""
         self.turn()
-        end = self.now + by
-        while True:
-            due = [at for teller in self.tellers if (at := teller.broker.next_deadline()) is not None and at <= end]
-            if not due:
-                break
-            self.now = max(self.now, min(due))
+        end = self.tellers[0].now + by
+        while due := [at for teller in self.tellers if (at := teller.broker.next_deadline()) is not None and at <= end]:
+            self.clock(min(due))
             self.arrive([], alone=False)
-        self.now = end
+        self.clock(end)
+
+    def clock(self, now: int) -> None:
+        for teller in self.tellers:
+            teller.now = max(teller.now, now)
 
     def move(self, group: str, broker_id: int) -> None:
         self.turn()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,25 +16,32 @@ READ, WRITE = Frame(HERE, b"read"), Frame(HERE, b"write")
 ANSWER = b"answer", 4
 
 
+class Calls(list[object]):
+    """The calls of methods, by name; a time stands for `wake_at`."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: self.append(args[0] if name == "wake_at" else name)
+
+
 class Scene:
-    """Broker, edge and observer of a schedule; `said` has their calls since it was last read."""
+    """A schedule and its broker."""
 
     def __init__(self) -> None:
-        self.said: list[object] = []
+        self.edge_and_observer: Any = Calls()
         self.arrived: list[list[Arrived]] = []
         self.busy = False
         self.deadline: Millis | None = None
-        self.schedule = TurnSchedule(self, self, (self,))
+        self.schedule = TurnSchedule(self, self.edge_and_observer, (self.edge_and_observer,))
 
     def since(self) -> list[object]:
-        said, self.said = self.said, []
-        return said
+        """The calls of the edge and of the observer since the last look."""
+        said = self.edge_and_observer.copy()
+        self.edge_and_observer.clear()
+        return list(said)
 
     def begin(self) -> list[object]:
         self.schedule.begin(0)
         return self.since()
-
-    # -- the broker
 
     def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn:
         self.arrived.append(list(arrived))
@@ -46,34 +54,6 @@ class Scene:
     def next_deadline(self) -> Millis | None:
         return self.deadline
 
-    # -- the edge
-
-    def begin_soon(self) -> None:
-        self.said.append("begin soon")
-
-    def commit(self, turn: Turn) -> None:
-        self.said.append("commit")
-
-    def release(self, turn: Turn) -> None:
-        self.said.append("release")
-
-    def wake_at(self, deadline: Millis) -> None:
-        self.said.append(deadline)
-
-    # -- the observer
-
-    def turn_begins(self, arrived: Sequence[Arrived]) -> None:
-        self.said.append("turn begins")
-
-    def decided(self, turn: Turn) -> None:
-        self.said.append("decided")
-
-    def committed(self, turn: Turn) -> None:
-        self.said.append("committed")
-
-    def turn_ends(self, turn: Turn) -> None:
-        self.said.append("turn ends")
-
 
 @pytest.fixture
 def scene() -> Scene:
@@ -82,15 +62,15 @@ def scene() -> Scene:
 
 def test_answers_leave_after_the_commit_and_observers_see_each_moment(scene: Scene) -> None:
     scene.schedule.arrive(WRITE)
-    assert scene.since() == ["begin soon"]
-    assert scene.begin() == ["turn begins", "decided", "commit"]
+    assert scene.since() == ["begin_soon"]
+    assert scene.begin() == ["turn_begins", "decided", "commit"]
     scene.schedule.committed()
-    assert scene.since() == ["committed", "release", "turn ends"]
+    assert scene.since() == ["committed", "release", "turn_ends"]
 
 
 def test_a_turn_without_operations_is_released_without_a_commit(scene: Scene) -> None:
     scene.schedule.arrive(READ)
-    assert scene.begin() == ["begin soon", "turn begins", "decided", "release", "turn ends"]
+    assert scene.begin() == ["begin_soon", "turn_begins", "decided", "release", "turn_ends"]
     assert scene.begin() == [], "no turn is due"
 
 
@@ -102,7 +82,7 @@ def test_what_arrives_during_a_commit_waits_for_the_next_turn(scene: Scene) -> N
     assert scene.begin() == [], "a turn is under way"
     assert scene.schedule.waiting == 2
     scene.schedule.committed()
-    assert scene.since() == ["committed", "release", "turn ends", "begin soon"]
+    assert scene.since() == ["committed", "release", "turn_ends", "begin_soon"]
     scene.begin()
     assert scene.arrived == [[WRITE], [READ, READ]]
 
@@ -132,7 +112,7 @@ def test_at_once_waits_for_nobody_but_those_who_came_before(scene: Scene) -> Non
 def test_a_busy_broker_gets_the_next_turn_at_once(scene: Scene) -> None:
     scene.busy = True
     scene.schedule.wake()
-    assert scene.begin()[-1] == "begin soon"
+    assert scene.begin()[-1] == "begin_soon"
 
 
 def test_the_timer_moves_only_to_an_earlier_deadline(scene: Scene) -> None:
@@ -143,7 +123,7 @@ def test_the_timer_moves_only_to_an_earlier_deadline(scene: Scene) -> None:
         found.append([said for said in scene.begin() if isinstance(said, int)])
     assert found == [[100], [], [80], [], []]
     scene.schedule.deadline_reached()
-    assert [said for said in scene.begin() if said in ("begin soon", 80)] == ["begin soon", 80]
+    assert [said for said in scene.begin() if said in ("begin_soon", 80)] == ["begin_soon", 80]
 
 
 def test_nothing_is_released_after_a_stop(scene: Scene) -> None:

@@ -236,7 +236,10 @@ class Wire:
         if turn.operations:
             self.storage.commit(turn.operations, self.storage.acquire())
         for release in turn.releases:
-            self.connections[release.connection].received(release)
+            self.release(release)
+
+    def release(self, release: Release) -> None:
+        self.connections[release.connection].received(release)
 
     def operations(self, frame: Frame) -> int:
         """How many bytecode instructions the broker runs in the turn of this frame."""

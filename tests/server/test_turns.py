@@ -11,7 +11,7 @@ import pytest
 from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
-from kohort.broker.turn import Closed, ConnectionId, Frame, Opened, Shutdown
+from kohort.broker.turn import Shutdown
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
 
@@ -92,9 +92,12 @@ def test_a_server_that_has_lost_its_lease_acknowledges_nothing_more(edge_of: Cal
     assert len(storage.logs()) == 1
 
 
-def test_a_bug_stops_everything(edge: Edge) -> None:
+@pytest.mark.parametrize("frames", [(b"answered in the same turn?", b"bug"), (b"bug at once",)])
+def test_a_bug_stops_everything(edge: Edge, frames: tuple[bytes, ...]) -> None:
+    """A bug in a turn, or in an answer that needs none."""
     with edge.wire() as wire, edge.wire() as other:
-        wire.push(b"answered in the same turn?", b"bug")
+        assert other.ask(b"hello") == [b"hello"]
+        wire.push(*frames)
         assert wire.is_closed
         assert other.is_closed
     with pytest.raises(RuntimeError, match="this is the bug"):
@@ -138,26 +141,6 @@ def test_what_needs_no_turn_gets_none(edge: Edge) -> None:
         assert wire.ask(b"a turn") == [b"a turn"]
 
 
-def test_nobody_waits_for_a_new_connection(edge: Edge) -> None:
-    """Where a thousand come one by one, a turn is due all the time; it is the others' requests that wait for it."""
-    with edge.wire() as wire:
-        wire.ask(b"hello")
-        turns: Any = edge._running._turns
-        (there,) = edge.connections._open
-        at_once = b"\0\0\0\7at once"
-
-        async def arrive() -> list[int]:
-            found = []
-            for event in (Opened(ConnectionId(77), 1, "127.0.0.1"), Frame(ConnectionId(77), b"first")):
-                turns.arrive(event)
-                found.append(turns.at_once(there, at_once)[1])
-            turns.arrive(Closed(ConnectionId(77)))
-            return found
-
-        assert asyncio.run_coroutine_threadsafe(arrive(), edge._loop).result(10) == [len(at_once), 0]
-        assert wire.ask(b"and on") == [b"and on"]
-
-
 def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[..., Edge]) -> None:
     storage = SlowStorage()
     storage.may_commit.set()
@@ -175,13 +158,3 @@ def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[...,
         assert other.pull() == b"at once"
         assert len(edge.broker.turns) > turns
         assert writer.pull() == b"write"
-
-
-def test_a_bug_without_a_turn_stops_everything_too(edge: Edge) -> None:
-    with edge.wire() as wire, edge.wire() as other:
-        assert other.ask(b"hello") == [b"hello"]
-        wire.push(b"bug at once")
-        assert wire.is_closed
-        assert other.is_closed
-    with pytest.raises(RuntimeError, match="this is the bug"):
-        edge.stop()
