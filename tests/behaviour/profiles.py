@@ -9,61 +9,70 @@ FACTOR = 1 / 3
 """A second of a scenario, in seconds. With a smaller factor, an event that is due a second later would be lost in the
 noise."""
 
+SLOWEST = 2
+"""The factor of the last repetitions: a busy machine loses a third of a second, and hardly two."""
 
-def _scaled(factor: float) -> dict[str, str]:
-    """Kafka's defaults, as scenarios count on them, in scaled time."""
-    defaults = {
-        "group.initial.rebalance.delay.ms": 3_000,
-        "group.min.session.timeout.ms": 6_000,
-        "group.max.session.timeout.ms": 1_800_000,
-        "group.consumer.session.timeout.ms": 45_000,
-        "group.consumer.min.session.timeout.ms": 1_000,
-        "group.consumer.max.session.timeout.ms": 60_000,
-        "group.consumer.heartbeat.interval.ms": 5_000,
-        "group.consumer.min.heartbeat.interval.ms": 1_000,
-        "group.consumer.max.heartbeat.interval.ms": 15_000,
-        "group.consumer.assignment.interval.ms": 1_000,
-    }
-    return {name: str(int(value * factor)) for name, value in defaults.items()}
+TIMES = {
+    "group.initial.rebalance.delay.ms": 3_000,
+    "group.min.session.timeout.ms": 6_000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "group.consumer.session.timeout.ms": 45_000,
+    "group.consumer.min.session.timeout.ms": 1_000,
+    "group.consumer.max.session.timeout.ms": 60_000,
+    "group.consumer.heartbeat.interval.ms": 5_000,
+    "group.consumer.min.heartbeat.interval.ms": 1_000,
+    "group.consumer.max.heartbeat.interval.ms": 15_000,
+    "group.consumer.assignment.interval.ms": 1_000,
+}
+"""Kafka's defaults, on which scenarios count, in the time of scenarios."""
 
 
 @dataclass(frozen=True)
 class Profile:
     name: str
-    settings: Mapping[str, str] = field(hash=False)
+    times: Mapping[str, int] = field(default_factory=lambda: TIMES)
+    """Settings in the time of scenarios, in milliseconds."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Settings that are the same however fast time goes."""
     factor: float = FACTOR
     parked_s: float = 0.0
-    """For how long a request is surely parked: a rebalance that waits for nobody has ended then, whoever is late."""
+    """After this time a request is surely parked: a rebalance that waits for no member has ended, however late."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {name: str(int(value * self.factor)) for name, value in self.times.items()} | dict(self.others)
+
+    def slower(self, factor: float) -> Profile:
+        """The same in slower time. Offsets expire after minutes, in any time."""
+        return self if self.name == EXPIRING.name else replace(self, factor=max(factor, self.factor))
 
 
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
-USUAL = Profile("usual", _scaled(FACTOR))
-PROMPT = Profile("prompt", _scaled(FACTOR) | AT_ONCE, parked_s=0.25)
-PAIRS = Profile("pairs", _scaled(FACTOR) | {"group.max.size": "2", "group.consumer.max.size": "2"})
-SINGLE = Profile("single", _scaled(FACTOR) | {"group.max.size": "1"})
+USUAL = Profile("usual")
+PROMPT = Profile("prompt", others=AT_ONCE, parked_s=0.25)
+PAIRS = Profile("pairs", others={"group.max.size": "2", "group.consumer.max.size": "2"})
+SINGLE = Profile("single", others={"group.max.size": "1"})
 PATIENT = Profile(
     "patient",
-    _scaled(FACTOR) | {"group.consumer.assignment.interval.ms": "1000", "group.consumer.heartbeat.interval.ms": "2333"},
+    TIMES | {"group.consumer.assignment.interval.ms": 3_000, "group.consumer.heartbeat.interval.ms": 7_000},
 )
 RETENTION_MINUTES = 1
+_OFTEN = {"offsets.retention.check.interval.ms": "900"}
 EXPIRING = Profile(
     "expiring",
-    _scaled(1)
+    {},
+    {name: str(value) for name, value in TIMES.items()}
     | AT_ONCE
-    | {
-        "group.min.session.timeout.ms": "1",
-        "offsets.retention.minutes": str(RETENTION_MINUTES),
-        "offsets.retention.check.interval.ms": "900",
-    },
+    | _OFTEN
+    | {"group.min.session.timeout.ms": "1", "offsets.retention.minutes": str(RETENTION_MINUTES)},
     factor=1,
 )
 """Kafka keeps offsets for a minute at least: here a retention of any length is one, by a factor of each scenario."""
 
-_OFTEN = {"offsets.retention.check.interval.ms": "900"}
-RESTARTED = Profile("restarted", _scaled(1) | _OFTEN, factor=1)
+RESTARTED = Profile("restarted", others=_OFTEN, factor=1)
 """What starts its servers again has them for itself meanwhile. Members' sessions begin with the start, and it takes a
 moment until it is known that the groups are there: time goes as fast as in process, or the moment would count more."""
-RESTARTED_PROMPT = replace(RESTARTED, name="restarted-prompt", settings=RESTARTED.settings | AT_ONCE, parked_s=0.25)
+RESTARTED_PROMPT = replace(RESTARTED, name="restarted-prompt", others=_OFTEN | AT_ONCE, parked_s=0.25)
 
 BY_CONFIG = {
     "group_initial_rebalance_delay_ms=0": PROMPT,
@@ -85,11 +94,11 @@ def profile_of(commands: Sequence[str], retention_minutes: int | None = None) ->
     if retention_minutes is not None:
         retention.append(retention_minutes)
     if retention:
-        return Profile(EXPIRING.name, EXPIRING.settings, RETENTION_MINUTES / retention[0])
+        return replace(EXPIRING, factor=RETENTION_MINUTES / retention[0])
     profiles = {BY_CONFIG[word].name: BY_CONFIG[word] for word in words}
     if len(profiles) > 1:
         raise KeyError(f"no servers for {words}")
     found = next(iter(profiles.values()), USUAL)
     if not any(command.startswith("restart") for command in commands):
         return found
-    return {USUAL: RESTARTED, PROMPT: RESTARTED_PROMPT}[found]
+    return {USUAL.name: RESTARTED, PROMPT.name: RESTARTED_PROMPT}[found.name]

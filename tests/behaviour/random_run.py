@@ -1,7 +1,8 @@
 """Random sequences against both servers, many at a time, each in groups of its own.
 
-A sequence whose answers differ is played again, calmly, and then made as short as possible: commands are left out as
-long as the rest still differs. What remains is printed as a scenario, with the seed.
+A sequence whose answers differ is played again, each time with longer waits. The difference is a finding only if it is
+there each time, and the last time nothing was late. Then the sequence is made as short as possible: commands are left
+out as long as the rest still differs. What remains is printed as a scenario, with the seed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import random_requests as requests
 from bench import _kafka as apache
 from departures import LOCAL, after, between, errors
 from guide import Guide, Hints
+from pulse import pulse_of
 from scenario_files import SERVERS, documented
 from servers import Pair, both
 from wire_world import Patience, WireWorld
@@ -28,7 +30,10 @@ BRIEFLY = 1_000
 SHOWN = 10
 """Findings that are made shorter and printed; of the others the number."""
 HASTY = Patience(answer=2.0, parked=0.02, late=0.05)
-CALM = Patience(answer=4.0, parked=0.1, late=0.2)
+CALM = Patience(answer=4.0, parked=0.1, late=0.2, measured=True)
+SLOW = Patience(answer=8.0, parked=0.4, late=0.4, measured=True)
+AGAIN = (CALM, SLOW, SLOW, SLOW)
+"""The plays of a sequence that differs. Two at least show a difference that is a finding."""
 PREPARED = 2
 """Commands at the beginning that make the world, and stay."""
 
@@ -49,10 +54,12 @@ class Result:
     kafka: Sequence[str] = ()
     kohort: Sequence[str] = ()
     local: tuple[str, ...] = ()
+    is_late: bool = True
+    """True if a server or this process was too late for the order of requests to be certain, or if nothing measured."""
 
 
-def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
-    """What is found, in words."""
+def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[str], list[str]]:
+    """What is found, in words, and the sequences for which it was too late to tell."""
     seeds = range(first_seed, first_seed + number)
     ended: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -68,8 +75,9 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
                 if result.at >= 0:
                     differing.append(seed)
         with ThreadPoolExecutor(AT_A_TIME // 4) as pool:
-            again = zip(differing, pool.map(lambda seed: _differs_again(pair, seed), differing), strict=True)
-            sure = [seed for seed, differs in again if differs]
+            again = zip(differing, pool.map(lambda seed: _played_again(pair, seed), differing), strict=True)
+            last = {seed: result for seed, result in again if result.at >= 0}
+        sure = [seed for seed, result in last.items() if not result.is_late]
         found = [text for seed in sure[:SHOWN] if (text := finding(pair, seed))]
     if len(sure) > SHOWN:
         found.append(f"{len(sure) - SHOWN} more sequences differ, with the seeds {sure[SHOWN:]}")
@@ -77,11 +85,12 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> list[str]:
     say(f"random sequences: {number} ran, with the seeds {seeds[0]} to {seeds[-1]} ({by_kind})")
     say(f"random sequences: {compared} commands compared, {len(found)} findings")
     if differing:
-        late = [seed for seed in differing if seed not in sure]
-        say(f"random sequences: {len(differing)} differed in haste; not again, played calmly twice: {late or 'none'}")
+        hasty = [seed for seed in differing if seed not in last]
+        say(f"random sequences: {len(differing)} differed in haste; not when played again: {hasty or 'none'}")
     say("known differences met: " + (", ".join(f"{name} {times}" for name, times in ended.most_common()) or "none"))
     unknown = sorted(ended.keys() - documented())
-    return found + [f"{name} is not in docs/differences.md" for name in unknown]
+    too_late = [f"the sequence of seed {seed}" for seed, result in last.items() if result.is_late]
+    return found + [f"{name} is not in docs/differences.md" for name in unknown], too_late
 
 
 def of_seed(pair: Pair, seed: int) -> Result:
@@ -92,7 +101,7 @@ def of_seed(pair: Pair, seed: int) -> Result:
 def _compare(pair: Pair, commands: Sequence[str], hints: Hints, exact: bool, patience: Patience) -> Result:
     end = hints.departs_at if hints.departs_at >= 0 else len(commands)
     said = commands[:end]
-    kafka, kohort = (_play(pair, server, said, hints, exact, patience) for server in SERVERS)
+    (kafka, is_late), (kohort, is_late_too) = (_play(pair, server, said, hints, exact, patience) for server in SERVERS)
     world = Guide(prompt=True)
     local = []
     for number, command in enumerate(said):
@@ -105,26 +114,36 @@ def _compare(pair: Pair, commands: Sequence[str], hints: Hints, exact: bool, pat
             known = known or after(world, command, *answers)
             if known not in LOCAL:
                 at = -1 if known else number
-                return Result(commands, number, known, at, kafka[number], kohort[number], tuple(local))
+                late = is_late or is_late_too
+                return Result(commands, number, known, at, kafka[number], kohort[number], tuple(local), late)
             local.append(known)
     return Result(commands, len(said), hints.departs_by, local=tuple(local))
 
 
 def _play(
     pair: Pair, server: str, commands: Sequence[str], hints: Hints, exact: bool, patience: Patience
-) -> list[list[str]]:
+) -> tuple[list[list[str]], bool]:
+    """The answers, and whether the run was late or not measured."""
     prefix = f"r{os.getpid()}.{next(_runs)}."
     world = WireWorld(pair.addresses[server], prefix, hints, 1.0, pair.shared[server], patience, exact)
-    return world.play(commands)
+    if not patience.measured:
+        return world.play(commands), True
+    with pulse_of(lambda: pair.addresses[server]) as pulse:
+        answers = world.play(commands)
+    return answers, pulse.late_s > patience.parked
 
 
 # -- shorter
 
 
-def _differs_again(pair: Pair, seed: int) -> bool:
-    """Run alone, because a busy machine answers late."""
+def _played_again(pair: Pair, seed: int) -> Result:
+    """The last play: the first without a difference, or one that is not late."""
     commands, hints, exact = requests.sequence(seed)
-    return all(_compare(pair, commands, hints, exact, CALM).at >= 0 for _ in range(2))
+    for patience in AGAIN:
+        result = _compare(pair, commands, hints, exact, patience)
+        if result.at < 0 or (patience is SLOW and not result.is_late):
+            break
+    return result
 
 
 def finding(pair: Pair, seed: int) -> str:

@@ -1,32 +1,54 @@
 """All scenarios against both servers, side by side, because they mostly wait.
 
-What differs otherwise than it is known to is run again with fewer at a time, up to three times: clocks are real, and a
-busy machine is late. What differs then too is a finding, and so is a known difference that is none any more.
+Time is real, and a busy machine is late. A scenario that differs otherwise than known is played again with fewer at a
+time, and then in slower time, in which the same lateness matters less. A difference is a finding only if it is there in
+the slowest time, in a run in which nothing was late. If no run was such, it is too late to tell. A known difference
+that is none any more is a finding in the same way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
-from profiles import EXPIRING, Profile
+from profiles import FACTOR, SLOWEST
+from pulse import pulse_of
 from scenario_files import NOTHING, SERVERS, Difference, Known, Scenario, differences
 from servers import Pair, both
 from wire_world import Patience, WireWorld
 
 SHARED_TOPICS = dict.fromkeys(("t", "u", "v", "other"), 10)
-AT_A_TIME = 60
-AGAIN = (20, 8, 2)
-"""And how many when they are run again."""
-LONG_AGAIN = 1
-"""How often those are run again that take minutes."""
-CALM = Patience(parked=0.15, late=0.25, sweep=2.0)
+CALM = Patience(parked=0.15, late=0.25, sweep=2.0, measured=True)
+SLOW = Patience(parked=0.3, late=0.4, sweep=2.0, measured=True)
+DRIFT_S = 0.5
+"""In a run that counts, late answers may add up to this: a quarter of a scenario's second in the slowest time."""
+STAGES = {FACTOR: (60, 20), 1: (8,), SLOWEST: (4, 4, 4)}
+"""How many scenarios are played at a time, turn by turn, by how slow time goes in them."""
 
 Say = Callable[[str], None]
+
+
+class Played(NamedTuple):
+    transcript: list[list[str]]
+    late_s: float = math.inf
+    """By how much the server or this process was late, at most; infinite where this was not measured."""
+    is_sure: bool = False
+    """True if time went as slowly as it can, and nothing was late."""
+    failure: str = ""
+
+
+class Compared(NamedTuple):
+    """The same, of both servers."""
+
+    differences: tuple[Difference, ...]
+    late_s: float
+    is_sure: bool
 
 
 @dataclass(slots=True)
@@ -36,52 +58,67 @@ class Outcome:
     """Differences by the scenario's name, known or not."""
     findings: list[str] = field(default_factory=list)
     """What is not as it is known to be, in words."""
+    too_late: list[str] = field(default_factory=list)
+    """Scenarios that were not as they are known to be, in runs that were too late to tell."""
 
 
 _runs = count()
 
 
 def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say) -> Outcome:
+    compared: dict[str, Compared] = {}
+    open_ones = list(scenarios)
+    for factor, turns in STAGES.items():
+        profiles = {scenario.profile.name: scenario.profile.slower(factor) for scenario in open_ones}
+        if not profiles:
+            break
+        with ExitStack() as stack, ThreadPoolExecutor(len(profiles)) as pool:
+            started = pool.map(
+                lambda profile: stack.enter_context(both(class_path, profile.settings, SHARED_TOPICS)),
+                profiles.values(),
+            )
+            pairs = dict(zip(profiles, started, strict=True))
+            say(f"servers of {len(pairs)} kinds have started, with time × {factor:.2g}: {', '.join(pairs)}")
+            for at_a_time in turns:
+                again = bool(compared)
+                patience = (CALM if factor == FACTOR else SLOW) if again else Patience()
+                played = [
+                    pool.submit(
+                        _compare,
+                        pairs[name],
+                        [scenario for scenario in open_ones if scenario.profile.name == name],
+                        at_a_time,
+                        partial(play, patience=patience, factor=factor),
+                    )
+                    for name in pairs
+                ]
+                for found in played:
+                    compared |= found.result()
+                names = ", ".join(scenario.name for scenario in open_ones)
+                say(f"scenarios that ran again: {names}" if again else f"{len(open_ones)} scenarios ran")
+                open_ones = [scenario for scenario in open_ones if _is_open(scenario, compared[scenario.name], known)]
+                if not open_ones:
+                    break
     outcome = Outcome()
-    profiles: dict[str, Profile] = {scenario.profile.name: scenario.profile for scenario in scenarios}
-    rows: dict[str, tuple[Difference, ...]] = {}
-    with ExitStack() as stack, ThreadPoolExecutor(max(1, len(profiles))) as pool:
-        started = pool.map(lambda name: stack.enter_context(_servers(class_path, profiles[name])), profiles)
-        pairs = dict(zip(profiles, started, strict=True))
-        say(f"servers of {len(pairs)} kinds have started: {', '.join(pairs)}")
-        for turn, at_a_time in enumerate((AT_A_TIME, *AGAIN)):
-            odd: dict[str, list[Scenario]] = {name: [] for name in pairs}
-            for scenario in scenarios:
-                if scenario.name not in rows or not _is_known(scenario, rows[scenario.name], known):
-                    odd[scenario.profile.name].append(scenario)
-            if turn > LONG_AGAIN:
-                odd.pop(EXPIRING.name, None)
-            if not any(odd.values()):
-                break
-            how = at_a_time, CALM if turn else Patience()
-            for played in pool.map(lambda name: _played(pairs[name], odd[name], *how), odd):  # noqa: B023
-                rows |= played
-            names = [scenario.name for chosen in odd.values() for scenario in chosen]
-            say(f"scenarios that ran again: {', '.join(names)}" if turn else f"{len(names)} scenarios ran")
     for scenario in scenarios:
-        _judge(scenario, rows[scenario.name], known, outcome)
+        _judge(scenario, compared[scenario.name], known, outcome)
     return outcome
 
 
-def _servers(class_path: str, profile: Profile) -> AbstractContextManager[Pair]:
-    return both(class_path, profile.settings, SHARED_TOPICS)
+def _is_open(scenario: Scenario, last: Compared, known: Mapping[str, Known]) -> bool:
+    return not (last.is_sure or known.get(scenario.name, NOTHING).fits(last.differences))
 
 
-def _is_known(scenario: Scenario, rows: Sequence[Difference], known: Mapping[str, Known]) -> bool:
-    return known.get(scenario.name, NOTHING).fits(rows)
-
-
-def _judge(scenario: Scenario, rows: tuple[Difference, ...], known: Mapping[str, Known], outcome: Outcome) -> None:
+def _judge(scenario: Scenario, last: Compared, known: Mapping[str, Known], outcome: Outcome) -> None:
+    rows = last.differences
+    if _is_open(scenario, last, known):
+        outcome.too_late.append(f"{scenario.name}.txt ({last.late_s:.2f} s late)")
+        return
     if rows:
         outcome.found[scenario.name] = rows
     else:
         outcome.same.append(scenario.name)
-    if _is_known(scenario, rows, known):
+    if known.get(scenario.name, NOTHING).fits(rows):
         return
     lines = [f"{scenario.name}.txt:" + (" the difference is not as it is known" if scenario.name in known else "")]
     for row in rows:
@@ -89,42 +126,56 @@ def _judge(scenario: Scenario, rows: tuple[Difference, ...], known: Mapping[str,
     outcome.findings.append("\n".join(lines if rows else [f"{scenario.name}.txt: there is no difference any more"]))
 
 
-def _played(
-    pair: Pair, scenarios: Sequence[Scenario], at_a_time: int, patience: Patience
-) -> dict[str, tuple[Difference, ...]]:
-    """The differences of each."""
+def _compare(
+    pair: Pair, scenarios: Sequence[Scenario], at_a_time: int, play: Callable[[Pair, str, Scenario], Played]
+) -> dict[str, Compared]:
     with ThreadPoolExecutor(at_a_time) as pool:
         running = {
-            scenario.name: {server: pool.submit(play, pair, server, scenario, patience) for server in SERVERS}
+            scenario.name: {server: pool.submit(play, pair, server, scenario) for server in SERVERS}
             for scenario in sorted(scenarios, key=_length, reverse=True)
         }
-        return {scenario.name: _differences(scenario, running[scenario.name]) for scenario in scenarios}
+        return {scenario.name: _compared(scenario, running[scenario.name]) for scenario in scenarios}
 
 
 def _length(scenario: Scenario) -> float:
     return sum(scenario.hints.elapsed_ms) * scenario.profile.factor
 
 
-def _differences(scenario: Scenario, running: Mapping[str, Future[list[list[str]]]]) -> tuple[Difference, ...]:
-    try:
-        return differences(scenario.commands, {server: future.result() for server, future in running.items()})
-    except (AssertionError, OSError, KeyError) as failure:
-        return (Difference("the run as a whole", (f"failed: {failure!r}",)),)
+def _compared(scenario: Scenario, running: Mapping[str, Future[Played]]) -> Compared:
+    played = {server: future.result() for server, future in running.items()}
+    failures = tuple(f"{server} failed: {each.failure}" for server, each in played.items() if each.failure)
+    if failures:
+        rows = (Difference("the run as a whole", failures),)
+    else:
+        rows = differences(scenario.commands, {server: each.transcript for server, each in played.items()})
+    return Compared(rows, max(each.late_s for each in played.values()), all(each.is_sure for each in played.values()))
 
 
-def play(pair: Pair, server: str, scenario: Scenario, patience: Patience) -> list[list[str]]:
+def play(pair: Pair, server: str, scenario: Scenario, patience: Patience = CALM, factor: float = FACTOR) -> Played:
+    profile = scenario.profile.slower(factor)
+    patience = replace(
+        patience,
+        answer=patience.answer * profile.factor / scenario.profile.factor,
+        parked=max(patience.parked, profile.parked_s),
+    )
     shared = None if scenario.makes_topics else pair.shared[server]
-    prefix = f"{scenario.name}.{next(_runs)}."
-    profile = scenario.profile
-    patience = replace(patience, parked=max(patience.parked, profile.parked_s))
-    with pair.alone[server] if scenario.is_alone else nullcontext():
-        restart = partial(pair.restart, server)
+    transcript, failure, pulse = [], "", None
+    with pair.alone[server] if scenario.is_alone else nullcontext(), ExitStack() as stack:
+        if patience.measured:
+            pulse = stack.enter_context(pulse_of(lambda: pair.addresses[server]))
+        prefix, restart = f"{scenario.name}.{next(_runs)}.", partial(pair.restart, server)
         address, hints = pair.addresses[server], scenario.hints
         world = WireWorld(address, prefix, hints, profile.factor, shared, patience, restart=restart)
         try:
-            if scenario.own_topics is not None:
-                world.prepare(**scenario.own_topics)
-            return world.play(scenario.commands)
-        finally:
-            if scenario.changes_settings:
-                restart({})
+            with ExitStack() as after:
+                if scenario.changes_settings:
+                    after.callback(restart, {})
+                if scenario.own_topics is not None:
+                    world.prepare(**scenario.own_topics)
+                transcript = world.play(scenario.commands)
+        except (AssertionError, OSError, KeyError) as error:
+            failure = repr(error)
+    late_s = math.inf if pulse is None else max(pulse.late_s, world.late_s)
+    is_calm = pulse is not None and pulse.late_s <= patience.parked and world.late_s <= DRIFT_S
+    is_sure = is_calm and profile == profile.slower(SLOWEST)
+    return Played(transcript, late_s, is_sure, failure)

@@ -100,13 +100,13 @@ class Wire:
     def call(self, request: Any, version: int, response: type, timeout_s: float = 30.0) -> Any:
         """One request and its answer, where nothing else is on its way."""
         self.send(0, request, version, response)
-        while True:
+        while not self.closed:
             if not ready([self], timeout_s):
                 raise TimeoutError(f"no answer to {type(request).__name__} within {timeout_s:g} s")
             for answer in self.receive():
-                if answer.body is None:
-                    raise ConnectionError(f"the connection was closed instead of an answer to {type(request).__name__}")
-                return answer.body
+                if answer.body is not None:
+                    return answer.body
+        raise ConnectionError(f"the connection was closed instead of an answer to {type(request).__name__}")
 
     def close(self) -> None:
         self.closed = True

@@ -22,7 +22,6 @@ from profiles import RESTARTED, USUAL
 from servers import USUAL as SETTINGS
 from servers import Pair, started, starting_kohort
 from test_scenarios import SCENARIOS
-from wire_world import Patience
 
 FOLDER = Path(__file__).parent
 RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
@@ -117,7 +116,7 @@ def test_scenarios_say_over_the_wire_what_they_say_in_process() -> None:
     with two_of_kohort(**USUAL.settings) as pair:
         for name in ("heartbeat_static", "consumer_offsets", "offset_delete_simple"):
             scenario = chosen[name]
-            transcript = scenario_run.play(pair, "kafka", scenario, Patience())
+            transcript = scenario_run.play(pair, "kafka", scenario).transcript
             guide = Guide()
             answered = 0
             for number, command in enumerate(scenario.commands):
@@ -131,9 +130,9 @@ def test_a_scenario_starts_its_server_again_with_other_settings_and_leaves_it_as
     chosen = {scenario.name: scenario for scenario in files.scenarios() if scenario.profile is RESTARTED}
     full = chosen["group_full_after_restart"]
     with two_of_kohort(**RESTARTED.settings) as pair:
-        transcript = [line for lines in scenario_run.play(pair, "kafka", full, Patience()) for line in lines]
+        transcript = [line for lines in scenario_run.play(pair, "kafka", full).transcript for line in lines]
         assert any("GROUP_MAX_SIZE_REACHED" in line for line in transcript), transcript
-        described = scenario_run.play(pair, "kafka", chosen["sync_leader"], Patience())[-1]
+        described = scenario_run.play(pair, "kafka", chosen["sync_leader"]).transcript[-1]
         assert len([line for line in described if "member_id=" in line]) == 3, described
 
 
