@@ -13,6 +13,6 @@ pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
 output          tables and JSON
-option_objects  dataclasses as a command's options
+option_objects  the commands' typer app; dataclasses as a command's options
 interrupt       Ctrl-C and SIGTERM
 """

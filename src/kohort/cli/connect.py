@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -44,41 +45,47 @@ def _checked_address(value: str) -> str:
     return value
 
 
-BootstrapServer = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar=BOOTSTRAP_VARIABLE,
-        metavar="HOST:PORT,...",
-        help="Brokers to connect to first; one reachable broker is enough.",
-        callback=_checked_address,
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The cluster of a command."""
 
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        envvar=COMMAND_CONFIG_VARIABLE,
-        metavar="FILE",
-        dir_okay=False,
-        help="Properties of the connection: security.protocol, ssl.…, sasl.… (docs/security.md).",
-    ),
-]
+    bootstrap_server: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar=BOOTSTRAP_VARIABLE,
+            metavar="HOST:PORT,...",
+            help="Brokers to connect to first; one reachable broker is enough.",
+            callback=_checked_address,
+        ),
+    ] = DEFAULT_BOOTSTRAP
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            envvar=COMMAND_CONFIG_VARIABLE,
+            metavar="FILE",
+            dir_okay=False,
+            help="Properties of the connection: security.protocol, ssl.…, sasl.… (docs/security.md).",
+        ),
+    ] = None
+
+    def security_properties(self) -> dict[str, str]:
+        """The properties about security in the file, as Kafka's tools take it; it ignores other properties.
+
+        Raises BadParameter, which ends the command.
+        """
+        file = self.command_config
+        try:
+            properties = {} if file is None else security_properties(read_properties(file))
+            Security.of(properties)
+        except ValueError as error:
+            raise typer.BadParameter(f"--command-config {file}: {error}") from None
+        return properties
 
 
-def connection_properties(command_config: Path | None) -> dict[str, str]:
-    """The properties about security in a file, as Kafka's tools take it; it ignores other properties.
-
-    Raises BadParameter, which ends the command.
-    """
-    try:
-        properties = {} if command_config is None else security_properties(read_properties(command_config))
-        Security.of(properties)
-    except ValueError as error:
-        raise typer.BadParameter(f"--command-config {command_config}: {error}") from None
-    return properties
+DEFAULT_CLUSTER = ClusterOptions()
 
 
 def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeout_ms: int) -> Cluster:
@@ -94,11 +101,11 @@ def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeou
 
 
 @contextmanager
-def connected(bootstrap_server: str, command_config: Path | None = None) -> Iterator[Cluster]:
+def connected(where: ClusterOptions) -> Iterator[Cluster]:
     """A client of the cluster; its failures end the command with their line and exit code."""
-    security = Security.of(connection_properties(command_config))
+    security = Security.of(where.security_properties())
     try:
-        with _cluster(bootstrap_server, security, API_TIMEOUT_MS, BOOTSTRAP_TIMEOUT_MS) as cluster:
+        with _cluster(where.bootstrap_server, security, API_TIMEOUT_MS, BOOTSTRAP_TIMEOUT_MS) as cluster:
             yield cluster
     except KafkaError as error:
         fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)

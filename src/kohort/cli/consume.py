@@ -20,10 +20,9 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
+    DEFAULT_CLUSTER,
     EXIT_CODES,
-    BootstrapServer,
-    CommandConfig,
+    ClusterOptions,
     complain,
     complete_groups,
     complete_topics,
@@ -31,6 +30,7 @@ from kohort.cli.connect import (
     fail,
 )
 from kohort.cli.interrupt import interrupts
+from kohort.cli.option_objects import App
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster, Isolation
 from kohort.client.metadata import TopicPartition
@@ -38,7 +38,7 @@ from kohort.client.records import FetchedRecord, next_position, records
 from kohort.client.records.partition_leaders import FetchedPartition
 from kohort.wire.errors import ErrorCode
 
-app = typer.Typer(name="consume", add_completion=False, rich_markup_mode=None)
+app = App()
 
 POLL_MS = 500
 COMMIT_INTERVAL_S = 1.0
@@ -191,8 +191,7 @@ def consume(
         Isolation, typer.Option(help="Whether to omit records of open and aborted transactions.")
     ] = "read_uncommitted",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Print the records of a topic."""
     if from_beginning and offset not in (None, "earliest"):
@@ -202,7 +201,7 @@ def consume(
     if output and format:
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
-    with connected(bootstrap_server, command_config) as cluster, interrupts.careful():
+    with connected(where) as cluster, interrupts.careful():
         partitions = _partitions(cluster, topic, partition)
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=isolation) if exit_at_end else {}

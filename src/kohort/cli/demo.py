@@ -8,10 +8,11 @@ import typer
 
 from kohort.cli.connect import fail
 from kohort.cli.interrupt import INTERRUPTED
+from kohort.cli.option_objects import App
 from kohort.demo.flights import FLIGHTS
 from kohort.demo.story import FAILURES, run
 
-app = typer.Typer(name="demo", add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command(epilog="Exit codes: 0 all checks hold, 1 one does not or the demo failed, 130 interrupted.")

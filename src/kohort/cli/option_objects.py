@@ -1,4 +1,4 @@
-"""Options of a command as objects: dataclasses whose fields are typer options, shared between commands."""
+"""The typer app of every command. A command may take dataclasses whose fields are options, as commands share them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+import typer
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
-def with_option_objects(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer: each parameter that is a dataclass becomes the options that its fields describe."""
+class App(typer.Typer):
+    """Each parameter of a command that is a dataclass becomes the options that its fields describe."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(add_completion=False, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        def add(command: F) -> F:
+            super(App, self).command(name, **settings)(_with_option_objects(command))
+            return command
+
+        return add
+
+
+def _with_option_objects(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
     objects: dict[str, tuple[type, list[str]]] = {}

@@ -19,16 +19,9 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    EXIT_CODES,
-    BootstrapServer,
-    CommandConfig,
-    complete_topics,
-    connected,
-    fail,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, complete_topics, connected, fail
 from kohort.cli.interrupt import interrupts
+from kohort.cli.option_objects import App
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -37,7 +30,7 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.compression import NAMES
 from kohort.wire.errors import ErrorCode
 
-app = typer.Typer(name="produce", add_completion=False, rich_markup_mode=None)
+app = App()
 
 READ_BYTES = 1_048_576
 BATCH_BYTES = 524_288
@@ -113,8 +106,7 @@ def produce(
     acks: Annotated[Acks, typer.Option(help="Replicas that must have stored a record.")] = "all",
     compression: Annotated[Compression, typer.Option("--compression", "-z", help="Compression of batches.")] = "none",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Produce one record a line."""
     if key_separator == "":
@@ -123,7 +115,7 @@ def produce(
     lines = _lines_of(file)
     separator = None if key_separator is None else _unescaped(key_separator)
     null = None if null_marker is None else null_marker.encode()
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         partitions = _partitions(cluster, topic, partition)
         number = -1 if acks == "all" else int(acks)
         sending = Sending(cluster, topic, partitions, number, NAMES.index(compression))

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
+from kohort.cli.option_objects import App
 from kohort.cli.start import start
 from kohort.config import SETTINGS
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = App()
 
 
 @app.command(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kohort.cli.option_objects import App
 from kohort.cli.output import plural
 from kohort.simulator.many import run_many
 from kohort.simulator.shrink import shrink
@@ -16,7 +17,7 @@ from kohort.simulator.simulate import Result, run, run_plan
 LAST_LINES = 40
 """Lines of a failing run's story that are printed."""
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command(epilog="Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.")

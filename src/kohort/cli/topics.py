@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
+    DEFAULT_CLUSTER,
     EXIT_CODES,
     FAILED,
-    BootstrapServer,
-    CommandConfig,
+    ClusterOptions,
     complain,
     complete_topics,
     connected,
     fail,
 )
+from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, print_table_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
@@ -25,7 +25,7 @@ from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
 from kohort.wire.errors import ErrorCode
 
-app = typer.Typer(epilog=EXIT_CODES, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
 ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
 
@@ -49,12 +49,11 @@ def create(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting; repeatable.", callback=_config_pairs)
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Create a topic."""
     configs = dict(pair.split("=", 1) for pair in config or ())
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         try:
             cluster.create_topic(
                 topic,
@@ -74,11 +73,10 @@ def create(
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """List topics."""
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         topics = list(cluster.topics(internal=internal).values())
     rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
     if output == Format.JSON:
@@ -95,11 +93,10 @@ def describe(
         typer.Argument(metavar="[NAME]...", help="All topics by default.", autocompletion=complete_topics),
     ] = None,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Describe topics: partitions, leaders, replicas, offsets, settings other than defaults."""
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]
         described = _described(cluster, topics)
@@ -121,8 +118,7 @@ def describe(
 def delete(
     names: ExistingTopics,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Delete topics and their records. Asks first on a terminal."""
     if not yes and sys.stdin.isatty():
@@ -130,7 +126,7 @@ def delete(
         if not typer.confirm(f"Delete {what} and all records?"):
             fail("nothing was deleted")
     failed = False
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         for topic in dict.fromkeys(names):
             try:
                 cluster.delete_topic(topic)

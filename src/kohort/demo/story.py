@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
 
+from kohort.cli.connect import ClusterOptions
 from kohort.cli.groups.app import describe
 from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Column, number, print_table
@@ -256,7 +257,7 @@ class Story:
         self._screen.chapter("Both groups, as the command line shows them")
         self._screen.command(f"$ kohort groups describe {WORKERS_GROUP} {LAKE_GROUP} -b {self._bootstrap}")
         self._screen.say()
-        describe([WORKERS_GROUP, LAKE_GROUP], bootstrap_server=self._bootstrap)
+        describe([WORKERS_GROUP, LAKE_GROUP], where=ClusterOptions(self._bootstrap))
 
     def _check(self, handover: Handover, summary: IngestSummary) -> bool:
         self._screen.chapter("Checks")

@@ -13,20 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    EXIT_CODES,
-    FAILED,
-    BootstrapServer,
-    CommandConfig,
-    complain,
-    complete_groups,
-    connected,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, complete_groups, connected
 from kohort.cli.groups.assign import assign
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.option_objects import App
 from kohort.cli.output import (
     Cell,
     Column,
@@ -45,7 +37,7 @@ from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupM
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Node, TopicPartition
 
-app = typer.Typer(epilog=EXIT_CODES, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
 app.command("assign")(assign)
 app.command("configs")(configs)
@@ -81,11 +73,10 @@ def list_groups(
         list[str] | None, typer.Option(help="Only groups of this type, classic or consumer; repeatable.")
     ] = None,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """List groups."""
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         listed = cluster.list_groups(state or (), type or ())
     rows = [(one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator) for one in listed]
     if output == Format.JSON:
@@ -103,8 +94,7 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="With --members: their partitions too.")] = False,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Describe groups: offsets and lag, members, or state."""
     if offsets + members + state > 1:
@@ -113,7 +103,7 @@ def describe(
         raise typer.BadParameter("--verbose goes with --members")
     documents: list[dict[str, Any]] = []
     missing = []
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         own = own_settings(cluster, names)
         for group_id, found in cluster.describe_groups(names).items():
             committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}

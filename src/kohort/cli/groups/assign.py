@@ -13,15 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapServer,
-    CommandConfig,
-    complain,
-    complete_groups,
-    connected,
-    fail,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
 from kohort.cli.groups.explain import as_document
 from kohort.cli.groups.group_specs import spec_of
 from kohort.cli.groups.wording import Names, partitions
@@ -51,8 +43,7 @@ def assign(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Required: the command does nothing else.")] = False,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Show which partitions an assignor would move in a group; change nothing."""
     if not dry_run:
@@ -61,7 +52,7 @@ def assign(
             f"To let {assignor} assign the group from now on: kohort groups configs {group} --set {CONFIG}={assignor}"
         )
     chosen = _assignor(assignor)
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         found = _described(cluster, group)
         spec = spec_of(cluster, found)
     began = time.monotonic()

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.timeline import status_lines, story_lines
 from kohort.cli.groups.wording import Document, Line, Names, duration, instant, people_of, ranges, wrapped
@@ -41,13 +41,12 @@ def explain(
         bool, typer.Option("--follow", "-f", help="Print new stories as they end, until Ctrl-C.")
     ] = False,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Tell why a group rebalanced, who held it up, what moved, and who owns what since when."""
     if follow and output == Format.JSON:
         raise typer.BadParameter("--follow goes with the timeline only")
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         explanation = cluster.explain_group(group, last=last)
         if explanation.group.state == DEAD and not explanation.stories and not follow:
             fail(f"group {group} does not exist")

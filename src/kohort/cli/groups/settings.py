@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_BOOTSTRAP, BootstrapServer, CommandConfig, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
 from kohort.cli.groups.wording import duration, instant
 from kohort.cli.output import Format, Output, name, print_json, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
@@ -60,12 +60,11 @@ def hold(
     dead_members: Annotated[
         bool, typer.Option("--dead-members/--no-dead-members", help="Keep a dead member's partitions unassigned, too.")
     ] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Hold a group's rebalances during a rollout: members come and go; one rebalance follows at the end."""
     length_ms = _milliseconds(length)
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         _must_be_holdable(cluster.describe_groups([group])[group])
         if UNTIL not in (own := _texts(_settings(cluster, group))):
             fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
@@ -80,11 +79,9 @@ def hold(
     typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
 
 
-def release(
-    group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None
-) -> None:
+def release(group: Group, where: ClusterOptions = DEFAULT_CLUSTER) -> None:
     """End the hold of a group's rebalances; the pending rebalance starts at once."""
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         entries = _settings(cluster, group)
         present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
         cluster.alter_group_configs(group, dict.fromkeys(present))
@@ -100,12 +97,11 @@ def configs(
     ] = None,
     unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Remove a config; repeatable.")] = None,
     output: Output = Format.TABLE,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Show or change the settings of one group. The group need not exist yet."""
     changes = _changes(assign or (), unset or ())
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         if changes:
             cluster.alter_group_configs(group, changes)
         entries = _settings(cluster, group)

@@ -12,20 +12,13 @@ from pathlib import Path
 import typer
 
 from kohort.cli.connect import EXIT_CODES
+from kohort.cli.option_objects import App
 from kohort.cli.pipelines.compact import compact_command
 from kohort.cli.pipelines.history import history_command
 from kohort.cli.pipelines.ingest import ingest_command
 from kohort.cli.pipelines.simulate import simulate_command
 
-app = typer.Typer(
-    name="pipeline",
-    help="Run data pipelines on Spark.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = App(help="Run data pipelines on Spark.", epilog=EXIT_CODES, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.command("job")

@@ -9,7 +9,6 @@ import typer
 
 from kohort.cli.connect import fail
 from kohort.cli.interrupt import interrupts
-from kohort.cli.option_objects import with_option_objects
 from kohort.cli.output import Format, Output, print_json
 from kohort.cli.pipelines.ingest_progress import amount
 from kohort.cli.pipelines.lake_options import (
@@ -28,7 +27,6 @@ from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
 
-@with_option_objects
 def compact_command(
     lake: Annotated[str, typer.Argument(metavar="LAKE", help="The lake: what --to of ingest names.")],
     table: TableOptions,

@@ -9,14 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapServer,
-    CommandConfig,
-    connected,
-    connection_properties,
-    fail,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
 from kohort.cli.output import Format, Output, plural, print_json
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
@@ -56,8 +49,7 @@ def history_command(
     uncommitted: Annotated[
         bool, typer.Option("--read-uncommitted", help="Include commits of aborted and open transactions.")
     ] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
     form: Output = Format.TABLE,
 ) -> None:
     """Make the history of every consumer group from the log __consumer_offsets.
@@ -71,10 +63,10 @@ def history_command(
     docs/history.md describes every column. A second run into the same directory continues at the end of the last one
     and writes the tables again.
     """
-    properties = connection_properties(command_config)
+    properties = where.security_properties()
     if not files:
         # Report errors before Spark starts.
-        with connected(bootstrap_server, command_config) as cluster:
+        with connected(where) as cluster:
             try:
                 check_topic(cluster)
             except NoOffsetsTopic as error:
@@ -92,7 +84,7 @@ def history_command(
         summary = history(
             session,
             output=output if "://" in output else Path(output).resolve(),
-            bootstrap_servers=None if files else bootstrap_server,
+            bootstrap_servers=None if files else where.bootstrap_server,
             files=files or (),
             ends=ends,
             isolation="read_uncommitted" if uncommitted else "read_committed",

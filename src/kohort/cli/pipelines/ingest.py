@@ -9,16 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kohort.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapServer,
-    CommandConfig,
-    connected,
-    connection_properties,
-    fail,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
-from kohort.cli.option_objects import with_option_objects
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
 from kohort.cli.pipelines.lake_options import (
@@ -158,7 +150,6 @@ class WriteOptions:
         return found
 
 
-@with_option_objects
 def ingest_command(
     read: ReadOptions,
     written: WriteOptions,
@@ -168,8 +159,7 @@ def ingest_command(
         Progress,
         typer.Option(help="auto: live on a terminal, else nothing; or a line or JSON for each batch, on stderr."),
     ] = Progress.AUTO,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
+    where: ClusterOptions = DEFAULT_CLUSTER,
     form: Output = Format.TABLE,
 ) -> None:
     """Write topics to a lake of Parquet files (or Delta, Iceberg), exactly once.
@@ -180,20 +170,20 @@ def ingest_command(
     """
     columns, wanted, values = written.columns(), read.names(), value.json()
     target = parse_size("--compact-to", written.compact_to)
-    source = {f"kafka.{name}": value for name, value in connection_properties(command_config).items()}
+    source = {f"kafka.{name}": value for name, value in where.security_properties().items()}
     source |= read.source_options()
     settings = table.session_settings()
-    with connected(bootstrap_server, command_config) as cluster:
+    with connected(where) as cluster:
         missing = sorted(asked for asked, topic in cluster.topics(wanted).items() if topic.error)
         if missing:
-            fail(f"no such topic on {bootstrap_server}: {', '.join(missing)}")
+            fail(f"no such topic on {where.bootstrap_server}: {', '.join(missing)}")
     try:
         with Display(progress, quiet=form is Format.JSON) as display, interrupts.careful():
             session = spark_session("kohort pipeline ingest", config=settings)
             display.now("reading " + ", ".join(wanted))
             summary = ingest(
                 session,
-                bootstrap_servers=bootstrap_server,
+                bootstrap_servers=where.bootstrap_server,
                 topics=wanted,
                 output=written.output,
                 checkpoint=written.checkpoint,

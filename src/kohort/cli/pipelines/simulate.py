@@ -14,7 +14,6 @@ from rich.progress import Progress as Bar
 
 from kohort.cli.connect import FAILED, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
-from kohort.cli.option_objects import with_option_objects
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table_of
 from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
 from kohort.simulator.sizing.advice import Advice, Ask, advise
@@ -26,7 +25,6 @@ from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
 
-@with_option_objects
 def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: Output = Format.TABLE) -> None:
     """Simulate groups, and show what deployments and failures cost.
 
