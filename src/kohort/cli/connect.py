@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable
+from kohort.client.metadata import Topic
 from kohort.client.security.security import Security, security_properties
 from kohort.client.wire.routing import parse_addresses
 from kohort.properties import read_properties
+from kohort.wire.errors import ErrorCode
 
 FAILED = 1
 UNREACHABLE = 3
@@ -124,6 +127,19 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
 def complain(message: str) -> None:
     """A line on stderr."""
     typer.echo(f"kohort: {message}", err=True)
+
+
+def partitions_of(topic: Topic, wanted: Iterable[int], hint: str) -> list[int]:
+    """The indexes of a topic's partitions. Fails, with a `hint`, if the topic or a wanted one is missing."""
+    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        fail(f"topic {topic.name} does not exist; {hint}")
+    if topic.error:
+        fail(f"topic {topic.name}: {topic.error.name}: {topic.error.message}")
+    known = [partition.index for partition in topic.partitions]
+    for index in wanted:
+        if index not in known:
+            fail(f"topic {topic.name} has no partition {index}; it has {plural(len(known), 'partition')}")
+    return known
 
 
 def _advice(error: KafkaError) -> str:

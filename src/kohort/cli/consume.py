@@ -28,6 +28,7 @@ from kohort.cli.connect import (
     complete_topics,
     connected,
     fail,
+    partitions_of,
 )
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
@@ -202,7 +203,9 @@ def consume(
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
     with connected(where) as cluster, interrupts.careful():
-        partitions = _partitions(cluster, topic, partition)
+        hint = "kohort topics list shows those that do"
+        known = partitions_of(cluster.topics([topic])[topic], partition or (), hint)
+        partitions = [(topic, index) for index in (sorted(set(partition)) if partition else known)]
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=isolation) if exit_at_end else {}
         reading = Reading(cluster, positions, ends, render, isolation, group, max_messages)
@@ -218,19 +221,6 @@ def _write(data: bytes) -> None:
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
-
-
-def _partitions(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
-    described = cluster.topics([topic])[topic]
-    if described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        fail(f"topic {topic} does not exist; kohort topics list shows those that do")
-    if described.error:
-        fail(f"topic {topic}: {described.error.name}: {described.error.message}")
-    known = [row.index for row in described.partitions]
-    for index in wanted or ():
-        if index not in known:
-            fail(f"topic {topic} has no partition {index}; it has {plural(len(known), 'partition')}")
-    return [(topic, index) for index in (sorted(set(wanted)) if wanted else known)]
 
 
 def _positions(

@@ -19,7 +19,15 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, complete_topics, connected, fail
+from kohort.cli.connect import (
+    DEFAULT_CLUSTER,
+    EXIT_CODES,
+    ClusterOptions,
+    complete_topics,
+    connected,
+    fail,
+    partitions_of,
+)
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import plural
@@ -116,9 +124,11 @@ def produce(
     separator = None if key_separator is None else _unescaped(key_separator)
     null = None if null_marker is None else null_marker.encode()
     with connected(where) as cluster:
-        partitions = _partitions(cluster, topic, partition)
+        described = cluster.topics([topic], create=True)[topic]  # if the broker is set up to create topics
+        chosen = [] if partition is None else [partition]
+        known = partitions_of(described, chosen, f"create it with: kohort topics create {topic}")
         number = -1 if acks == "all" else int(acks)
-        sending = Sending(cluster, topic, partitions, number, NAMES.index(compression))
+        sending = Sending(cluster, topic, chosen or known, number, NAMES.index(compression))
         try:
             with interrupts.careful():
                 _send_lines(sending, lines, separator, null)
@@ -150,21 +160,6 @@ def _send_lines(sending: Sending, lines: Iterator[list[bytes]], separator: bytes
         sending.flush()
         if interrupts.asked():
             return
-
-
-def _partitions(cluster: Cluster, topic: str, partition: int | None) -> list[int]:
-    """The partitions to produce to. The broker creates a missing topic if it is set up to do so."""
-    described = cluster.topics([topic], create=True)[topic]
-    if described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        fail(f"topic {topic} does not exist; create it with: kohort topics create {topic}")
-    if described.error:
-        fail(f"topic {topic}: {described.error.name}: {described.error.message}")
-    known = [row.index for row in described.partitions]
-    if partition is None:
-        return known
-    if partition not in known:
-        fail(f"topic {topic} has no partition {partition}; it has {plural(len(known), 'partition')}")
-    return [partition]
 
 
 def _lines_of(file: Path | None) -> Iterator[list[bytes]]:

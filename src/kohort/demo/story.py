@@ -24,7 +24,7 @@ from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Column, number, print_table
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.demo.flights import FLIGHTS, check_installed, checksum, read_flights
+from kohort.demo.flights import FLIGHTS, checksum, flights_file, read_flights
 from kohort.demo.handover import Handover, HandoverFailed
 from kohort.demo.lake import Delay, Spark, contents, delays
 from kohort.demo.screen import Bars, Screen
@@ -58,7 +58,7 @@ FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing,
 
 def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
     """Run the demo. Returns True if all its checks hold."""
-    check_installed()
+    flights_file()  # raises before anything starts
     directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
     screen = Screen()
     try:

@@ -40,7 +40,7 @@ NEEDED = ("key", "value", "partition", "offset", "timestamp")
 BATCH = 500_000
 """Rows that are decoded at once."""
 ABORT = 0  # the type of a control record
-_DIRECTORY = re.compile(r"__consumer_offsets-(\d+)$")
+_DIRECTORY = re.compile(r"__consumer_offsets-\d+$")
 
 
 class DumpError(ValueError):
@@ -126,13 +126,8 @@ def _segments(files: list[fs.FileInfo], prefix: str) -> list[Dump]:
         if one.path.endswith(".log") and _DIRECTORY.search(directory):
             directories.setdefault(directory, []).append(one)
     return [
-        Dump(
-            prefix + directory,
-            tuple(prefix + one.path for one in segments),
-            _state(segments),
-            int(_DIRECTORY.search(directory)[1]),  # type: ignore[index]
-        )
-        for directory, segments in directories.items()
+        Dump(prefix + place, tuple(prefix + one.path for one in ones), _state(ones), int(place.rpartition("-")[2]))
+        for place, ones in directories.items()
     ]
 
 

@@ -75,7 +75,6 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
 
 
 def findings_table(found: Sequence[Finding]) -> pa.Table:
-    """The table `findings`."""
     rows = [asdict(one) | {"since": microseconds(one.since), "until": microseconds(one.until)} for one in found]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -249,16 +248,10 @@ def of_lag(
         if gone != NOTHING:
             details = f"its last member left {duration(times[-1] - gone)} ago; {count(now, 'record')} wait"
             lines.append(Finding(WARN, group, "deserted", f"{group} has no members", details, gone, NOTHING, now))
-        elif grown >= now / 3 and _rises(total[half:]):
+        elif grown >= now / 3 and (np.diff(total[half:]) > 0).mean() > 0.6:  # it rises steadily, not in a single jump
             before = duration(at[-1] - at[half])
             details = f"lag {count(now, 'record')}, {duration(behind)} of what is written"
             details += f"; {grown:,} more than {before} before"
             since = int(at[half])
             lines.append(Finding(BAD, group, "falling behind", f"{group} falls behind", details, since, NOTHING, now))
     return lines
-
-
-def _rises(values: Numbers) -> bool:
-    """Whether a series rises steadily, not in a single jump."""
-    steps = np.diff(values)
-    return bool((steps > 0).mean() > 0.6)

@@ -107,7 +107,6 @@ def _by_place(commits: Commits, rows: Numbers) -> Iterator[tuple[int, Numbers]]:
 
 
 def rewinds_table(found: Rewinds, commits: Commits) -> pa.Table:
-    """The table `rewinds`."""
     rows = found.rows
     back = commits.previous[rows] - commits.offset[rows]
     return pa.table(
@@ -232,7 +231,6 @@ def idle(
 
 
 def zombies_table(found: list[Zombie], places: Places) -> pa.Table:
-    """The table `zombies`."""
     column = partial(field_of, found)
     return pa.table(
         {

@@ -166,7 +166,6 @@ def sawteeth(commits: Commits, least: int, gap_ms: int) -> Sawteeth:
 
 
 def sawteeth_table(found: Sawteeth, places: Places) -> pa.Table:
-    """The table `sawteeth`."""
     return pa.table(
         {
             **places.columns(found.place),

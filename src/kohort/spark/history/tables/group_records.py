@@ -79,7 +79,9 @@ class MemberLists:
         """For each partition its member."""
         partitions = one_array(pa.chunked_array([pc.list_flatten(one) for one in owned]))
         ids = pc.struct_field(partitions, "topic_id").dictionary_encode()
-        names = [topic_names.get(one, id_text(one)) for one in ids.dictionary.to_pylist()]
+        # A topic id as Kafka's tools print it.
+        texts = {one: base64.urlsafe_b64encode(one).decode().rstrip("=") for one in ids.dictionary.to_pylist()}
+        names = [topic_names.get(one, text) for one, text in texts.items()]
         by_id = taken(dense(ids.indices), pa.array(names, pa.string()))
         self.topics, self.topic_names = encoded(pc.coalesce(pc.struct_field(partitions, "topic"), by_id))
         self.partitions = dense(pc.struct_field(partitions, "partition"))
@@ -98,8 +100,3 @@ class MemberLists:
             taken(np.r_[numbers, -1][rows], names).to_pylist() for numbers, names in columns
         )  # a row of -1 takes the last number, which is that of null
         return member, instance, client
-
-
-def id_text(topic_id: bytes) -> str:
-    """A topic id as Kafka's tools print it."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

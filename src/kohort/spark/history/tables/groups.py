@@ -39,7 +39,6 @@ class GroupEvent:
 
 
 def generations_table(records: GroupRecords) -> pa.Table:
-    """The table `generations`."""
     rows = np.flatnonzero(np.isin(records.kind, list(SOURCES)))
     source = np.select([records.kind[rows] == kind for kind in SOURCES], range(len(SOURCES)))
     members = dense(pc.list_value_length(records.table.column("members")))[rows]

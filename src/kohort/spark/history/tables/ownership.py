@@ -139,7 +139,6 @@ def _descriptions(records: GroupRecords, rows: Numbers) -> Numbers:
 
 
 def ownership_table(owned: Ownership, group_names: pa.Array) -> pa.Table:
-    """The table `ownership`."""
     return pa.table(
         {
             "group": named(owned.groups, group_names),

@@ -170,7 +170,6 @@ def with_pauses(found: list[Rebalance], commits: Commits, group_of_name: dict[st
 
 
 def rebalances_table(found: list[Rebalance], group_names: pa.Array) -> pa.Table:
-    """The table `rebalances`."""
     column = partial(field_of, found)
     return pa.table(
         {
@@ -247,7 +246,6 @@ def _storm(run: list[Rebalance]) -> Storm:
 
 
 def storms_table(found: list[Storm], group_names: pa.Array) -> pa.Table:
-    """The table `storms`."""
     column = partial(field_of, found)
     return pa.table(
         {
