@@ -1,8 +1,6 @@
 """Options and errors of all commands that use a cluster: address, security, failures, completion.
 
-A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code:
-0 done, 1 the operation failed or its object does not exist, 2 the command line is wrong, 3 the cluster cannot be
-reached.
+A failure is one line on stderr that says what failed, where, and what to do about it, and an exit code (EXIT_CODES).
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading; `right` for numbers, `shrinks` for names that may be shortened, `repeats` for columns that a
-    narrow terminal may omit."""
+    """A heading; `right` for numbers, `shrinks` for names to shorten, `repeats` if a narrow terminal may omit it."""
 
     name: str
     right: bool = False

@@ -3,8 +3,7 @@
 The command sends the lines of one read before the next read: `tail -f log | kohort produce` delivers at once, and a
 large file travels in large batches. Keyed records go to the same partition as with Kafka's Java producer (murmur2),
 others to the partitions in turn. Batches in flight go to different partitions, so a partition has the lines in order.
-After a lost answer it sends the batch again: a failing network can duplicate lines, but cannot lose or reorder them,
-unless acks is 0.
+After a lost answer it sends the batch again: unless acks is 0, a failing network duplicates lines at worst.
 """
 
 from __future__ import annotations

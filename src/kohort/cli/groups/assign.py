@@ -1,8 +1,7 @@
 """`kohort groups assign --dry-run`: which partitions an assignor would move in a running group. It changes nothing.
 
-The assignor runs in the command's process. Built-in assignors are the server's own code; assignors of other packages
-are found by entry point, as the server finds them, so they must be installed here. The group may use either protocol;
-its members must be consumers.
+The assignor runs in the command's process: the server's own code, or a package that is installed here and found by
+entry point, as the server finds it. The group may use either protocol; its members must be consumers.
 """
 
 from __future__ import annotations

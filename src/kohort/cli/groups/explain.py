@@ -132,8 +132,7 @@ def _rebalance(explanation: GroupExplanation) -> list[Line]:
 
 
 def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
-    """For `groups describe`: the members that the group waits for, as wide as the terminal; empty if there is no
-    rebalance."""
+    """For `groups describe`: the members that the group waits for; empty if there is no rebalance."""
     if status is None:
         return []
     return wrapped(status_lines(status, Names(status.get("members", ()))), terminal_width())

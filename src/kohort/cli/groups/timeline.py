@@ -232,8 +232,7 @@ VERBS = {"awaited to join": "to join", "awaited to sync": "to sync", "awaited to
 
 
 def status_lines(status: Document, names: Names) -> list[Line]:
-    """The members that a running rebalance waits for, for how long, and the partitions held back; empty if there is
-    none."""
+    """The members that a running rebalance waits for, for how long, and the partitions held back, if there are any."""
     now, phase = status["now_ms"], status["phase"]
     counts = status.get("counts", {})
     awaited = [m for m in status.get("members", ()) if m["state"] in VERBS]

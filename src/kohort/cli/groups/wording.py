@@ -40,8 +40,7 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
 
 
 def plain(text: str) -> str:
-    """The text without control characters. Clients choose their names and reasons, so these may contain escape
-    sequences."""
+    """The text without control characters: clients choose their names and reasons, so these may contain escapes."""
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
 
 

@@ -1,8 +1,7 @@
 """`kohort pipeline`: data pipelines on Spark, one module each.
 
 To add one, write a module with a typer command and register it at the end of this file. On a laptop a pipeline starts
-its own local session. On a cluster spark-submit runs the file that `kohort pipeline job` prints, with the same
-arguments.
+its own session. On a cluster spark-submit runs the file that `kohort pipeline job` prints, with the same arguments.
 """
 
 from __future__ import annotations

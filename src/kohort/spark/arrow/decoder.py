@@ -45,8 +45,7 @@ def filler(expected: int, with_headers: bool) -> Filler:
 
 
 def decoder() -> str:
-    """The decoder of large ranges in this process: `numba 0.68.1`, or `python` and the reason. Loads numba to find
-    out.
+    """The decoder of large ranges in this process: `numba 0.68.1`, or `python` and the reason. Loads numba for that.
 
     Raises ValueError if KOHORT_SPARK_DECODER has an unknown value, or is numba and numba cannot be loaded.
     """

@@ -1,7 +1,6 @@
 """All tables of one log partition, and the findings in it.
 
-All records of a group are in one partition of `__consumer_offsets`. So one task analyses each partition, and nothing is
-shuffled.
+All records of a group are in one partition of `__consumer_offsets`. So one task analyses each; nothing is shuffled.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ class Context:
 def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tuple[dict[str, pa.Table], list[Finding]]:
     """The tables of one log partition by name, and its findings.
 
-    The arguments are log records as the source yields them with decode=consumer_offsets: those of commits, and the
-    others.
+    The arguments are log records as decode=consumer_offsets yields them: those of commits, and the others.
     """
     limits = context.limits
     commits = commits_of(commits_in)

@@ -1,5 +1,4 @@
-"""The facts that a history reads from a running cluster besides the log: topic ids, and the end offsets of the
-topics' logs at past instants."""
+"""What a history reads from a running cluster besides the log: topic ids, and where the logs ended at past instants."""
 
 from __future__ import annotations
 

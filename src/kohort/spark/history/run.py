@@ -57,8 +57,7 @@ def history(
     title: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> HistorySummary:
-    """Make or extend the history in `output`, a directory that all executors see (a path, or an s3, gs or hdfs
-    address).
+    """Make or extend the history in `output`, a directory that all executors see (a path, or s3, gs, hdfs).
 
     Read a cluster (`bootstrap_servers`; `options` go to the source, such as kafka.security.protocol), or `files`:
     Parquet with the columns of Spark's Kafka source, or directories of a broker's segments. `ends` names a file

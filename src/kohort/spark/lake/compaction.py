@@ -3,8 +3,7 @@
 Each task of each micro-batch leaves a file in each directory, so after a day a lake has thousands. For each directory,
 a Spark job writes the rows of the files well below the target size as few files to a staging directory that readers
 ignore. The rows are counted on both sides. Then `file_swap` puts the new files in the place of the old ones. Files that
-arrive meanwhile are not touched. The next compaction or ingest finishes an interrupted one. A table has one compaction
-at a time (`locks`).
+arrive meanwhile stay. The next compaction or ingest finishes an interrupted one; a table has one at a time (`locks`).
 
 Delta and Iceberg compact their tables themselves (OPTIMIZE, rewrite_data_files); this module calls them.
 """
@@ -71,8 +70,7 @@ def compact(
     """Merge small files of a lake and of its dead letters into files of about `target_bytes`.
 
     Leaves a directory alone if a file in it was written less than `older_than_s` seconds ago. Safe while an ingest
-    runs. Delta and Iceberg give no counts. Raises FormatMissing, LakeError,
-    FileSystemError, CompactionFailed.
+    runs. Delta and Iceberg give no counts. Raises FormatMissing, LakeError, FileSystemError, CompactionFailed.
     """
     check_format(spark, table_format)
     try:

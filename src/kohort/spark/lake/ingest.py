@@ -2,8 +2,7 @@
 
 A streaming query writes batches to a sink (`tables.py`), which takes each batch once although Spark repeats the last
 one after a crash. `row_shape.py` says what the records become. The group's offsets follow the checkpoint and never get
-ahead of it. At the end of a run, the last finished batch of the checkpoint is committed to the group, so that every
-Kafka tool shows the true lag.
+ahead of it. A run ends with a commit of the checkpoint's last finished batch, so every Kafka tool shows the true lag.
 
 On a cluster, spark-submit runs the command itself (`kohort pipeline job`), or a job of a few lines calls `ingest` with
 the session of spark-submit and with addresses that all executors can reach:
@@ -139,8 +138,7 @@ def ingest(
     records every `interval_s` seconds, until `stop` returns True. `output`, `checkpoint` and `dead_letters` are paths
     or addresses that Spark knows (with Iceberg, `output` and `dead_letters` are names of tables). The defaults are
     `output`/_checkpoint and `output`/_dead_letters. With `compact_to`, small files are merged into files of about that
-    many bytes, at the end and every ten minutes of a continuous run. `options` are passed to the source. Raises
-    IngestFailed.
+    many bytes, at the end and every ten minutes of a continuous run. `options` go to the source. Raises IngestFailed.
     """
     source = {
         "kafka.bootstrap.servers": bootstrap_servers,

@@ -1,7 +1,6 @@
 """A lake of plain Parquet files. Every micro-batch enters it exactly once, for any reader.
 
-No log says which files count: a file counts if it is in its directory. A batch is written in three steps, for the rows
-and the dead letters together:
+A file counts if it is in its directory. A batch is written in three steps, for rows and dead letters together:
 
     stage     Spark writes the files below `_kohort/`, which readers of partitioned Parquet ignore
     prepare   one small file, the batch's manifest, names all files and their targets; it is created as a whole

@@ -8,8 +8,7 @@ directory (`Ownership`): it writes a token there, which an older run that still 
 batch. If two runs decide at the same moment, the run that creates the manifest first wins.
 
 A compaction can wait, but not for ever for a dead process. So the holder renews its lock (`Lease`), and a lock that was
-not renewed for STALE_S is taken over. Ages are measured by the file system's clock, as the difference between the times
-of two files.
+not renewed for STALE_S is taken over. Ages are differences between the times of two files, by the file system's clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Every option name that the source knows: those of Spark's Kafka source, its own, and settings of Kafka's consumer.
 
 A name is used by the source, or accepted without effect because it tunes something that only Java's client has, or
-refused with a reason. Any other name is a mistake, and the error suggests the intended name. Names are compared in
-lower case. Sources: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider; Kafka's
-ConsumerConfig.
+refused with a reason. For any other name the error suggests the intended name. Names are compared in lower case.
+Sources: Spark's "Structured Streaming + Kafka Integration Guide" and KafkaSourceProvider; Kafka's ConsumerConfig.
 """
 
 from __future__ import annotations

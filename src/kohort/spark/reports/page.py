@@ -107,8 +107,7 @@ class Page:
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "", *, folded: bool = False
     ) -> None:
-        """A table. Columns of numbers are aligned to the right, None is shown as a dash. A `folded` table is closed
-        until the reader opens it."""
+        """A table. Numbers are aligned to the right, None is a dash. The reader opens a `folded` table."""
         numeric = [
             bool(rows) and all(row[n] is None or isinstance(row[n], int | float) for row in rows)
             for n in range(len(columns))

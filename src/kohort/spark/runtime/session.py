@@ -82,8 +82,7 @@ def register(session: Any) -> None:
 
 @contextmanager
 def timestamps_in_micros(session: Any) -> Iterator[None]:
-    """Write timestamps to Parquet in microseconds. Other readers take Spark's default, INT96, as nanoseconds, and it
-    overflows."""
+    """Write timestamps to Parquet in microseconds: Spark's default, INT96, overflows where readers use nanoseconds."""
     name = "spark.sql.parquet.outputTimestampType"
     before = session.conf.get(name)
     session.conf.set(name, "TIMESTAMP_MICROS")

@@ -1,8 +1,7 @@
 """Rows of a DataFrame as records for the producer.
 
-An invalid schema is refused when the query starts, an invalid row by the task that reads it. Both errors name the
-column. Source: Spark's `KafkaWriter` (columns, types), Kafka's `ProducerRecord` and `RecordHeader`
-(partition, timestamp, header).
+An invalid schema is refused at the start of the query, an invalid row by its task; the error names the column.
+Source: Spark's `KafkaWriter` (columns, types), Kafka's `ProducerRecord` and `RecordHeader`.
 """
 
 from __future__ import annotations

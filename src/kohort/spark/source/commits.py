@@ -1,8 +1,7 @@
 """Commits of a streaming query to its group: which offsets, under whose name, and when.
 
-A commit follows Spark's checkpoint and never gets ahead of it. A failed commit is repeated with the next batch, and the
-query continues: the checkpoint decides where the query resumes, not the group. Only an error that a repetition cannot
-change stops the query.
+A commit follows Spark's checkpoint, which decides where the query resumes, and never gets ahead of it. So a failed
+commit is repeated with the next batch. Only an error that a repetition cannot change stops the query.
 
 The last batch before a stop needs the option checkpointLocation, because only the checkpoint tells whether that batch
 is finished, and Spark gives its location to no source. Spark ends the planning process with SIGTERM; at SIGTERM or at

@@ -1,5 +1,4 @@
-"""The requests of planning to the cluster: the partitions of a query, the beginnings and ends of their logs, the
-group."""
+"""The requests of planning to the cluster: a query's partitions, the beginnings and ends of their logs, the group."""
 
 from __future__ import annotations
 
@@ -147,8 +146,7 @@ class Planner:
     def ends_from(self, partitions: Iterable[TopicPartition], reached: Positions) -> Positions:
         """The ends of the logs. Asks again for an end before what was `reached`: a broker may have old metadata.
 
-        With read_committed, a position after the last stable offset but inside the log stays where it is until the
-        open transactions end.
+        With read_committed, a position between last stable offset and log end stays until the open transactions end.
         """
         wanted = list(partitions)
         ends = self._ends_or_reached(wanted, reached)

@@ -2,8 +2,7 @@
 
 Spark keeps the end of each micro-batch in the checkpoint, which is where the next one starts. It does not keep where
 the first one started: a query that died in its first batch is asked for its initial offset again, and "latest" or
-"group" may mean another offset by then. So the end of the first batch also holds its start, under START, and the batch
-is repeated with the same offsets.
+"group" may mean another offset by then. So the end of the first batch also holds its start, under START.
 """
 
 from __future__ import annotations

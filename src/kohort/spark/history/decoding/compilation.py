@@ -2,8 +2,7 @@
 
 Importing numba and compiling at the first use on a machine takes up to half a minute; the result is cached beside the
 module or in the user's cache directory. (The cache notices a change of `kernels.py` only, so all kernels are there.) So
-a process switches from plain Python to numba after WORTH_IT records. KOHORT_SPARK_DECODER=python or =numba overrides
-this.
+a process changes from plain Python to numba after WORTH_IT records, unless KOHORT_SPARK_DECODER is python or numba.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ REVOKING, PARTITION_TOPIC, TOPIC_ID, PARTITION, PARTITION_EPOCH, PARTITION_WIDTH
 
 class GroupArrays(NamedTuple):
     """Where `group_values` writes. `records` has a row for each record; its numbers are UNSET, its texts NOTHING.
-    Rows of the others are appended. `counts` are the numbers of members, topics and partitions so far, which may exceed
-    the arrays."""
+    Rows of the others are appended. `counts`, of members, topics and partitions so far, may exceed the arrays."""
 
     records: Any
     members: Any

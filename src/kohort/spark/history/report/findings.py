@@ -42,8 +42,7 @@ BAD, WARN = "bad", "warn"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. Times in milliseconds; `until` is NOTHING if the state continues at the end of the
-    log."""
+    """One line of the report. Times in milliseconds; `until` is NOTHING if the log ends in this state."""
 
     severity: str
     group: str
@@ -226,8 +225,7 @@ def of_lag(
     states: Mapping[str, GroupState],
     limits: Limits,
 ) -> list[Finding]:
-    """Groups that fall behind, and groups without members whose topics grow. `lag` and `ends` are by place and instant,
-    NOTHING if not known."""
+    """Groups that fall behind, or without members. `lag` and `ends` are by place and instant, NOTHING if not known."""
     lines = []
     rows = np.arange(len(places))[(lag >= 0).any(axis=1)].tolist() if len(places) else []
     for group, ones in _by(rows, lambda row: places[row][0]).items():
