@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
@@ -25,6 +25,17 @@ class App(typer.Typer):
             return command
 
         return add
+
+
+def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    """NAME=VALUE of a flag that may be given more than once. Raises BadParameter."""
+    found = {}
+    for pair in given or ():
+        left, equals, right = pair.partition("=")
+        if not equals or not left.strip():
+            raise typer.BadParameter(f"{pair!r}: {flag} takes NAME=VALUE")
+        found[left] = right
+    return found
 
 
 def _with_option_objects(command: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
-from kohort.cli.option_objects import App
+from kohort.cli.option_objects import App, pairs
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, print_table_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
@@ -30,14 +30,6 @@ app = App(epilog=EXIT_CODES, no_args_is_help=True)
 ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
 
 
-def _config_pairs(values: list[str] | None) -> list[str] | None:
-    for value in values or ():
-        key, equals, _ = value.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"{value!r} is not NAME=VALUE")
-    return values
-
-
 @app.command("create")
 def create(
     topic: Annotated[str, typer.Argument(metavar="NAME")],
@@ -45,14 +37,12 @@ def create(
     replication_factor: Annotated[
         int | None, typer.Option(min=1, help="Number of copies [default: the broker's].")
     ] = None,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting; repeatable.", callback=_config_pairs)
-    ] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting; repeatable.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Create a topic."""
-    configs = dict(pair.split("=", 1) for pair in config or ())
+    configs = pairs("--config", config)
     with connected(where) as cluster:
         try:
             cluster.create_topic(

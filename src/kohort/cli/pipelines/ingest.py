@@ -11,6 +11,7 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
+from kohort.cli.option_objects import pairs
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
 from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
 from kohort.cli.pipelines.lake_options import (
@@ -18,7 +19,6 @@ from kohort.cli.pipelines.lake_options import (
     CompactTo,
     TableOptions,
     compacted_line,
-    pairs,
     parse_size,
     parse_time,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from kohort.cli.option_objects import pairs
 from kohort.cli.output import plural
 from kohort.cli.pipelines.ingest_progress import amount
 from kohort.spark.lake.compaction import Compacted
@@ -48,17 +48,6 @@ class TableOptions:
         """Settings of a new local session."""
         jars = {"spark.jars.packages": self.packages} if self.packages else {}
         return SETTINGS.get(self.table_format, {}) | jars | pairs("--conf", self.conf)
-
-
-def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
-    """NAME=VALUE of a flag that may be given more than once."""
-    found = {}
-    for pair in given or []:
-        left, equals, right = pair.partition("=")
-        if not equals or not left:
-            raise typer.BadParameter(f"{pair!r}: {flag} takes NAME=VALUE")
-        found[left] = right
-    return found
 
 
 def parse_size(flag: str, text: str) -> int:

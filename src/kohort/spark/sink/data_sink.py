@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kohort.spark.options.sink import SinkOptions
-from kohort.spark.options.values import OptionError
 from kohort.spark.sink.rows import Columns, Record, records
 
 if TYPE_CHECKING:
@@ -51,28 +50,21 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-class KohortWriter(DataSourceArrowWriter):
-    """A batch write. It only appends: a topic has nothing to replace."""
-
-    def __init__(self, options: SinkOptions, columns: Columns, overwrite: bool) -> None:
-        if overwrite:
-            raise OptionError('kohort\'s sink appends; write with mode("append")')
-        self._options = options
-        self._columns = columns
+@dataclass(eq=False)
+class _Writer:
+    options: SinkOptions
+    columns: Columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write(self._options, self._columns, iterator)
+        return write(self.options, self.columns, iterator)
 
 
-class KohortStreamWriter(DataSourceStreamArrowWriter):
+class KohortWriter(_Writer, DataSourceArrowWriter):
+    """A batch write."""
+
+
+class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming write. In complete mode each micro-batch appends the whole result again, as in Spark's sink."""
-
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
-        self._options = options
-        self._columns = columns
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write(self._options, self._columns, iterator)
 
 
 def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Written:

@@ -65,7 +65,10 @@ class KohortDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_sink(self.options)
-        return KohortWriter(options, check(schema, options.topic), overwrite)
+        columns = check(schema, options.topic)
+        if overwrite:  # a topic has nothing to replace
+            raise OptionError('kohort\'s sink appends; write with mode("append")')
+        return KohortWriter(options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = parse_sink(self.options)

@@ -68,21 +68,10 @@ def ownership_of(records: GroupRecords) -> Ownership:
     same[1:] = (groups[1:] == groups[:-1]) & (topics[1:] == topics[:-1]) & (partitions[1:] == partitions[:-1])
     moved = same.copy()
     moved[1:] &= identity[1:] != identity[:-1]
-    return Ownership(
-        groups,
-        topics,
-        partitions,
-        since[order],
-        until[order],
-        epoch[order],
-        protocol[order],
-        members[order],
-        moved,
-        np.where(same, np.arange(len(order)) - 1, NOTHING),
-        records.lists.topic_names,
-        ids,
-        taken(client_of, client_names),
-    )
+    previous = np.where(same, np.arange(len(order)) - 1, NOTHING)
+    since, until, epoch, protocol, members = (each[order] for each in (since, until, epoch, protocol, members))
+    numbers = groups, topics, partitions, since, until, epoch, protocol, members, moved, previous
+    return Ownership(*numbers, records.lists.topic_names, ids, taken(client_of, client_names))
 
 
 def _owned(records: GroupRecords, protocol: int) -> tuple[tuple[Numbers, ...], tuple[list[Any], ...]]:
