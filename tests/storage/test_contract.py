@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -26,35 +27,27 @@ from kohort.storage.protocol import (
 )
 from kohort.storage.sqlite import SqliteStorage
 
-Reopen = Callable[[Storage], Storage]
+Reopen = Callable[..., Storage]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Reopen]]:
-    """A new engine, and a function that restarts it with its data."""
-    opened: list[Storage] = []
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
+    """Start a new engine, or restart the one before with its data."""
+    with ExitStack() as opened:
 
-    def keep(storage: Storage) -> Storage:
-        opened.append(storage)
-        return storage
+        def start(former: Storage | None = None) -> Storage:
+            if former is not None:
+                former.close()
+            if request.param == "sqlite":
+                return opened.enter_context(closing(SqliteStorage(tmp_path)))
+            return former.copy() if isinstance(former, MemoryStorage) else MemoryStorage()
 
-    def reopen(storage: Storage) -> Storage:
-        storage.close()
-        return keep(storage.copy() if isinstance(storage, MemoryStorage) else SqliteStorage(tmp_path))
-
-    yield keep(MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)), reopen
-    for storage in opened:
-        storage.close()
+        yield start
 
 
 @pytest.fixture
-def storage(engine: tuple[Storage, Reopen]) -> Storage:
-    return engine[0]
-
-
-@pytest.fixture
-def reopen(engine: tuple[Storage, Reopen]) -> Reopen:
-    return engine[1]
+def storage(reopen: Reopen) -> Storage:
+    return reopen()
 
 
 def both_lives(storage: Storage, reopen: Reopen) -> Iterator[Storage]:
@@ -187,15 +180,13 @@ def test_finding_a_batch_by_timestamp(storage: Storage) -> None:
         return None if batch is None else batch.base_offset
 
     assert [found(at) for at in (0, 50, 51, 60, 61, 70, 71)] == [0, 0, 3, 3, 6, 6, None]
-    newest = storage.max_timestamp(LOG)
-    assert newest.base_offset == 6
+    assert storage.max_timestamp(LOG).base_offset == 6
     commit(storage, [Replace(LOG, 6, 6, ())])
     newest = storage.max_timestamp(LOG)
     assert (newest.base_offset, newest.max_timestamp) == (3, 60)
     commit(storage, [Trim(LOG, 5)])
     assert [found(at) for at in (0, 40, 41)] == [5, 5, None]
-    newest = storage.max_timestamp(LOG)
-    assert newest.base_offset == 5
+    assert storage.max_timestamp(LOG).base_offset == 5
 
 
 def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> None:
@@ -301,11 +292,10 @@ def test_own_records_are_read_back_wherever_they_are(
             [holder] = engine.read(OWN, offset, 0)
             assert holder.base_offset <= offset <= holder.last_offset
         assert engine.read(OWN, end, 1000) == []
-        newest = engine.max_timestamp(OWN)
-        assert newest.max_timestamp == max(expected)
+        assert engine.max_timestamp(OWN).max_timestamp == max(expected)
         for timestamp in (0, 900, 1000):
-            first = engine.first_at_or_after(OWN, timestamp)
-            assert first == next(batch for batch in batches if batch.max_timestamp >= timestamp)
+            found = engine.first_at_or_after(OWN, timestamp)
+            assert found == next(batch for batch in batches if batch.max_timestamp >= timestamp)
         assert engine.first_at_or_after(OWN, 5000) is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,14 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
         rest = child.stdout.read().split()  # acknowledged after the last line that was waited for
         child.wait(timeout=10)
         child.stdout.close()
-        storage = SqliteStorage(tmp_path)
-        info = storage.log_info(LOG)
-        assert not rest or info.end_offset >= int(rest[-1])
-        bases = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
-        assert bases == list(range(info.start_offset, info.end_offset))
-        assert info.size == sum(batch.size for batch in storage.batches(LOG))
-        own = storage.log_info(OWN)
-        assert own.end_offset == info.end_offset
-        records = [record.offset for record in own_records(storage)]
-        assert records == list(range(records[0], own.end_offset))
-        assert records[0] <= max(own.start_offset, 0)
-        assert own.size == sum(batch.size for batch in storage.batches(OWN))
-        storage.close()
+        with closing(SqliteStorage(tmp_path)) as storage:
+            info, own = storage.log_info(LOG), storage.log_info(OWN)
+            assert not rest or info.end_offset >= int(rest[-1])
+            bases = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
+            assert bases == list(range(info.start_offset, info.end_offset))
+            assert info.size == sum(batch.size for batch in storage.batches(LOG))
+            assert own.end_offset == info.end_offset
+            records = [record.offset for record in own_records(storage)]
+            assert records == list(range(records[0], own.end_offset))
+            assert records[0] <= max(own.start_offset, 0)
+            assert own.size == sum(batch.size for batch in storage.batches(OWN))

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,20 @@ from kohort.storage.sqlite_file import FILE_NAME
 Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
 
 
-def filled(directory: Path, commits: int = 60) -> Content:
+def filled(directory: Path) -> Content:
     chance = random.Random(3)
-    storage = SqliteStorage(directory)
-    commit(storage, [CreateLog(LOG), CreateLog(OTHER), CreateLog(OWN)])
-    end = 0
-    for n in range(commits):
-        made = []
-        for _ in range(3):
-            made.append(make_batch(end, 2, timestamp=n, size=chance.choice([80, 300, 20_000]), producer_id=n % 4))
-            end += 2
-        commit(storage, [Append(LOG, tuple(made)), Append(OTHER, (make_batch(n),)), own_append(n, size=250)])
-        if n == commits // 2:
-            commit(storage, [Trim(OWN, 3)])  # which moves what is gathered into its log
-    commit(storage, [Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
-    content = everything(storage)
-    storage.close()
-    return content
+    with closing(SqliteStorage(directory)) as storage:
+        commit(storage, [CreateLog(LOG), CreateLog(OTHER), CreateLog(OWN)])
+        for n in range(60):
+            made = tuple(
+                make_batch(end, 2, timestamp=n, size=chance.choice([80, 300, 20_000]), producer_id=n % 4)
+                for end in (6 * n, 6 * n + 2, 6 * n + 4)
+            )
+            commit(storage, [Append(LOG, made), Append(OTHER, (make_batch(n),)), own_append(n, size=250)])
+            if n == 30:
+                commit(storage, [Trim(OWN, 3)])  # which moves what is gathered into its log
+        commit(storage, [Replace(LOG, 0, 10, (make_batch(4, 2, timestamp=0),))])
+        return everything(storage)
 
 
 def everything(storage: SqliteStorage) -> Content:
@@ -65,11 +63,19 @@ def everything(storage: SqliteStorage) -> Content:
 
 
 def read_all(directory: Path) -> Content:
-    storage = SqliteStorage(directory)
-    try:
+    with closing(SqliteStorage(directory)) as storage:
         return everything(storage)
-    finally:
-        storage.close()
+
+
+def log_bases(directory: Path) -> list[int]:
+    return [batch.base_offset for batch in read_all(directory)[1][0]]
+
+
+def alter(directory: Path, *scripts: str) -> None:
+    """What another program does to the database."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
+        for script in scripts:
+            db.executescript(script)
 
 
 def assert_right_or_noticed(read: Callable[[], Any], right: Any, how: str) -> None:
@@ -131,37 +137,28 @@ def test_not_a_database(tmp_path: Path) -> None:
 
 
 def test_a_database_of_another_program(tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    db.execute("CREATE TABLE t (x)")
-    db.commit()
-    db.close()
+    alter(tmp_path, "CREATE TABLE t (x)")
     with pytest.raises(StorageError, match="another program"):
         SqliteStorage(tmp_path)
 
 
 def test_a_newer_format(tmp_path: Path) -> None:
     SqliteStorage(tmp_path).close()
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    db.execute("PRAGMA user_version = 99")
-    db.close()
+    alter(tmp_path, "PRAGMA user_version = 99")
     with pytest.raises(StorageError, match="newer kohort"):
         SqliteStorage(tmp_path)
 
 
 def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
     """Format 1 has no gathered batches."""
-    storage = SqliteStorage(tmp_path)
-    commit(storage, [CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
-    storage.close()
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    db.executescript("DROP TABLE gathered; PRAGMA user_version = 1;")
-    db.close()
+    with closing(SqliteStorage(tmp_path)) as storage:
+        commit(storage, [CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
+    alter(tmp_path, "DROP TABLE gathered; PRAGMA user_version = 1;")
     for n in range(3):
-        storage = SqliteStorage(tmp_path)
-        assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == [0]
-        commit(storage, [own_append(n)])
-        assert [record.offset for record in own_records(storage)] == list(range(n + 1))
-        storage.close()
+        assert log_bases(tmp_path) == [0]
+        with closing(SqliteStorage(tmp_path)) as storage:
+            commit(storage, [own_append(n)])
+            assert [record.offset for record in own_records(storage)] == list(range(n + 1))
 
 
 @pytest.mark.parametrize(
@@ -179,18 +176,17 @@ def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_gathered_does_not_vanish_silently(tmp_path: Path, statement: str) -> None:
-    storage = SqliteStorage(tmp_path)
-    commit(storage, [CreateLog(OWN)])
-    for n in range(3):
-        commit(storage, [own_append(n)])
-    storage.close()
-    db = sqlite3.connect(tmp_path / FILE_NAME)
+    with closing(SqliteStorage(tmp_path)) as storage:
+        commit(storage, [CreateLog(OWN)])
+        for n in range(3):
+            commit(storage, [own_append(n)])
     if "NULL" in statement:
-        db.executescript("CREATE TABLE g (id INTEGER PRIMARY KEY, data BLOB); INSERT INTO g SELECT * FROM gathered;")
-        db.executescript("DROP TABLE gathered; ALTER TABLE g RENAME TO gathered;")
-    db.execute(statement)
-    db.commit()
-    db.close()
+        alter(
+            tmp_path,
+            "CREATE TABLE g (id INTEGER PRIMARY KEY, data BLOB); INSERT INTO g SELECT * FROM gathered;",
+            "DROP TABLE gathered; ALTER TABLE g RENAME TO gathered;",
+        )
+    alter(tmp_path, statement)
     with pytest.raises(StorageError, match="is damaged"):
         SqliteStorage(tmp_path)
 
@@ -226,25 +222,20 @@ def test_a_full_disk_stops_writes_and_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="an earlier write"):
         commit(storage, [Append(LOG, (make_batch(acknowledged),))])
     storage.close()
-    storage = SqliteStorage(tmp_path)
-    assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == list(range(acknowledged))
-    storage.close()
+    assert log_bases(tmp_path) == list(range(acknowledged))
 
 
 def test_closing_in_the_middle_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 50_000)
     monkeypatch.setattr(checkpoint, "WAL_LIMIT", 300_000)
-    end = 0
-    for _ in range(20):
-        storage = SqliteStorage(tmp_path)
-        if end == 0:
-            commit(storage, [CreateLog(LOG)])
-        for _ in range(10):
-            commit(storage, [Append(LOG, (make_batch(end, size=50_000),))])
-            end += 1
-        storage.close()
+    for end in range(0, 200, 10):
+        with closing(SqliteStorage(tmp_path)) as storage:
+            if end == 0:
+                commit(storage, [CreateLog(LOG)])
+            for n in range(end, end + 10):
+                commit(storage, [Append(LOG, (make_batch(n, size=50_000),))])
         assert not (tmp_path / f"{FILE_NAME}-wal").exists()
-    assert offsets(tmp_path) == list(range(end))
+    assert log_bases(tmp_path) == list(range(200))
 
 
 def crashed(directory: Path, commits: int) -> list[int]:
@@ -265,30 +256,12 @@ def crashed(directory: Path, commits: int) -> list[int]:
     return ends
 
 
-def offsets(directory: Path) -> list[int]:
-    storage = SqliteStorage(directory)
-    try:
-        return [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
-    finally:
-        storage.close()
-
-
 def own_offsets(directory: Path) -> list[int]:
-    """Of a directory that `crashed` has left: of the log that each commit appended to, if what stands in the other one
-    is right, too."""
-    storage = SqliteStorage(directory)
-    try:
+    """Of a directory that `crashed` has left, if the other log has what was committed with these records."""
+    with closing(SqliteStorage(directory)) as storage:
         found = [record.offset for record in own_records(storage)]
-        large = [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)]
-        assert large == list(range((len(found) + 1) // 2))
+        assert [batch.base_offset for batch in storage.read(LOG, 0, 1 << 30)] == list(range((len(found) + 1) // 2))
         return found
-    finally:
-        storage.close()
-
-
-def test_a_crash_leaves_all_commits_in_the_wal(tmp_path: Path) -> None:
-    crashed(tmp_path, 10)
-    assert own_offsets(tmp_path) == list(range(10))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -303,15 +276,14 @@ def test_a_bit_flipped_in_the_wal_loses_no_synced_commit_silently(tmp_path: Path
     assert_right_or_noticed(lambda: own_offsets(tmp_path), list(range(10)), f"seed {seed}, byte {position}")
 
 
-def test_a_torn_last_commit_is_as_if_it_had_not_been(tmp_path: Path) -> None:
-    ends = crashed(tmp_path, 10)
-    wal = tmp_path / f"{FILE_NAME}-wal"
-    whole = wal.read_bytes()
-    for cut in (ends[-2] + 1, (ends[-2] + ends[-1]) // 2, ends[-1] - 1):
-        wal.write_bytes(whole[:cut])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_crash_leaves_all_whole_commits_in_the_wal(tmp_path: Path, torn: bool) -> None:
+    for place in range(3):
+        ends = crashed(tmp_path, 10)
+        cut = (ends[-2] + 1, (ends[-2] + ends[-1]) // 2, ends[-1] - 1)[place] if torn else ends[-1]
+        os.truncate(tmp_path / f"{FILE_NAME}-wal", cut)
         (tmp_path / f"{FILE_NAME}-shm").unlink(missing_ok=True)
-        assert own_offsets(tmp_path) == list(range(9))
-        crashed(tmp_path, 10)
+        assert own_offsets(tmp_path) == list(range(9 if torn else 10)), cut
 
 
 def test_the_view_is_readable_with_any_tool(tmp_path: Path) -> None:
