@@ -16,9 +16,10 @@ import pkgutil
 import re
 import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -41,6 +42,13 @@ RANGES = {
     "timedelta_i64": (-(2**46), 2**46),
     "datetime_i64": (0, 2**47),
 }
+
+
+def examples(most: int) -> settings:
+    """The same in every run."""
+    return settings(
+        max_examples=most, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 def top_level_schemas() -> list[Schema]:
@@ -122,15 +130,15 @@ def twins(cls: type, kio: Any, version: int) -> list[Twin]:
     return result
 
 
+def _each(convert: Callable[..., Any], value: Any, twin: Twin, version: int) -> Any:
+    if twin.is_array and value is not None:
+        return tuple(convert(item, twin, version) for item in value)
+    return convert(value, twin, version)
+
+
 def to_kio(message: Any, kio: Any, version: int) -> Any:
-    values = {}
-    for twin in twins(type(message), kio, version):
-        value = getattr(message, twin.name)
-        if twin.is_array and value is not None:
-            values[twin.kio_name] = tuple(_value_to_kio(item, twin, version) for item in value)
-        else:
-            values[twin.kio_name] = _value_to_kio(value, twin, version)
-    return kio(**values)
+    fields = twins(type(message), kio, version)
+    return kio(**{f.kio_name: _each(_value_to_kio, getattr(message, f.name), f, version) for f in fields})
 
 
 def _value_to_kio(value: Any, twin: Twin, version: int) -> Any:
@@ -151,14 +159,8 @@ def _value_to_kio(value: Any, twin: Twin, version: int) -> Any:
 
 
 def from_kio(entity: Any, cls: type, version: int) -> Any:
-    values = {}
-    for twin in twins(cls, type(entity), version):
-        value = getattr(entity, twin.kio_name)
-        if twin.is_array and value is not None:
-            values[twin.name] = tuple(_value_from_kio(item, twin, version) for item in value)
-        else:
-            values[twin.name] = _value_from_kio(value, twin, version)
-    return cls(**values)
+    fields = twins(cls, type(entity), version)
+    return cls(**{f.name: _each(_value_from_kio, getattr(entity, f.kio_name), f, version) for f in fields})
 
 
 def _value_from_kio(value: Any, twin: Twin, version: int) -> Any:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import random
 from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kio.records.readers import read_batch
+from kio_oracle import examples
 
 from kohort.wire.batches import (
     HEADER_SIZE,
-    BatchHeader,
     CorruptBatch,
     NewRecord,
     Record,
@@ -38,10 +37,6 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.records import read_varint, varint
 
 CODECS = [0, 1, 2, 3, 4]
-PROPERTY = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
-
 BYTES = st.none() | st.binary(max_size=10) | st.integers(60, 9000).map(bytes)
 TIMESTAMPS = st.integers(0, 2**42)
 HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=("Cs",)), max_size=5), BYTES), max_size=3).map(
@@ -63,7 +58,7 @@ def numbered(records: list[NewRecord], base_offset: int = 0) -> list[Record]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_round_trip(codec: int) -> None:
-    @PROPERTY
+    @examples(40)
     @given(records=RECORDS, base_offset=st.integers(0, 2**60), epoch=st.integers(-1, 2**31 - 1))
     def check(records: list[NewRecord], base_offset: int, epoch: int) -> None:
         batch = encode_batch(records, base_offset=base_offset, compression=codec, leader_epoch=epoch)
@@ -87,7 +82,7 @@ def test_round_trip(codec: int) -> None:
     check()
 
 
-@PROPERTY
+@examples(40)
 @given(
     parts=st.lists(st.tuples(RECORDS, st.integers(0, 70) | st.integers(0, 2**28)), min_size=1, max_size=5),
     close=st.booleans(),
@@ -130,15 +125,8 @@ def test_other_clients_read_what_we_write(codec: int) -> None:
 def test_we_read_what_other_clients_write(codec: int, builder: Any) -> None:
     if builder is KafkaPythonBuilder and codec > 1:
         builder = AiokafkaBuilder
-    theirs = builder(
-        magic=2,
-        compression_type=codec,
-        is_transactional=True,
-        producer_id=77,
-        producer_epoch=3,
-        base_sequence=9,
-        batch_size=1_000_000,
-    )
+    producer: dict[str, Any] = {"producer_id": 77, "producer_epoch": 3, "base_sequence": 9, "is_transactional": True}
+    theirs = builder(magic=2, compression_type=codec, batch_size=1_000_000, **producer)
     for i, record in enumerate(SAMPLE):
         theirs.append(i, record.timestamp, record.key, record.value, list(record.headers))
     batch = bytes(theirs.build())
@@ -148,15 +136,7 @@ def test_we_read_what_other_clients_write(codec: int, builder: Any) -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 9)
     assert decode_records(batch, header) == numbered(SAMPLE)
     if codec == 0:
-        ours = encode_batch(
-            SAMPLE,
-            producer_id=77,
-            producer_epoch=3,
-            base_sequence=9,
-            is_transactional=True,
-            leader_epoch=header.partition_leader_epoch,
-        )
-        assert ours == batch
+        assert encode_batch(SAMPLE, leader_epoch=header.partition_leader_epoch, **producer) == batch
 
 
 def test_patching_changes_offset_and_epoch_and_nothing_else() -> None:
@@ -235,10 +215,6 @@ def test_every_flipped_bit_behind_the_checksum_is_seen() -> None:
             assert not check_crc(bytes(damaged), read_header(bytes(damaged)))
 
 
-def with_header(batch: bytes, **changes: int) -> BatchHeader:
-    return read_header(batch)._replace(**changes)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -256,7 +232,7 @@ def with_header(batch: bytes, **changes: int) -> BatchHeader:
 def test_headers_that_do_not_fit_the_records(changes: dict[str, int]) -> None:
     batch = encode_batch(SAMPLE)
     with pytest.raises(ProtocolError):
-        decode_records(batch, with_header(batch, **changes))
+        decode_records(batch, read_header(batch)._replace(**changes))
 
 
 @pytest.mark.parametrize(
@@ -309,17 +285,12 @@ def test_hostile_header_counts() -> None:
 def test_varints(value: int) -> None:
     data = varint(value)
     assert read_varint(b"x" + data + b"y", 1) == (value, 1 + len(data))
-    buffer = io.BytesIO()
     unsigned = (value << 1) ^ (value >> 63)
-    while unsigned > 127:
-        buffer.write(bytes([unsigned & 127 | 128]))
-        unsigned >>= 7
-    buffer.write(bytes([unsigned]))
-    assert buffer.getvalue() == data
+    sevens = [unsigned >> shift & 127 for shift in range(0, max(unsigned.bit_length(), 1), 7)]
+    assert data == bytes([*(seven | 128 for seven in sevens[:-1]), sevens[-1]])
 
 
-def test_overlong_varints() -> None:
+@pytest.mark.parametrize("data", [b"\x80" * 10 + b"\0", b"\xff" * 9 + b"\x02"])
+def test_overlong_varints(data: bytes) -> None:
     with pytest.raises(CorruptBatch):
-        read_varint(b"\x80" * 10 + b"\0", 0)
-    with pytest.raises(CorruptBatch):
-        read_varint(b"\xff" * 9 + b"\x02", 0)
+        read_varint(data, 0)

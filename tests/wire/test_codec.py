@@ -9,8 +9,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from kio_oracle import kio_class, messages, pairs, pairs_in_kio
+from hypothesis import given
+from kio_oracle import examples, kio_class, messages, pairs, pairs_in_kio
 
 from kohort.wire.codec import (
     APART,
@@ -43,9 +43,12 @@ from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 
 ALL = list(pairs())
-QUICK = settings(
-    max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+
+
+def fetched(*records: Any) -> FetchResponse:
+    """A response with these records, partition by partition."""
+    partitions = tuple(PartitionData(partition_index=n, records=data) for n, data in enumerate(records))
+    return FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),))
 
 
 def ids(cases: list[tuple[type, int]]) -> list[str]:
@@ -57,7 +60,7 @@ SOME_OF_KIO = [pair for index, pair in enumerate(pairs_in_kio()) if index % 4 ==
 
 @pytest.mark.parametrize(("cls", "version"), SOME_OF_KIO, ids=ids(SOME_OF_KIO))
 def test_every_truncation_is_refused(cls: type, version: int) -> None:
-    @QUICK
+    @examples(3)
     @given(message=messages(cls, kio_class(cls, version), version))
     def check(message: object) -> None:
         whole = encode(message, version)
@@ -77,13 +80,8 @@ def test_every_truncation_is_refused(cls: type, version: int) -> None:
 def test_garbage_gives_protocol_errors_only(cls: type, version: int) -> None:
     chance = random.Random(f"{cls.__name__} {version}")
     for size in (0, 1, 3, 20, 200, 2000):
-        for data in (
-            chance.randbytes(size),
-            bytes(chance.choice((0, 0, 1, 2, 255)) for _ in range(size)),
-            b"\xff" * size,
-            b"\x80" * size,
-            bytes(size),
-        ):
+        some = bytes(chance.choice((0, 0, 1, 2, 255)) for _ in range(size))
+        for data in (chance.randbytes(size), some, b"\xff" * size, b"\x80" * size, bytes(size)):
             with contextlib.suppress(ProtocolError):
                 decode(cls, version, data)
 
@@ -92,7 +90,7 @@ def test_garbage_gives_protocol_errors_only(cls: type, version: int) -> None:
 def test_damaged_messages_give_protocol_errors_only(cls: type, version: int) -> None:
     chance = random.Random(f"{cls.__name__} {version}")
 
-    @QUICK
+    @examples(3)
     @given(message=messages(cls, kio_class(cls, version), version))
     def check(message: object) -> None:
         whole = bytearray(encode(message, version)[:2000])
@@ -176,18 +174,14 @@ def test_padded_varints_are_read_as_kafka_reads_them() -> None:
     "pieces", [(), (b"",), (b"one",), (b"one", b"", b"two"), (b"a" * 70_000, b"b" * 9, b"c" * 200)]
 )
 def test_records_in_pieces_are_written_as_one(pieces: tuple[bytes, ...], version: int) -> None:
-    def written(records: Any) -> bytes:
-        partitions = tuple(PartitionData(partition_index=n, records=records) for n in range(2))
-        return encode(FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),)), version)
-
-    assert written(pieces) == written(b"".join(pieces))
+    whole = b"".join(pieces)
+    assert encode(fetched(pieces, pieces), version) == encode(fetched(whole, whole), version)
 
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_what_is_large_in_a_response_is_not_copied(version: int) -> None:
     large = [bytes([n]) * size for n, size in enumerate((APART, APART - 1, 300_000))]
-    partitions = tuple(PartitionData(partition_index=n, records=records) for n, records in enumerate(large))
-    response = FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),))
+    response = fetched(*large)
     pieces = response_pieces(response, version, 7, api_key=1)
     assert b"".join(pieces) == encode_response(response, version, 7, api_key=1)
     assert [len(piece) >= APART for piece in pieces[:4]] == [False, True, True, True]
@@ -249,28 +243,8 @@ def test_nullable_structs() -> None:
         (FetchRequest(topics=7), 13, "topics is 7"),  # type: ignore[arg-type]
         (FetchRequest(topics=(3,)), 13, "topics[0] is 3, not a FetchTopic"),  # type: ignore[arg-type]
         (FetchResponse(node_endpoints=None), 16, "node_endpoints is None"),  # type: ignore[arg-type]
-        (
-            FetchResponse(
-                responses=(
-                    FetchableTopicResponse(
-                        partitions=(PartitionData(records="text"),)  # type: ignore[arg-type]
-                    ),
-                )
-            ),
-            16,
-            "responses[0].partitions[0].records is 'text', not bytes",
-        ),
-        (
-            FetchResponse(
-                responses=(
-                    FetchableTopicResponse(
-                        partitions=(PartitionData(records=(b"a", "text")),)  # type: ignore[arg-type]
-                    ),
-                )
-            ),
-            16,
-            "responses[0].partitions[0].records is (b'a', 'text'), not bytes",
-        ),
+        (fetched("text"), 16, "responses[0].partitions[0].records is 'text', not bytes"),
+        (fetched((b"a", "text")), 16, "responses[0].partitions[0].records is (b'a', 'text'), not bytes"),
     ],
 )
 def test_what_does_not_fit_is_a_value_error_that_names_the_field(message: object, version: int, told: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
-from kio_oracle import from_kio, kio_class, kio_decode, kio_encode, messages, pairs, pairs_in_kio, to_kio
+from kio_oracle import examples, from_kio, kio_class, kio_decode, kio_encode, messages, pairs, pairs_in_kio, to_kio
 
 from kohort.wire.codec import decode, decode_prefix, encode, is_flexible
 from kohort.wire.errors import ErrorCode
@@ -17,9 +17,6 @@ KNOWN_ONLY_TO_US = {
     "wire.schemas.metadata_records",
     "wire.schemas.assignor_user_data",
 }
-QUICK = settings(
-    max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
 
 
 def test_kio_knows_every_request_and_response() -> None:
@@ -37,7 +34,7 @@ def test_same_bytes_and_same_values(cls: type, version: int) -> None:
     kio = kio_class(cls, version)
     assert kio.__flexible__ == is_flexible(cls, version)
 
-    @QUICK
+    @examples(10)
     @given(message=messages(cls, kio, version), tail=st.binary(min_size=1, max_size=5))
     def check(message: object, tail: bytes) -> None:
         ours = encode(message, version)

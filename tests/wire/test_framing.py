@@ -32,15 +32,11 @@ def feed(splitter: FrameSplitter, pieces: list[bytes]) -> list[bytes]:
     return [frame for piece in pieces for frame in splitter.feed(piece)]
 
 
-def test_whole() -> None:
+@pytest.mark.parametrize("size", [1, len(STREAM)])
+def test_pieces_of_one_size(size: int) -> None:
     splitter = FrameSplitter(100_000)
-    assert splitter.feed(STREAM) == FRAMES
+    assert feed(splitter, [STREAM[i : i + size] for i in range(0, len(STREAM), size)]) == FRAMES
     assert splitter.pending == 0
-
-
-def test_byte_by_byte() -> None:
-    splitter = FrameSplitter(100_000)
-    assert feed(splitter, [STREAM[i : i + 1] for i in range(len(STREAM))]) == FRAMES
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0\0\0", b"\0\0\0\x09", b"\0\0\0\x09tail"])
@@ -92,12 +88,12 @@ def test_a_large_frame_in_pieces_is_not_copied_again_and_again() -> None:
 def test_request_headers(client_id: str | None, version: int) -> None:
     body = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     frame = encode_request(body, version, -5, client_id)[4:]
-    flexible = version == 4
+    header_version = version - 2
     assert read_request_header(frame) == RequestHeaderView(12, version, -5, client_id)
     header = RequestHeader(request_api_key=12, request_api_version=version, correlation_id=-5, client_id=client_id)
-    assert frame.startswith(encode(header, 2 if flexible else 1))
-    assert body_offset(frame, flexible) == len(encode(header, 2 if flexible else 1))
-    assert decode_prefix(RequestHeader, 2 if flexible else 1, frame)[0] == header
+    assert frame.startswith(encode(header, header_version))
+    assert body_offset(frame, version == 4) == len(encode(header, header_version))
+    assert decode_prefix(RequestHeader, header_version, frame)[0] == header
 
 
 def test_the_header_of_an_unknown_api_is_readable() -> None:
@@ -142,16 +138,14 @@ def test_garbage_gives_protocol_errors_only() -> None:
     chance = random.Random(1)
     for _ in range(2000):
         frame = chance.randbytes(chance.randrange(30))
-        with contextlib.suppress(ProtocolError):
-            read_request_header(frame)
-        with contextlib.suppress(ProtocolError):
-            assert body_offset(frame, True) <= len(frame)
-        with contextlib.suppress(ProtocolError):
-            assert body_offset(frame, False) <= len(frame)
+        for flexible in (True, False):
+            with contextlib.suppress(ProtocolError):
+                assert body_offset(frame, flexible) <= len(frame)
+        for read in (read_request_header, FrameSplitter(1000).feed):
+            with contextlib.suppress(ProtocolError):
+                read(frame)
         with contextlib.suppress(ProtocolError):
             read_response_header(frame, flexible=True, api_key=12)
-        with contextlib.suppress(ProtocolError):
-            FrameSplitter(1000).feed(frame)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**14 - 1, 2**14, 2**21, 2**28, 2**32 - 1])

@@ -16,12 +16,24 @@ from kohort.wire.embedded import subscription_of
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import FrameSplitter, body_offset, read_request_header
 from kohort.wire.records import NewRecord
-from kohort.wire.schemas.join_group import JoinGroupRequest
 
 ENTRIES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "requests.json").read_text())
 CLASSES = {known.name: known.cls for known in top_level_schemas()}
 IDS = [f"{entry['client']}-{entry['api']}-v{entry['version']}-{index}" for index, entry in enumerate(ENTRIES)]
 PRODUCES = [entry for entry in ENTRIES if entry["api"] == "Produce"]
+
+
+def parts_of(entry: dict[str, Any]) -> tuple[type, bytes, int, Any]:
+    """The class of the message, the frame, where its body starts, and the message."""
+    cls, frame = CLASSES[entry["api"] + "Request"], bytes.fromhex(entry["hex"])
+    start = body_offset(frame, is_flexible(cls, entry["version"]))
+    return cls, frame, start, decode(cls, entry["version"], frame, start)
+
+
+def batches_of(entry: dict[str, Any]) -> bytes:
+    """The records of a Produce request."""
+    records: bytes = parts_of(entry)[-1].topic_data[0].partition_data[0].records
+    return records
 
 
 CLIENTS = {
@@ -48,13 +60,10 @@ def test_all_clients_are_here() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=IDS)
 def test_read_and_written_back_identically(entry: dict[str, Any]) -> None:
-    frame = bytes.fromhex(entry["hex"])
-    cls = CLASSES[entry["api"] + "Request"]
+    cls, frame, start, message = parts_of(entry)
     version = entry["version"]
     header = read_request_header(frame)
     assert header.api_version == version
-    start = body_offset(frame, is_flexible(cls, version))
-    message = decode(cls, version, frame, start)
     assert encode(message, version) == frame[start:]
     again = encode_request(message, version, header.correlation_id, header.client_id)
     assert FrameSplitter(10_000_000).feed(again) == [frame]
@@ -68,10 +77,7 @@ def test_read_and_written_back_identically(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", PRODUCES, ids=[f"{entry['client']}-{i}" for i, entry in enumerate(PRODUCES)])
 def test_record_batches_of_real_producers(entry: dict[str, Any]) -> None:
-    frame = bytes.fromhex(entry["hex"])
-    cls = CLASSES["ProduceRequest"]
-    request: Any = decode(cls, entry["version"], frame, body_offset(frame, is_flexible(cls, entry["version"])))
-    [(header, batch)] = split_batches(request.topic_data[0].partition_data[0].records)
+    [(header, batch)] = split_batches(batches_of(entry))
     assert check_crc(batch, header)
     records = decode_records(batch, header)
     assert len(records) == header.record_count > 0
@@ -97,12 +103,7 @@ PRODUCERS = CLIENTS - {"kafka-connect", "kafka-streams", "Spark's Kafka source"}
 
 
 def test_all_four_compressions_are_here() -> None:
-    found = set()
-    for entry in PRODUCES:
-        frame = bytes.fromhex(entry["hex"])
-        cls = CLASSES["ProduceRequest"]
-        request: Any = decode(cls, entry["version"], frame, body_offset(frame, is_flexible(cls, entry["version"])))
-        found.add((entry["client"], read_header(request.topic_data[0].partition_data[0].records).compression))
+    found = {(entry["client"], read_header(batches_of(entry)).compression) for entry in PRODUCES}
     for codec in range(5):
         assert {client for client, known in found if known == codec} >= PRODUCERS - (
             {"platformatic"} if codec == 4 else set()
@@ -114,12 +115,8 @@ SHORT = {"kafka-go", "platformatic"}
 
 
 def test_what_consumers_carry_in_join_group_is_readable() -> None:
-    for entry in ENTRIES:
-        if entry["api"] != "JoinGroup":
-            continue
-        frame = bytes.fromhex(entry["hex"])
-        flexible = is_flexible(JoinGroupRequest, entry["version"])
-        request = decode(JoinGroupRequest, entry["version"], frame, body_offset(frame, flexible))
+    for entry in (entry for entry in ENTRIES if entry["api"] == "JoinGroup"):
+        request = parts_of(entry)[-1]
         for protocol in request.protocols:
             subscription = subscription_of(protocol.metadata)
             if entry["client"] in SHORT:
