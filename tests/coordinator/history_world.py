@@ -230,8 +230,8 @@ def play(world: Any, actions: list[tuple[Any, ...]]) -> None:
         getattr(world, what)(*arguments)
 
 
-def told_of(shard: Shard, step: Callable[[Event], None], event: Event) -> list[JournalEntry]:
-    """The entries of a step, and of those that it leads to."""
+def told_of(shard: Shard, step: Callable[[Any], None], event: Any) -> list[JournalEntry]:
+    """The entries of a step or command, and of the steps that it leads to."""
     told: list[JournalEntry] = []
     if "step" in vars(shard):  # one of those
         step(event)

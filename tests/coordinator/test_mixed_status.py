@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from history_world import told_of
 from shard_world import ShardWorld
 
 from kohort.config import Config
@@ -47,16 +48,8 @@ def test_a_classic_member_is_awaited_to_join_to_sync_and_to_give_up() -> None:
 def test_a_conversion_is_in_the_story_of_the_rebalance_that_it_causes() -> None:
     journal = Journal(Config())
     world = mixed_world()
-    tell = world.shard.step
-
-    def step(event: object, now: int) -> object:
-        effects = tell(event, now)  # type: ignore[arg-type]
-        journal.tell(effects.journal, now)
-        return effects
-
-    world.shard.step = step  # type: ignore[method-assign, assignment]
     for command in ("beat g x", "join g a", "sync g a", "beat g x", "beat g x epoch=-1", "join g a"):
-        world.run(command)
+        journal.tell(told_of(world.shard, world.run, command), world.now)
     upgrade, downgrade = (story.decode() for story in journal.stories("g", 2))
     assert '"what":"group upgraded"' in upgrade
     assert '"cause":"a member of the consumer protocol joins"' in upgrade

@@ -5,15 +5,14 @@ The bugs are some of those in tests/mutations.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import test_mutations
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,20 +62,12 @@ SEEN_AS = {
 """The bug, by its name in tests/mutations, the promises that it may break, and who has to take part."""
 
 
-def planted(what: str) -> Any:
-    path = ROOT / "tests" / "mutations" / "test_mutations.py"
-    spec = importlib.util.spec_from_file_location("planted_bugs", path)
-    module = sys.modules["planted_bugs"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return next(bug.changes for bug in module.ALL if bug.what == what)
-
-
 @pytest.mark.parametrize("what", SEEN_AS)
 def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str) -> None:
     checks, kinds = SEEN_AS[what]
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations"), *kinds],
-        input=json.dumps(planted(what)),
+        input=json.dumps(next(bug.changes for bug in test_mutations.ALL if bug.what == what)),
         capture_output=True,
         text=True,
         timeout=110,

@@ -10,15 +10,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from test_scenarios import SCENARIOS, parse, rows_of
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
-SCENARIOS = TESTS / "coordinator" / "scenarios"
 
 COUNTS = {"W": 9, "J": 37, "S": 13, "H": 14, "L": 12, "O": 25, "X": 6, "D": 10, "R": 6, "N": 24, "T": 10}
 ROWS = [f"{letter}{number}" for letter, last in COUNTS.items() for number in range(1, last + 1)]
@@ -46,10 +45,9 @@ def rows(text: str) -> list[Row]:
 
 
 def of_scenarios() -> Iterator[tuple[str, str]]:
-    for path in sorted(SCENARIOS.glob("*.txt")):
-        for line in takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines()):
-            if ":" in line:
-                yield from ((row, path.name) for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0]))
+    for path in SCENARIOS:
+        header, _ = parse(path.read_text(encoding="utf-8"))
+        yield from ((row, path.name) for row in rows_of(header))
 
 
 def of_tests() -> Iterator[tuple[str, str]]:
