@@ -235,15 +235,12 @@ class Commands(ABC):
         wanted = None
         if topics is not None:
             wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
-        request = OffsetFetchRequestGroup(group_id=text_of(group), topics=wanted)
+        member: dict[str, Any] = {}
         if "as" in options or "id" in options:
             consumer = self._name(group, options.get("as", "-")).consumer
-            request = OffsetFetchRequestGroup(
-                group_id=text_of(group),
-                member_id=options.get("id", consumer.member_id),
-                member_epoch=int(options.get("epoch", consumer.epoch)),
-                topics=wanted,
-            )
+            member["member_id"] = options.get("id", consumer.member_id)
+            member["member_epoch"] = int(options.get("epoch", consumer.epoch))
+        request = OffsetFetchRequestGroup(group_id=text_of(group), topics=wanted, **member)
         self._fetch(request, int(options.get("v", 9 if "as" in options else 8)))
 
     def do_delete_offsets(self, group: str, *places: str) -> None:

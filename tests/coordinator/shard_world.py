@@ -63,7 +63,6 @@ from kohort.coordinator.events import (
     Loaded,
     PatternsAsked,
     PatternsResolved,
-    Record,
     Reply,
     RequestAbandoned,
     RequestId,
@@ -345,7 +344,8 @@ class ShardWorld(Commands):
             if self.tells_steps or entry.what not in DETAILS:
                 self._print(describe_entry(entry))
         for record in effects.records:
-            self._print(f"record {self._describe_record(record)}")
+            key, value = parse(record) or (None, None)
+            self._print(f"record {describe_consumer_record(key, value, self.topics) or describe_record(key, value)}")
         for reply in effects.replies:
             self._reply(reply)
         for task in effects.tasks:
@@ -379,10 +379,6 @@ class ShardWorld(Commands):
             return
         self._print(f"reply {who.name} {api}{describe_response(body)}")
 
-    def _describe_record(self, record: Record) -> str:
-        parsed = parse(record)
-        return describe_consumer_record(*parsed, self.topics) or describe_record(record)
-
     def _print(self, text: str) -> None:
         if not self.quiet:
             self.printed.append(f"{self.now / 1000:.3f} {text.replace(LONG, 'LONG')}")
@@ -404,25 +400,23 @@ class ShardWorld(Commands):
                 members.append(member.member_id + marks)
             members += [f"{member_id} pending" for member_id in group.pending]
             lines.append(f"{group_id} {group.phase.value}({group.generation_id}) [{', '.join(members)}]")
-            deadlines = [
-                f"{kind}{' ' + armed_for if kind in OF_MEMBERS else ''} {due / 1000:.3f}"
-                for (kind, of, armed_for), due in groups.deadlines.items()
-                if of == group_id
-            ]
-            if deadlines:
-                lines.append(f"    deadlines: {', '.join(deadlines)}")
+            lines += self._deadlines(group_id)
         shared = self.shard.consumers.shared
         for group_id, consumers in sorted(self.shard.consumers.groups.items()):
             held = [member.member_id for member in shared.of(consumers).members.values() if member.held is not None]
             lines += describe_consumer_group(consumers, held, self.topics)
-            deadlines = [
-                f"{kind.removeprefix('consumer ')}{f' {armed_for}' if armed_for else ''} {due / 1000:.3f}"
-                for (kind, of, armed_for), due in sorted(groups.deadlines.items(), key=lambda item: (item[1], item[0]))
-                if of == group_id and kind.startswith("consumer ")
-            ]
-            if deadlines:
-                lines.append(f"    deadlines: {', '.join(deadlines)}")
+            lines += self._deadlines(group_id, "consumer ")
         return lines
+
+    def _deadlines(self, group_id: str, prefix: str = "") -> list[str]:
+        """A line with the deadlines of a group, if it has any."""
+        deadlines = [
+            f"{kind.removeprefix(prefix)}{f' {member}' if member and (prefix or kind in OF_MEMBERS) else ''}"
+            f" {due / 1000:.3f}"
+            for (kind, of, member), due in self.shard.running.deadlines.items()
+            if of == group_id and kind.startswith(prefix)
+        ]
+        return [f"    deadlines: {', '.join(deadlines)}"] if deadlines else []
 
 
 def _setting(name: str, text: str) -> Any:
@@ -457,9 +451,7 @@ def _describe_step(entry: JournalEntry) -> str:
     return target + count + peers + (" pushed" if entry.pushed else "")
 
 
-def describe_record(record: Record) -> str:
-    parsed = parse(record)
-    key, value = parsed
+def describe_record(key: Any, value: Any) -> str:
     match key:
         case GroupMetadataKey():
             if value is None:

@@ -147,7 +147,6 @@ class History(RuleBasedStateMachine):
         return sorted(self.clients)[index % len(self.clients)]
 
     indexes = st.integers(0, MOST_CLIENTS - 1)
-    one_in_four = st.integers(0, 3).map(lambda number: number == 3)
     have_clients = precondition(lambda self: self.clients)
 
     @precondition(lambda self: len(self.clients) < MOST_CLIENTS)
@@ -177,16 +176,13 @@ class History(RuleBasedStateMachine):
             client.answer = self.server.serve(name, client.sent)
 
     @have_clients
-    @rule(index=indexes)
-    def lose_the_answer(self, index: int) -> None:
-        self.clients[self.pick(index)].answer = None
-
-    @have_clients
-    @rule(index=indexes)
-    def lose_the_heartbeat(self, index: int) -> None:
-        """The client will make a new heartbeat from its present state; the answer to the old one is dropped."""
+    @rule(index=indexes, heartbeat=st.booleans())
+    def lose(self, index: int, heartbeat: bool) -> None:
+        """The answer, or the heartbeat: the client then makes a new one, and drops an answer to the old one."""
         client = self.clients[self.pick(index)]
-        client.sent = client.answer = None
+        client.answer = None
+        if heartbeat:
+            client.sent = None
 
     @have_clients
     @rule(index=indexes)
@@ -221,19 +217,17 @@ class History(RuleBasedStateMachine):
         self.clients[self.pick(index)].subscribed = frozenset(topics)
 
     @have_clients
-    @rule(index=indexes, happens=one_in_four)
-    def leave(self, index: int, happens: bool) -> None:
-        name = self.pick(index)
-        if happens:
-            del self.clients[name]
-            self.server.remove(name)
+    @rule(index=indexes, leaves=st.sampled_from((True, False, None, None, None, None, None, None)))
+    def end(self, index: int, leaves: bool | None) -> None:
+        """The client leaves, or its session or its time to revoke is over, of which its next heartbeat learns.
 
-    @have_clients
-    @rule(index=indexes, happens=one_in_four)
-    def fence(self, index: int, happens: bool) -> None:
-        """The session or the time to revoke is over. The client learns of it with its next heartbeat."""
-        if happens:
-            self.server.remove(self.pick(index))
+        Both are rare.
+        """
+        name = self.pick(index)
+        if leaves is not None:
+            self.server.remove(name)
+        if leaves:
+            del self.clients[name]
 
     @invariant()
     def a_partition_has_one_owner(self) -> None:
@@ -265,15 +259,13 @@ class History(RuleBasedStateMachine):
                 self.no_two_clients_use_a_partition()
 
     def settled(self) -> bool:
-        for name, client in self.clients.items():
-            member = self.server.members.get(name)
-            if member is None or client.sent is not None:
-                return False
-            wanted = {p for p in self.server.target[name] if p[0] in client.subscribed}
-            at_rest = (member.state, member.member_epoch) == (Reconciliation.STABLE, self.server.target_epoch)
-            if not (at_rest and member.assigned.keys() == wanted == client.held):
-                return False
-        return True
+        return all(name in self.server.members and self.at_rest(name) for name in self.clients)
+
+    def at_rest(self, name: str) -> bool:
+        client, member = self.clients[name], self.server.members[name]
+        wanted = {p for p in self.server.target[name] if p[0] in client.subscribed}
+        is_stable = (member.state, member.member_epoch) == (Reconciliation.STABLE, self.server.target_epoch)
+        return client.sent is None and is_stable and member.assigned.keys() == wanted == client.held
 
 
 def test_histories() -> None:
@@ -286,7 +278,7 @@ def test_histories() -> None:
 def test_a_history_of_two_members() -> None:
     """The shortest hand-over: the newcomer's partitions are revoked, acknowledged, released and added."""
     world: Any = History()
-    world.leave(2, happens=True)
+    world.end(2, leaves=True)
     world.retarget([0] * 6)
     for index in (0, 1, 1, 0):
         world.heartbeat(index)
