@@ -15,6 +15,13 @@ def topics(names: Iterable[str]) -> Topics:
     return topics_of(TopicSpec(name.encode().ljust(16, b"\0"), name, 1) for name in names)
 
 
+def matches_of(*names: str) -> PatternMatches:
+    """Of these topics."""
+    matches = PatternMatches()
+    matches.change_topics(topics(names), None)
+    return matches
+
+
 def work(matches: PatternMatches) -> list[PatternsAsked]:
     """Do all tasks."""
     done = []
@@ -30,8 +37,7 @@ def compared(tasks: Iterable[PatternsAsked]) -> list[tuple[str, str]]:
 
 
 def test_every_name_is_compared_once_with_every_pattern() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("a1", "a2", "b1")), None)
+    matches = matches_of("a1", "a2", "b1")
     matches.use("a.", "g")
     matches.use(".1", "h")
     assert matches.matched("a.") is None
@@ -62,8 +68,7 @@ def test_many_names_are_compared_in_parts_and_patterns_take_turns() -> None:
 
 
 def test_a_result_may_cover_the_first_names_only() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("t1", "t2", "u1")), None)
+    matches = matches_of("t1", "t2", "u1")
     matches.use("t.", "g")
     first = matches.next_task()
     ((_, names),) = first.asked
@@ -74,8 +79,7 @@ def test_a_result_may_cover_the_first_names_only() -> None:
 
 
 def test_topics_may_change_during_a_search() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("t1", "t2")), None)
+    matches = matches_of("t1", "t2")
     matches.use("t.", "g")
     under_way = matches.next_task()
     matches.change_topics(topics(("t2", "t3")), None)
@@ -86,8 +90,7 @@ def test_topics_may_change_during_a_search() -> None:
 
 
 def test_only_the_result_of_the_running_task_counts() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("t1",)), None)
+    matches = matches_of("t1")
     matches.use("t.", "g")
     first = matches.next_task()
     matches.clear()
@@ -101,8 +104,7 @@ def test_only_the_result_of_the_running_task_counts() -> None:
 
 
 def test_an_unused_pattern_is_kept_for_a_while_and_costs_nothing() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("t1",)), None)
+    matches = matches_of("t1")
     for number in range(MOST_UNUSED + 1):
         matches.use(f"t{number}", "g")
     work(matches)
@@ -122,8 +124,7 @@ def test_an_unused_pattern_is_kept_for_a_while_and_costs_nothing() -> None:
 
 
 def test_a_pattern_that_another_coordinator_accepted_may_be_invalid_here() -> None:
-    matches = PatternMatches()
-    matches.change_topics(topics(("t1",)), None)
+    matches = matches_of("t1")
     matches.use("(?=t)", "g")
     work(matches)
     assert matches.is_refused("(?=t)")
