@@ -12,5 +12,9 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def client(wire: Wire) -> Connection:
-    return wire.connect()
+def client(wire: Wire, request: pytest.FixtureRequest) -> Connection:
+    """In a module that says PARTITIONS, the topic `t` is there with so many partitions."""
+    client = wire.connect()
+    if partitions := getattr(request.module, "PARTITIONS", 0):
+        client.create_topic("t", partitions)
+    return client

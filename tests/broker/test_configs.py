@@ -15,12 +15,7 @@ from kohort.wire.schemas import alter_configs as full
 from kohort.wire.schemas import incremental_alter_configs as incremental
 from kohort.wire.schemas.describe_configs import DescribeConfigsResourceResult, DescribeConfigsResult
 
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    connection = wire.connect()
-    connection.create_topic("t")
-    return connection
+PARTITIONS = 1
 
 
 def describe(client: Connection, name: str = "t", kind: int = TOPIC, **options: Any) -> DescribeConfigsResult:

@@ -23,6 +23,7 @@ from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
+PARTITIONS = 1
 HEARTBEAT, OFFSET_DELETE = 12, 47
 SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.11.0"}
 
@@ -129,7 +130,6 @@ def test_w5_a_parked_join_holds_back_what_follows_on_its_connection(wire: Wire, 
 
 @pytest.mark.conformance("W5")
 def test_a_pipeline_in_one_step_is_answered_in_order(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     wire.step(
         client.frame(produce_request("t", batch("a")), 9),
         client.frame(MetadataRequest(topics=None), 9),
@@ -150,7 +150,6 @@ def test_a_pipeline_in_one_step_is_answered_in_order(wire: Wire, client: Connect
 def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
     wire: Wire, client: Connection, together: bool
 ) -> None:
-    client.create_topic("t")
     fetching = client.frame(fetch_request("t", max_wait_ms=60_000), 11)
     asking = client.frame(FindCoordinatorRequest(key="g"), 2)
     for frames in [(fetching, asking)] if together else [(fetching,), (asking,)]:
@@ -162,7 +161,6 @@ def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
 
 
 def test_nor_does_a_woken_fetch_that_still_has_too_little(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     wire.step(
         client.frame(produce_request("t", batch("a")), 9),
         client.frame(fetch_request("t", min_bytes=10_000, max_wait_ms=60_000), 11),
@@ -174,7 +172,6 @@ def test_nor_does_a_woken_fetch_that_still_has_too_little(wire: Wire, client: Co
 
 
 def test_a_fetch_waits_on_when_another_fetch_is_behind_it(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     for offset in (0, 1):
         client.send(fetch_request("t", offset=offset, max_wait_ms=500), 11)
     wire.step(client.frame(MetadataRequest(topics=None), 9))
@@ -189,7 +186,6 @@ def test_a_fetch_waits_on_when_another_fetch_is_behind_it(wire: Wire, client: Co
 
 @pytest.mark.conformance("W8")
 def test_w8_acks_0_has_no_response_and_an_error_closes_the_connection(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     frame = client.frame(produce_request("t", batch("a"), acks=0), 9)
     client.awaited.pop()
     wire.step(frame)
@@ -211,7 +207,6 @@ def test_a_leader_may_name_the_members_of_a_large_group() -> None:
 
 
 def test_a_closed_connection_gets_nothing_and_its_requests_are_dropped(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     joining, fetching = wire.connect(), wire.connect()
     joining.send(join_request(), 3)
     joining.send(MetadataRequest(topics=None), 9)
@@ -225,7 +220,6 @@ def test_a_closed_connection_gets_nothing_and_its_requests_are_dropped(wire: Wir
 
 @pytest.mark.conformance("R1")
 def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None:
-    client.create_topic("t")
     joining, fetching = wire.connect(), wire.connect()
     joining.send(join_request(), 3)
     joining.send(MetadataRequest(topics=None), 9)
@@ -314,7 +308,6 @@ def test_the_throttle_time_of_a_heartbeat(client: Connection, version: int) -> N
 def test_a_heartbeat_carries_an_instance_id_from_version_3(client: Connection, wire: Wire) -> None:
     """A static member that was replaced: below version 3 the request does not show that it is static, so it is
     unknown; from 3 on it is fenced."""
-    client.create_topic("t")
     former = join(client, version=5, group_instance_id="i").member_id
     assert client.ask(join_request("g", group_instance_id="i"), 5).member_id != former
     for version, error in ((0, 25), (1, 25), (2, 25), (3, 82), (4, 82)):
@@ -340,7 +333,6 @@ def test_an_api_that_is_not_served_is_not_advertised_and_closes_the_connection(c
 def test_a_client_that_closes_without_leaving_is_a_member_until_its_session_ends(
     client: Connection, wire: Wire
 ) -> None:
-    client.create_topic("t")
     joined = stable(client)
     client.close()
     other = wire.connect()

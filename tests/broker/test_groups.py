@@ -36,12 +36,7 @@ from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    connection = wire.connect()
-    connection.create_topic("t", 3)
-    return connection
+PARTITIONS = 3
 
 
 # -- the life of a group

@@ -113,9 +113,7 @@ def test_a_heartbeat_in_a_backlog_is_not_held_while_more_waits(wire: Wire) -> No
     member, beat = member_of(wire)
     wire.connect().send(join_request(), 3)
     wire.step(
-        member.frame(join_request(member=beat.member_id), 3),
-        member.frame(beat, 3),
-        member.frame(commit_request(5), 7),
+        member.frame(join_request(member=beat.member_id), 3), member.frame(beat, 3), member.frame(commit_request(5), 7)
     )
     assert [type(response).__name__ for response in member.responses] == [
         "JoinGroupResponse",

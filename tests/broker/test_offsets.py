@@ -30,15 +30,9 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
+PARTITIONS = 3
 ABSENT = bytes(15) + b"\x09"
 """The id of no topic."""
-
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    connection = wire.connect()
-    connection.create_topic("t", 3)
-    return connection
 
 
 @pytest.mark.conformance("O15")

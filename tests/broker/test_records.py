@@ -35,12 +35,7 @@ from kohort.wire.schemas.offset_for_leader_epoch import (
 )
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-
-@pytest.fixture
-def client(wire: Wire) -> Connection:
-    connection = wire.connect()
-    connection.create_topic("t", 2)
-    return connection
+PARTITIONS = 2
 
 
 def fetched(client: Connection, version: int = 12, **options: Any) -> PartitionData:

@@ -88,14 +88,6 @@ def test_metadata_does_not_create_topics_of_illegal_names(client: Connection, na
     assert metadata(client, name).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_metadata_by_topic_id(client: Connection) -> None:
-    topic_id = client.create_topic("t")
-    topics = (MetadataRequestTopic(topic_id=topic_id, name=None), MetadataRequestTopic(topic_id=ABSENT, name=None))
-    known, unknown = client.ask(MetadataRequest(topics=topics), 12).topics
-    assert (known.name, known.error_code) == ("t", 0)
-    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
-
-
 def test_authorized_operations_are_told_when_asked_for(client: Connection) -> None:
     client.create_topic("t")
     options = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
@@ -249,10 +241,14 @@ def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(clie
     wire.restarted()
 
 
-def test_topics_are_deleted_by_id(client: Connection) -> None:
+def test_topics_are_found_and_deleted_by_id(client: Connection) -> None:
     topic_id = client.create_topic("t")
-    topics = (DeleteTopicState(name=None, topic_id=topic_id), DeleteTopicState(name=None, topic_id=ABSENT))
-    known, unknown = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1), 6).responses
+    topics = tuple(MetadataRequestTopic(topic_id=wanted, name=None) for wanted in (topic_id, ABSENT))
+    known, unknown = client.ask(MetadataRequest(topics=topics), 12).topics
+    assert (known.name, known.error_code) == ("t", 0)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
+    named = tuple(DeleteTopicState(topic_id=wanted, name=None) for wanted in (topic_id, ABSENT))
+    known, unknown = client.ask(DeleteTopicsRequest(topics=named, timeout_ms=1), 6).responses
     assert (known.name, known.topic_id, known.error_code) == ("t", topic_id, 0)
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
 

@@ -156,12 +156,7 @@ class Connection:
         return found
 
     def alter_configs(
-        self,
-        name: str,
-        kind: int,
-        *changes: tuple[str, int, str | None],
-        validate_only: bool = False,
-        version: int = 1,
+        self, name: str, kind: int, *changes: tuple[str, int, str | None], validate_only: bool = False, version: int = 1
     ) -> tuple[int, str | None]:
         """`changes`: name, operation and value. Returns the error and its message."""
         configs = tuple(AlterableConfig(name=key, config_operation=does, value=value) for key, does, value in changes)

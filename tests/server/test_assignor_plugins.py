@@ -48,10 +48,7 @@ def test_the_example_is_installed_and_serves(standby: Assignor) -> None:
     both = group("a", "b-standby")
     assert checked(both, standby.assign(both)) == {"m-a": {ORDERS.topic_id: (0, 1, 2, 3)}, "m-b-standby": {}}
     alone = group("b-standby", "c-standby")
-    assert standby.assign(alone) == {
-        "m-b-standby": {ORDERS.topic_id: (0, 2)},
-        "m-c-standby": {ORDERS.topic_id: (1, 3)},
-    }
+    assert standby.assign(alone) == {"m-b-standby": {ORDERS.topic_id: (0, 2)}, "m-c-standby": {ORDERS.topic_id: (1, 3)}}
 
 
 @pytest.mark.parametrize("form", ["dist-info", "egg-info", "archive", "none"])
