@@ -105,6 +105,8 @@ def test_what_may_not_be_appended_is_refused_and_changes_nothing(data: bytes, er
     assert appended.operations == ()
     assert log.partition.end_offset == 0
     assert log.produce(GOOD).base_offset == 0
+    log.partition.configure(settings(max_message_bytes=10), 0)
+    assert log.produce(GOOD).error == ErrorCode.MESSAGE_TOO_LARGE, "settings apply at once"
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
@@ -278,9 +280,3 @@ def test_a_crash_at_any_commit_leaves_what_was_committed() -> None:
         # The producer repeats the unacknowledged batch and continues.
         repeat = after.produce(batch(b"again", producer_id=1, producer_epoch=0, base_sequence=acknowledged))
         assert repeat.base_offset == acknowledged
-
-
-def test_settings_apply_at_once() -> None:
-    log = OneLog()
-    log.partition.configure(settings(max_message_bytes=10), 0)
-    assert log.produce(batch(b"a")).error == ErrorCode.MESSAGE_TOO_LARGE

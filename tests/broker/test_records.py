@@ -247,7 +247,7 @@ def test_fetch_sees_nothing_of_its_own_turn_and_all_of_it_in_the_next(wire: Wire
     assert values_of(client.take()) == [b"a"]
 
 
-def test_fetch_of_unknown_places_answers_at_once(client: Connection) -> None:
+def test_fetch_of_nothing_or_unknown_places_answers_at_once(client: Connection) -> None:
     client.produce("t", "a", "b")
     for offset in (-1, 3, 10**15):
         data = fetched(client, offset=offset, max_wait_ms=10_000)
@@ -255,6 +255,10 @@ def test_fetch_of_unknown_places_answers_at_once(client: Connection) -> None:
     assert fetched(client, partition=9, max_wait_ms=10_000).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     response = client.ask(fetch_request("absent", max_wait_ms=10_000), 11)
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for names in ((), ("t", "absent")):
+        topics = tuple(FetchTopic(topic=name, partitions=()) for name in names)
+        response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), 12)
+        assert [topic.partitions for topic in response.responses] == [()] * len(names)
 
 
 def test_large_batches_leave_as_they_were_read(wire: Wire, client: Connection) -> None:
@@ -323,14 +327,6 @@ def test_fetch_sessions_are_declined(client: Connection) -> None:
     assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
 
 
-def test_fetch_of_nothing_answers_at_once(client: Connection) -> None:
-    response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=()), 12)
-    assert response.responses == ()
-    topics = tuple(FetchTopic(topic=name, partitions=()) for name in ("t", "absent"))
-    response = client.ask(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), 12)
-    assert [topic.partitions for topic in response.responses] == [(), ()]
-
-
 def moved(*values: str) -> tuple[Connection, Connection]:
     """Connections to two brokers: the leader of `t` until it had these values, and the present one."""
     wire = Wire(brokers=2)
@@ -387,21 +383,17 @@ def test_earliest_and_latest_in_every_version(client: Connection, version: int) 
     assert (client.listed(-2, version).offset, client.listed(-1, version).offset) == (0, 1)
 
 
-def test_special_timestamps_need_their_version(client: Connection) -> None:
-    client.produce("t", "a")
-    assert client.listed(-3, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert client.listed(-4, 7).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert client.listed(-4, 8).offset == 0
-    assert (client.listed(-5, 9).error_code, client.listed(-5, 9).offset) == (0, -1)
-    assert client.listed(-7, 11).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
 def test_what_list_offsets_refuses(client: Connection) -> None:
+    client.produce("t", "a")
     assert client.listed(-1, partition_index=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.listed(-1, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked, asked)),))
     assert [found.error_code for found in client.ask(request, 7).topics[0].partitions] == [42, 42]
+    for timestamp, version in ((-3, 6), (-4, 7), (-7, 11)):
+        assert client.listed(timestamp, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.listed(-4, 8).offset == 0
+    assert (client.listed(-5, 9).error_code, client.listed(-5, 9).offset) == (0, -1)
 
 
 def test_the_end_of_an_epoch() -> None:
