@@ -27,18 +27,12 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_an_error_survives_pickling(error: KafkaError) -> None:
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
+def test_an_error_survives_pickling_and_because_adds_to_its_message(error: KafkaError) -> None:
+    again, longer = pickle.loads(pickle.dumps(error)), error.because("gave up after 3 attempts")
+    assert type(again) is type(longer) is type(error)
     assert (again.code, again.message, again.retriable) == (error.code, error.message, error.retriable)
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_because_adds_to_the_message_only(error: KafkaError) -> None:
-    longer = error.because("gave up after 3 attempts")
-    assert type(longer) is type(error)
-    assert str(longer) == f"{error} (gave up after 3 attempts)"
     assert (longer.code, longer.retriable) == (error.code, error.retriable)
+    assert str(longer) == f"{error} (gave up after 3 attempts)"
 
 
 def test_retriable_follows_the_code() -> None:

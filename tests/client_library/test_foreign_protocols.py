@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recording_coordinator import Member
+from recording_coordinator import Member, Recording
 from running_tasks import cancel, running, until
 
 from kohort.client import JoinedMember
@@ -27,14 +27,8 @@ class SchemaRegistry(Member):
 
     def __init__(self, servers: str, group: str, host: str, *, eligible: bool = True, **settings: Any) -> None:
         super().__init__(servers, group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, **settings)
-        self.identity = {
-            "version": 1,
-            "host": host,
-            "port": 8081,
-            "master_eligibility": eligible,
-            "scheme": "http",
-            "master": False,
-        }
+        address = {"version": 1, "host": host, "port": 8081, "scheme": "http"}
+        self.identity = address | {"master_eligibility": eligible, "master": False}
         self.leader: str | None = None
         self.assigned = b""
         self.seen: dict[str, bytes] = {}
@@ -95,26 +89,21 @@ async def test_schema_registries_elect_a_leader(servers: str, unique: str) -> No
         await registry.close()
 
 
-class Opaque(Member):
-    """Sends these bytes, and gives these to the members by their metadata."""
+class Opaque(Recording):
+    """Sends these bytes, and gives the members GIVEN by their metadata."""
 
     protocol_type = "what ever"
 
-    def __init__(self, servers: str, group: str, protocols: Mapping[str, bytes], given: Mapping[bytes, bytes]) -> None:
+    def __init__(self, servers: str, group: str, said: bytes) -> None:
         super().__init__(servers, group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
-        self.protocols, self.given = protocols, given
-        self.seen: list[bytes] = []
-        self.assigned: bytes | None = None
+        self.said = said
 
     def metadata(self) -> Mapping[str, bytes]:
-        return self.protocols
+        return {"strange name: é": self.said}
 
     def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
-        self.seen = sorted(member.metadata for member in members)
-        return {member.member_id: self.given[member.metadata] for member in members}
-
-    def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
-        self.assigned = assignment
+        self.seen = list(members)
+        return {member.member_id: GIVEN[member.metadata] for member in members}
 
 
 NOISE = random.Random(1)
@@ -129,10 +118,10 @@ async def test_any_bytes_come_through_and_survive_a_restart(own_server: Any, uni
         return {member.metadata: member.assignment for member in group.members}
 
     servers = own_server.bootstrap_servers
-    members = [Opaque(servers, unique, {"strange name: é": said}, GIVEN) for said in SAID]
+    members = [Opaque(servers, unique, said) for said in SAID]
     async with running(*(member.run() for member in members)):
-        await until(lambda: [member.assigned for member in members] == list(GIVEN.values()))
-        assert sorted(SAID) in [member.seen for member in members]
+        await until(lambda: [member.assignment for member in members] == list(GIVEN.values()))
+        assert sorted(SAID) in [sorted(seen.metadata for seen in member.seen) for member in members]
         with Cluster(servers) as cluster:
             assert await asyncio.to_thread(described, cluster) == GIVEN
             await asyncio.to_thread(own_server.restart)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from own_certificates import Issued
+from running_tasks import cancel
 from scripted_broker import server_context
 
 CHUNK = 64 * 1024
@@ -22,7 +23,6 @@ class TlsFront:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._context = server_context(issued, folder)
-        self.connections = 0
 
     def to(self, address: str) -> Self:
         self._host, _, self._port = address.rpartition(":")
@@ -44,13 +44,9 @@ class TlsFront:
 
     async def _stop(self) -> None:
         self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await cancel(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         inner_reader, inner_writer = await asyncio.open_connection(self._host, int(self._port))
         with contextlib.suppress(asyncio.CancelledError):  # at the end
             await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
