@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
+from kohort.client.assignors import RANGE, subscription_bytes
 from kohort.client.wire.blocking_connection import Connection
-from kohort.wire.codec import encode
-from kohort.wire.schemas.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentResponseTopicPartition,
-    ConsumerProtocolSubscription,
-)
+from kohort.wire.embedded import assignment_bytes
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-
-MEMBER_ID_REQUIRED = 79
 
 
 def coordinator_connection(bootstrap: str, group_id: str, client_id: str) -> Connection:
@@ -39,20 +34,25 @@ class GroupMember:
 
     def rejoin(self) -> None:
         """Join, and sync when all others have joined too. As a leader it assigns all partitions to itself."""
-        assigned = self._assigned
-        subscription = b"\x00\x03" + encode(ConsumerProtocolSubscription(topics=tuple(assigned)), 3)
+        subscription = subscription_bytes(RANGE, self._assigned)
         joined = self._join(self.member_id, subscription)
-        if joined.error_code == MEMBER_ID_REQUIRED:
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             joined = self._join(joined.member_id, subscription)
         assert joined.error_code == 0, joined
         self.member_id = joined.member_id
-        assignment = ConsumerProtocolAssignment(
-            assigned_partitions=tuple(
-                ConsumerProtocolAssignmentResponseTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in assigned.items()
-            )
+        mine = SyncGroupRequestAssignment(
+            member_id=self.member_id, assignment=assignment_bytes(self._assigned.items(), subscription)
         )
-        self._sync(joined.generation_id, b"\x00\x03" + encode(assignment, 3))
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=joined.generation_id,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(mine,),
+        )
+        answer = self.connection.request(request, SyncGroupResponse)
+        assert answer.error_code == 0, answer
 
     def _join(self, member_id: str, metadata: bytes) -> JoinGroupResponse:
         request = JoinGroupRequest(
@@ -64,20 +64,6 @@ class GroupMember:
             protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
         )
         return self.connection.request(request, JoinGroupResponse)
-
-    def _sync(self, generation_id: int, assignment: bytes) -> None:
-        answer = self.connection.request(
-            SyncGroupRequest(
-                group_id=self.group_id,
-                generation_id=generation_id,
-                member_id=self.member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=(SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment),),
-            ),
-            SyncGroupResponse,
-        )
-        assert answer.error_code == 0, answer
 
     def leave(self) -> None:
         identity = MemberIdentity(member_id=self.member_id)
