@@ -130,7 +130,7 @@ def test_roundrobin_divides_as_kafka_python_does(partitions: dict[str, int], mem
     assert in_order(ROUNDROBIN.divide(partitions, members)) == in_order(theirs)
 
 
-def test_roundrobin_passes_over_who_does_not_want_it() -> None:
+def test_roundrobin_skips_members_without_a_subscription() -> None:
     """The example of RoundRobinAssignor.java."""
     members = [Consumer(f"C{n}", frozenset(("t0", "t1", "t2")[: n + 1])) for n in range(3)]
     assert ROUNDROBIN.divide({"t0": 1, "t1": 2, "t2": 3}, members) == {
@@ -199,7 +199,7 @@ def test_nothing_moves_without_a_reason(history: History) -> None:
 
 
 @given(history=histories(same=True), gone=st.integers(0, 5))
-def test_who_stays_keeps_all_that_it_had(history: History, gone: int) -> None:
+def test_members_that_stay_keep_all_that_they_had(history: History, gone: int) -> None:
     partitions, members = history
     before = STICKY.divide(partitions, members)
     left = settled(before, members)
@@ -254,7 +254,7 @@ def test_two_rebalances_reach_what_one_would(history: History, newcomer: bool) -
     second = COOPERATIVE_STICKY.divide(partitions, settled(first, group, 6))
     assert all_of(second) == wanted(partitions, group)
     assert spread(second) == spread(aim)
-    for member in group:  # who did not have to let go of it reads on
+    for member in group:  # it reads on what it keeps
         assert set(first[member.member_id]) & set(member.owned) <= set(second[member.member_id])
 
 

@@ -96,7 +96,7 @@ def test_a_program_that_does_not_come_back_leaves(servers: str, unique: str) -> 
             time.sleep(0.6)
             hangs.poll()
         assert hangs.lost == []
-        assert not hangs.wait_for_rejoin(2_000)  # who waits here is alive
+        assert not hangs.wait_for_rejoin(2_000)  # waiting counts as a sign of life
         wait_until(lambda: hangs.lost != [])
         assert hangs.generation_if_stable is None
         with Worker(servers, unique, "b") as other:

@@ -144,7 +144,7 @@ async def test_a_static_member_comes_back_to_what_it_had(servers: str, topic: st
 
 
 @pytest.mark.parametrize("protocol", ["classic", "cooperative"])
-async def test_whose_instance_id_another_takes_is_fenced(servers: str, topic: str, protocol: str) -> None:
+async def test_a_static_member_is_fenced_by_its_successor(servers: str, topic: str, protocol: str) -> None:
     named = {"group_instance_id": "b", **settings(protocol)}
     first, twin = (Working(servers, topic, [topic], **named) for _ in range(2))
     async with working(first, may_fail=True):
@@ -186,7 +186,7 @@ async def test_a_topic_that_is_created_later_is_assigned_soon(servers: str, uniq
 
 
 @BOTH
-async def test_a_partition_is_not_anybody_elses_before_it_is_given_up(servers: str, topic: str, protocol: str) -> None:
+async def test_a_partition_has_one_owner_until_it_is_given_up(servers: str, topic: str, protocol: str) -> None:
     release = asyncio.Event()
 
     class Slow(Working):
@@ -210,7 +210,7 @@ async def test_a_partition_is_not_anybody_elses_before_it_is_given_up(servers: s
 
 
 @BOTH
-async def test_who_does_not_give_up_in_time_loses_it(servers: str, topic: str, protocol: str) -> None:
+async def test_partitions_that_are_not_given_up_in_time_are_lost(servers: str, topic: str, protocol: str) -> None:
     errors: list[NotOwned] = []
 
     class Stuck(Working):
@@ -259,7 +259,7 @@ async def test_a_commit_in_on_revoked_that_comes_too_late_does_not_end_the_consu
         assert slow.failure is None
 
 
-async def test_a_commit_in_on_revoked_that_can_never_be_does(servers: str, topic: str) -> None:
+async def test_an_impossible_commit_in_on_revoked_ends_the_consumer(servers: str, topic: str) -> None:
     class Wrong(Working):
         async def on_revoked(self, partitions: Partitions) -> None:
             await self.commit({(topic, 17): 1})
@@ -294,7 +294,7 @@ async def test_what_on_revoked_raises_while_the_consumer_is_closed_is_raised_onc
     assert [call for call, _ in broken.told].count("revoked") == 1
 
 
-async def test_who_just_tries_again_does_not_stop_the_loop(servers: str, topic: str) -> None:
+async def test_retries_without_a_pause_do_not_block_the_loop(servers: str, topic: str) -> None:
     member = Working(servers, topic)
     other = asyncio.Event()
     async with member:
@@ -353,7 +353,7 @@ async def test_a_commit_is_not_tried_again_for_what_went_away_and_came_back(
         assert (await member.committed())[topic, 0].offset == 7
 
 
-async def test_fetches_say_who_reads(servers: str, topic: str, request: pytest.FixtureRequest) -> None:
+async def test_fetches_name_the_member(servers: str, topic: str, request: pytest.FixtureRequest) -> None:
     """Only kohort looks whether the reader owns the partition; the library itself does on every cluster."""
     looks = request.node.callspec.params["servers"] == "kohort"
 
@@ -407,7 +407,9 @@ async def test_a_token_provider_that_raises_ends_the_consumer(servers: str, topi
     await member.close()
 
 
-async def test_one_that_raises_later_does_too(servers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_provider_that_raises_later_does_too(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise LookupError("no token any more")
 
@@ -489,7 +491,7 @@ class Threaded(BlockingGroupConsumer):
 
 
 @BOTH
-def test_threads_have_the_same(servers: str, topic: str, protocol: str) -> None:
+def test_members_in_threads_share_partitions(servers: str, topic: str, protocol: str) -> None:
     with Threaded(servers, topic, **settings(protocol)) as a:
         a.subscribe([topic])
         a.until(6)

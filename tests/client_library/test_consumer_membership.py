@@ -216,7 +216,7 @@ def test_an_answer_with_error_14_is_asked_again_and_with_15_or_16_elsewhere() ->
     driver.beat()
     driver.answer(0, error=14)
     driver.take()
-    assert owned(driver.beat()) == [0], "who knows what was heard"
+    assert owned(driver.beat()) == [0], "the coordinator may not have read the last report"
     for error in (15, 16):
         driver.answer(0, error=error)
         driver.find()

@@ -124,7 +124,7 @@ async def test_work_that_ends_or_fails_and_the_end_of_the_election(servers: str,
     assert await term.run(fails()) is False, "work begins in a term that is over"
 
 
-async def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, unique: str) -> None:
+async def test_a_task_cancelled_while_its_work_ends_stays_cancelled(servers: str, unique: str) -> None:
     ends, may_end = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -146,7 +146,7 @@ async def test_who_is_cancelled_while_the_work_ends_stays_so(servers: str, uniqu
     assert task.cancelled()
 
 
-async def test_who_is_removed_while_the_group_rebalances_does_not_lead_any_more(servers: str, unique: str) -> None:
+async def test_a_leader_removed_in_a_rebalance_does_not_lead_any_more(servers: str, unique: str) -> None:
     """Its term is over at once, and does not come back to life with the next round."""
 
     class Slow(Election[Any]):

@@ -103,7 +103,7 @@ def test_a_member_whose_session_has_ended_reads_nothing_more(cluster: Cluster, u
         assert (refused.error, refused.records) == (ErrorCode.UNKNOWN_MEMBER_ID, b"")
 
 
-def test_who_names_no_member_is_not_fenced(cluster: Cluster, unique: str) -> None:
+def test_a_fetch_without_a_member_is_not_fenced(cluster: Cluster, unique: str) -> None:
     produced(cluster, unique)
     [fetched] = cluster.fetch({(unique, 0): 0}, max_wait_ms=0)
     assert (fetched.error, fetched.fenced) == (0, False)

@@ -1,4 +1,4 @@
-"""Users of the group protocol of whose bytes the server knows nothing: they come through as they were sent.
+"""Users of the group protocol whose bytes mean nothing to the server: the bytes come through as they were sent.
 
 Schema Registry elects its leader in a group of type `sr`; what its members send is done here as it does it, since its
 own jars are not on Maven Central. Kafka Connect itself runs in tests/java/test_connect.py.

@@ -229,7 +229,7 @@ def test_a_changed_subscription_rebalances() -> None:
     ("error", "kinds"),
     [(27, [LetGo]), (22, [Lost, Ask]), (25, [Lost, Ask]), (82, [Lost, Ended]), (16, [FindCoordinator]), (12, [])],
 )
-def test_what_a_commit_is_answered(error: int, kinds: list[type]) -> None:
+def test_the_answers_to_a_commit(error: int, kinds: list[type]) -> None:
     driver = stable()
     driver.member.commit_answered(error, 2, driver.now)
     driver.take()  # of an older generation: it says nothing about this one

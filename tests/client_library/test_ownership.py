@@ -131,7 +131,7 @@ def test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up(
     step = world.step()
     assert step == GiveUp(frozenset({T1}))
     world.given_up(step)
-    assert (world.step(), world.claimed()) == (Wait(), [0])  # so that somebody else gets it
+    assert (world.step(), world.claimed()) == (Wait(), [0])  # so that another member gets t-1
     world.joined(3)
     world.synced(0, 2)
     assert world.step() == Take(frozenset({T2}))
@@ -250,14 +250,14 @@ def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
     assert row.partitions == (0,)
 
 
-def test_what_was_never_told_is_given_up_without_a_word() -> None:
+def test_partitions_that_were_never_taken_are_given_up_in_silence() -> None:
     world = kip848()
     world.answer(told(1))
     assert world.step() == Wait()
     assert world.lost == []
 
 
-def test_the_fenced_lose_all_and_come_back_with_later_epochs() -> None:
+def test_a_fenced_member_loses_all_and_comes_back_with_later_epochs() -> None:
     world = taking()
     world.answer(refused(ErrorCode.FENCED_MEMBER_EPOCH))
     assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})

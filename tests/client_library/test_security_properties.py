@@ -265,7 +265,7 @@ def test_no_secret_shows(tmp_path: Path) -> None:
             assert SECRET not in shown
             assert PASSWORD not in shown
             assert "PRIVATE" not in shown
-    assert "alice" in repr(made[0])  # who it is does show
+    assert "alice" in repr(made[0])  # the user name is shown
 
 
 # -- the notations

@@ -161,7 +161,7 @@ async def test_work_that_ends_or_fails(servers: str, unique: str) -> None:
         assert not sharding.shards
 
 
-async def test_who_stops_leaves_its_items_to_others_and_may_run_again(servers: str, unique: str) -> None:
+async def test_a_worker_that_stops_leaves_its_items_and_may_run_again(servers: str, unique: str) -> None:
     fleet = Fleet(servers, unique)
     fails = asyncio.Event()
 
@@ -219,7 +219,7 @@ async def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
         (["a"], {"group_instance_id": "i"}, ValueError, "group_instance_id cannot be chosen"),
     ],
 )
-def test_what_cannot_be(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:
+def test_settings_that_cannot_be(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         shards("localhost:1", "g", items, **settings)
 
