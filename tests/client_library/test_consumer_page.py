@@ -123,14 +123,8 @@ async def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[st
 async def test_transaction_markers_are_passed_and_other_errors_told(page: dict[str, Any]) -> None:
     place = ("orders", 0)
     key, value = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00"
-    marker = encode_batch(
-        [NewRecord(key, value, 0)],
-        base_offset=7,
-        producer_id=1,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
+    transactional = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+    marker = encode_batch([NewRecord(key, value, 0)], base_offset=7, **transactional)  # type: ignore[arg-type]
     consumer = page["Orders"]("127.0.0.1:1", "billing")
     consumer.positions = {place: 7}
     await consumer.work([FetchedPartition(*place, ErrorCode.NONE, 8, 8, 0, marker)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kohort.client.errors import KafkaError
@@ -23,26 +25,18 @@ def batch(base: int, *values: bytes, offsets: tuple[int, ...] | None = None, com
     return encode_batch(new, base_offset=base, offsets=offsets, compression=compression)
 
 
-def transactional(base: int, producer: int, *values: bytes) -> bytes:
+def of_producer(base: int, producer: int, *records: NewRecord, **fields: Any) -> bytes:
     return encode_batch(
-        [NewRecord(None, value, 1_000) for value in values],
-        base_offset=base,
-        producer_id=producer,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=True,
+        records, base_offset=base, producer_id=producer, producer_epoch=0, is_transactional=True, **fields
     )
+
+
+def transactional(base: int, producer: int, value: bytes) -> bytes:
+    return of_producer(base, producer, NewRecord(None, value, 1_000), base_sequence=0)
 
 
 def marker(base: int, producer: int, kind: bytes) -> bytes:
-    return encode_batch(
-        [NewRecord(kind, b"\x00\x00\x00\x00\x00\x00", 1_000)],
-        base_offset=base,
-        producer_id=producer,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
+    return of_producer(base, producer, NewRecord(kind, b"\x00\x00\x00\x00\x00\x00", 1_000), is_control=True)
 
 
 def offsets(part: FetchedPartition, position: int = 0) -> list[int]:
