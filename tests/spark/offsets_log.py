@@ -1,7 +1,7 @@
 """A made-up `__consumer_offsets` log: groups at work, and troubles whose place and time are known.
 
-Commits are made a column at a time, so that ten million of them take seconds; the records of groups one by one. All of
-it follows from a seed. `Log.table` is what Spark's Kafka source would give, `Log.ends` where the topics' logs ended.
+All of it follows from a seed. `Log.table` is what Spark's Kafka source would give, `Log.ends` where the topics' logs
+ended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from kohort.coordinator import records
 from kohort.coordinator.events import Record
@@ -29,8 +30,6 @@ from kohort.wire.schemas.group_records import (
 
 START = 1_760_000_000_000
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
-COMMIT = np.dtype([("version", ">i2"), ("offset", ">i8"), ("epoch", ">i4"), ("metadata", ">i2"), ("at", ">i8")])
-"""The value of a commit in version 3, without metadata."""
 
 Assignment = Mapping[str, Sequence[int]]
 """Partitions by member, of one topic."""
@@ -61,9 +60,8 @@ class Log:
     minutes: float
     seed: int = 1
     partition: int = 0
-    keys: list[bytes] = field(default_factory=list)
-    commits: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
-    others: list[tuple[float, bytes, bytes | None]] = field(default_factory=list)
+    written: list[tuple[int, Record]] = field(default_factory=list)
+    """Instants and records, not yet in order."""
     topics: dict[str, Topic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,26 +74,26 @@ class Log:
 
     # -- what happens
 
-    def commit(self, group: str, topic: str, partition: int, at: np.ndarray, offsets: np.ndarray) -> None:
-        """Commits of one place."""
-        made = records.offset_record(group, topic, partition, None)
-        self.keys.append(made.key)
-        self.commits.append((len(self.keys) - 1, np.asarray(at, np.int64), np.asarray(offsets, np.int64)))
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        at: ArrayLike,
+        offsets: ArrayLike,
+        *,
+        expires: int = -1,
+        by: str = "",
+    ) -> None:
+        """Commits of one place: one of them, or many."""
+        for moment, offset in zip(np.atleast_1d(at).tolist(), np.atleast_1d(offsets).tolist(), strict=True):
+            value = OffsetCommitValue(
+                offset=int(offset), metadata=by, commit_timestamp=int(moment), expire_timestamp=expires
+            )
+            self.note(moment, records.offset_record(group, topic, partition, value))
 
     def note(self, at: float, record: Record) -> None:
-        self.others.append((at, record.key, record.value))
-
-    def forget(self, group: str, topic: str, partition: int, at: float) -> None:
-        self.note(at, records.offset_record(group, topic, partition, None))
-
-    def old_commit(
-        self, group: str, topic: str, partition: int, at: float, offset: int, *, expires: int = -1, by: str = "by hand"
-    ) -> None:
-        """One commit, with metadata."""
-        value = OffsetCommitValue(
-            offset=offset, metadata=by, commit_timestamp=int(at), expire_timestamp=expires, topic_id=bytes(16)
-        )
-        self.note(at, records.offset_record(group, topic, partition, value))
+        self.written.append((int(at), record))
 
     def consume(
         self, group: str, topic: Topic, partition: int, since: float, until: float, *, every: float = 5 * SECOND,
@@ -180,10 +178,10 @@ class Log:
             kept = tuple(p for p in before.get(member, ()) if p in partitions)
             gone = tuple(p for p in before.get(member, ()) if p not in partitions)
             if gone:
-                self._current(at + 100, group, member, epoch - 1, topic, kept, gone, state=1)
-            self._current(at + 500 + 200 * step, group, member, epoch, topic, tuple(partitions), (), state=0)
+                self.current(at + 100, group, member, epoch - 1, topic, kept, gone, state=1)
+            self.current(at + 500 + 200 * step, group, member, epoch, topic, tuple(partitions), (), state=0)
 
-    def _current(
+    def current(
         self, at: float, group: str, member: str, epoch: int, topic: Topic, kept: tuple[int, ...],
         revoking: tuple[int, ...], state: int,
     ) -> None:  # fmt: skip
@@ -202,15 +200,13 @@ class Log:
         """The same two members come and go."""
         owned = self.healthy_until(group, topic, since)
         names = list(owned)
-        generation = 10
-        at = since
         for turn in range(rebalances):
-            alive = names if turn % 2 else names[:-1]
-            last = shares(alive, topic.partitions)
-            self.generation(at, group, generation + turn, topic, last)
+            at = since + turn * every
+            last = shares(names if turn % 2 else names[:-1], topic.partitions)
+            self.generation(at, group, 10 + turn, topic, last)
             self.working(group, topic, last, at + every / 3, at + every)
-            at += every
-        self.generation(at, group, generation + rebalances, topic, owned)
+        at = since + rebalances * every
+        self.generation(at, group, 10 + rebalances, topic, owned)
         self.working(group, topic, owned, at, self.stop)
 
     def healthy_until(self, group: str, topic: Topic, until: float, **how: float) -> Assignment:
@@ -220,23 +216,20 @@ class Log:
         self.working(group, topic, owned, START + SECOND, until, **how)
         return owned
 
-    def zombie(self, group: str, topic: Topic, since: float, commits: int = 8) -> tuple[str, int]:
-        """A member is replaced and goes on committing the partition that it had. Returns it and the partition."""
+    def zombie(self, group: str, topic: Topic, since: float) -> None:
+        """The last member is replaced and goes on committing the first partition that it had."""
         owned = self.healthy_until(group, topic, since)
-        names = list(owned)
-        fresh = [*names[:-1], f"{group}-client-9-9"]
-        now = shares(fresh, topic.partitions)
+        *others, replaced = owned
+        now = shares([*others, f"{group}-client-9-9"], topic.partitions)
         self.generation(since, group, 2, topic, now)
         self.working(group, topic, now, since, self.stop)
-        partition = owned[names[-1]][0]
-        at = since + (np.arange(commits) + 1) * 7 * SECOND
-        self.commit(group, topic.name, partition, at, topic.end(since - 40 * SECOND) + np.arange(commits))
-        return names[-1], partition
+        at = since + (np.arange(8) + 1) * 7 * SECOND
+        self.commit(group, topic.name, owned[replaced][0], at, topic.end(since - 40 * SECOND) + np.arange(8))
 
-    def sawtooth(self, group: str, topic: Topic, partition: int, since: float, teeth: int = 10) -> None:
+    def sawtooth(self, group: str, topic: Topic, partition: int, since: float) -> None:
         """Two processes commit one partition by turns, from the beginning on."""
         self.healthy(group, topic)
-        at = since + np.arange(teeth) * 11 * SECOND
+        at = since + np.arange(10) * 11 * SECOND
         self.commit(group, topic.name, partition, at, topic.end(at - 5 * MINUTE))
 
     def leave(self, group: str, topic: Topic, at: float, generation: int = 90) -> None:
@@ -247,31 +240,16 @@ class Log:
 
     def table(self) -> pa.Table:
         """The log, as Spark's Kafka source gives it."""
-        ids = np.concatenate([np.full(len(at), key) for key, at, _ in self.commits] or [np.zeros(0, np.int64)])
-        at = np.concatenate([one for _, one, _ in self.commits] or [np.zeros(0, np.int64)])
-        values = np.zeros(len(at), COMMIT)
-        values["version"] = 3
-        values["offset"] = np.concatenate([one for _, _, one in self.commits] or [np.zeros(0, np.int64)])
-        values["epoch"] = 1
-        values["at"] = at
-        edges = np.arange(len(at) + 1, dtype=np.int32) * COMMIT.itemsize
-        commits = pa.Array.from_buffers(
-            pa.binary(), len(at), [None, pa.py_buffer(edges), pa.py_buffer(values.tobytes())]
-        )
-        keys = pa.array(self.keys, pa.binary()).take(pa.array(ids, pa.int32()))
-        keys = pa.concat_arrays([keys, pa.array([key for _, key, _ in self.others], pa.binary())])
-        held = pa.concat_arrays([commits, pa.array([value for _, _, value in self.others], pa.binary())])
-        times = np.concatenate([at, np.array([int(moment) for moment, _, _ in self.others], np.int64)])
-        order = pa.array(np.argsort(times, kind="stable"))
-        count = len(times)
+        written = sorted(self.written, key=lambda one: one[0])
+        count = len(written)
         return pa.table(
             {
-                "key": keys.take(order),
-                "value": held.take(order),
+                "key": pa.array([record.key for _, record in written], pa.binary()),
+                "value": pa.array([record.value for _, record in written], pa.binary()),
                 "topic": pa.repeat("__consumer_offsets", count),
                 "partition": pa.repeat(pa.scalar(self.partition, pa.int32()), count),
                 "offset": pa.array(np.arange(count)),
-                "timestamp": pa.array(times * 1000, pa.timestamp("us", tz="UTC")).take(order),
+                "timestamp": pa.array([at * 1000 for at, _ in written], pa.timestamp("us", tz="UTC")),
                 "timestampType": pa.repeat(pa.scalar(0, pa.int32()), count),
             }
         )
@@ -292,11 +270,5 @@ class Log:
 
 def shares(members: Sequence[str], partitions: int) -> dict[str, list[int]]:
     """Partitions in runs, as the range assignor deals them."""
-    size, more = divmod(partitions, len(members))
-    dealt: dict[str, list[int]] = {}
-    first = 0
-    for number, member in enumerate(members):
-        last = first + size + (number < more)
-        dealt[member] = list(range(first, last))
-        first = last
-    return dealt
+    runs = np.array_split(np.arange(partitions), len(members))
+    return {member: run.tolist() for member, run in zip(members, runs, strict=True)}

@@ -13,6 +13,7 @@ from offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.coordinator import records
+from kohort.coordinator.events import Record
 from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends
@@ -78,6 +79,11 @@ def healthy() -> Log:
     return log
 
 
+@pytest.fixture(scope="module")
+def tables(healthy: Log) -> dict[str, pa.Table]:
+    return analysed(healthy)[0]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_healthy_groups_give_no_finding(healthy: Log, ends: bool) -> None:
     tables, findings = analysed(healthy, ends=ends)
@@ -94,9 +100,13 @@ def test_healthy_groups_give_no_finding(healthy: Log, ends: bool) -> None:
     assert (groups["audit"]["lag"] is not None) == ends
 
 
-def test_commits_are_all_there_in_order(healthy: Log) -> None:
-    commits = analysed(healthy)[0]["commits"]
-    assert commits.num_rows == sum(len(times) for _, times, _ in healthy.commits)
+def commit_times(log: Log) -> list[int]:
+    return [at for at, record in log.written if record.key[:2] == b"\0\1"]
+
+
+def test_commits_are_all_there_in_order(healthy: Log, tables: dict[str, pa.Table]) -> None:
+    commits = tables["commits"]
+    assert commits.num_rows == len(commit_times(healthy))
     mine = only(commits, group="billing", topic="orders", partition=3)
     offsets = [row["offset"] for row in mine]
     assert [row["previous"] for row in mine] == [None, *offsets[:-1]]
@@ -104,8 +114,8 @@ def test_commits_are_all_there_in_order(healthy: Log) -> None:
     assert [row["log_offset"] for row in mine] == sorted(row["log_offset"] for row in mine)
 
 
-def test_a_partition_has_one_owner_at_a_time(healthy: Log) -> None:
-    owned = analysed(healthy)[0]["ownership"]
+def test_a_partition_has_one_owner_at_a_time(tables: dict[str, pa.Table]) -> None:
+    owned = tables["ownership"]
     final = {"billing": shares([f"billing-client-{n}-1{n}" for n in range(3)], 6), "search": {}}
     final["search"] = shares([f"search-{n}" for n in range(4)], 4)
     for group, members in final.items():
@@ -118,8 +128,7 @@ def test_a_partition_has_one_owner_at_a_time(healthy: Log) -> None:
     assert {row["topic"] for row in only(owned, group="search")} == {"clicks"}
 
 
-def test_members_and_rebalances_have_their_times(healthy: Log) -> None:
-    tables, _ = analysed(healthy)
+def test_members_and_rebalances_have_their_times(healthy: Log, tables: dict[str, pa.Table]) -> None:
     joined = [at(row, "since") for row in only(tables["members"], group="billing")]
     assert joined == [START + 2 * SECOND + n * 20 * SECOND for n in range(3)]
     [second] = only(tables["rebalances"], group="search", epoch=2)
@@ -134,8 +143,7 @@ def test_members_and_rebalances_have_their_times(healthy: Log) -> None:
     assert 0 < grown["pause_ms"] < 10_000
 
 
-def test_lag_and_rates_equal_those_of_a_plain_loop(healthy: Log) -> None:
-    tables, _ = analysed(healthy)
+def test_lag_and_rates_equal_those_of_a_plain_loop(healthy: Log, tables: dict[str, pa.Table]) -> None:
     mine = only(tables["commits"], group="audit", partition=1)
     topic = healthy.topics["clicks"]
     for row in only(tables["lag"], group="audit", partition=1)[::7]:
@@ -150,63 +158,84 @@ def test_lag_and_rates_equal_those_of_a_plain_loop(healthy: Log) -> None:
 
 
 def test_a_commit_in_the_last_instant_counts(healthy: Log) -> None:
-    last = max(int(times.max()) for _, times, _ in healthy.commits)
+    last = max(commit_times(healthy))
     tables, _ = analysed(healthy, now=last)
     assert sum(row["commits"] for row in tables["rates"].to_pylist()) == tables["commits"].num_rows
     assert {at(row, "until") for row in tables["rates"].to_pylist() if at(row, "until") > last - SECOND} == {last}
 
 
-def test_order_and_repetition_of_records_do_not_matter(healthy: Log) -> None:
+def test_order_and_repetition_of_records_do_not_matter(healthy: Log, tables: dict[str, pa.Table]) -> None:
     rows = rows_of(healthy)
     mixed = pa.concat_tables([rows, rows.slice(0, 500)])
     mixed = mixed.take(pa.array(np.random.default_rng(3).permutation(mixed.num_rows)))
-    plain, again = analysed(healthy)[0], analysed(healthy, rows=mixed)[0]
+    again = analysed(healthy, rows=mixed)[0]
     for name in TABLES:
-        assert again[name].to_pylist() == plain[name].to_pylist(), name
+        assert again[name].to_pylist() == tables[name].to_pylist(), name
 
 
-def test_a_storm() -> None:
+@pytest.fixture(scope="module")
+def troubled() -> Log:
+    """A group for each trouble, and some that only seem to be in trouble."""
     log = Log(60)
-    log.storm("shipping", log.topic("orders", 6, 50.0), START + 20 * MINUTE, 30)
-    tables, findings = analysed(log)
-    assert kinds(findings) == [("shipping", "storm")]
+    orders = log.topic("orders", 6, 50.0)
+    log.storm("shipping", orders, START + 20 * MINUTE, 30)
+    log.zombie("invoices", orders, START + 30 * MINUTE)
+    log.sawtooth("sink", orders, 2, START + 20 * MINUTE)
+    owned = log.healthy_until("stuck", orders, START + 20 * MINUTE)
+    awake = {member: owned[member] for member in list(owned)[1:]}
+    log.working("stuck", orders, awake, START + 20 * MINUTE, log.stop)
+    log.healthy_until("idle", log.topic("silent", 6, 0.0), START + 20 * MINUTE)
+    log.healthy("wide", log.topic("wide", 30, 5.0), 20)
+    # A query commits without being a member, and names itself in the metadata.
+    log.healthy_until("handed", orders, START + 20 * MINUTE)
+    log.leave("handed", orders, START + 20 * MINUTE)
+    times = START + np.arange(21, 60) * MINUTE
+    for partition in range(6):
+        log.commit("handed", "orders", partition, times, orders.end(times - 1000), by=GroupReader("q").metadata())
+    return log
+
+
+def test_each_trouble_is_found(troubled: Log) -> None:
+    tables, findings = analysed(troubled)
+    assert kinds(findings) == [
+        ("invoices", "zombie"),
+        ("shipping", "storm"),
+        ("sink", "sawtooth"),
+        ("stuck", "falling behind"),
+        ("stuck", "standstill"),
+    ]
+    told = {finding.group: finding for finding in findings}
     [storm] = tables["storms"].to_pylist()
     assert (storm["rebalances"], storm["newcomers"], storm["members"]) == (31, 1, 3)
-    assert (at(storm, "since"), at(storm, "until")) == (
-        START + 20 * MINUTE - 400,
-        START + 20 * MINUTE + 30 * 15 * SECOND,
-    )
-    assert storm["moved"] == sum(row["moved"] for row in tables["rebalances"].to_pylist())
-    assert "the same member came and went" in findings[0].details
+    since = START + 20 * MINUTE
+    assert (at(storm, "since"), at(storm, "until")) == (since - 400, since + 30 * 15 * SECOND)
+    assert storm["moved"] == sum(row["moved"] for row in only(tables["rebalances"], group="shipping"))
+    assert "the same member came and went" in told["shipping"].details
+    assert len(only(tables["rebalances"], group="wide")) == 20, "a group that grows is no storm"
 
-
-def test_a_group_that_grows_is_no_storm() -> None:
-    log = Log(30)
-    log.healthy("wide", log.topic("orders", 30, 5.0), 20)
-    tables, findings = analysed(log)
-    assert (tables["rebalances"].num_rows, findings) == (20, [])
-
-
-def test_a_zombie_is_named() -> None:
-    log = Log(60)
-    member, partition = log.zombie("invoices", log.topic("orders", 6, 50.0), START + 30 * MINUTE)
-    tables, findings = analysed(log)
-    assert kinds(findings) == [("invoices", "zombie")]
-    assert member in findings[0].headline
-    [zombie] = tables["zombies"].to_pylist()
-    assert (zombie["member_id"], zombie["partition"], zombie["commits"]) == (member, partition, 8)
+    [zombie] = only(tables["zombies"], group="invoices")
+    assert (zombie["member_id"], zombie["partition"], zombie["commits"]) == ("invoices-client-2-12", 4, 8)
     assert zombie["kind"] == "former owner commits"
     assert at(zombie, "since") == START + 30 * MINUTE + 7 * SECOND
+    assert zombie["member_id"] in told["invoices"].headline
 
-
-def test_a_sawtooth() -> None:
-    log = Log(60)
-    log.sawtooth("sink", log.topic("orders", 6, 50.0), 2, START + 20 * MINUTE)
-    tables, findings = analysed(log)
-    assert kinds(findings) == [("sink", "sawtooth")]
-    [saw] = tables["sawteeth"].to_pylist()
+    [saw] = only(tables["sawteeth"], group="sink")
     assert (saw["partition"], saw["teeth"]) == (2, 10)
-    assert tables["zombies"].num_rows == tables["rewinds"].num_rows == 0
+    assert tables["rewinds"].num_rows == 0
+
+    idle = [(row["member_id"], row["partition"]) for row in only(tables["zombies"], group="stuck")]
+    assert sorted(idle) == [("stuck-client-0-10", partition) for partition in (0, 1)]
+    assert {row["group"] for row in tables["zombies"].to_pylist()} == {"invoices", "stuck"}
+
+
+def test_a_group_that_falls_behind_and_a_deserted_group() -> None:
+    log = Log(90)
+    topic = log.topic("orders", 6, 50.0)
+    log.healthy("warehouse", topic, speed=0.6)
+    log.healthy_until("gone", topic, START + 30 * MINUTE)
+    log.leave("gone", topic, START + 30 * MINUTE)
+    assert kinds(analysed(log)[1]) == [("gone", "deserted"), ("warehouse", "falling behind")]
+    assert analysed(log, ends=False)[1] == []
 
 
 def test_a_reset_and_a_rewind() -> None:
@@ -215,7 +244,7 @@ def test_a_reset_and_a_rewind() -> None:
     owned = log.healthy_until("reset", topic, START + 30 * MINUTE)
     log.leave("reset", topic, START + 30 * MINUTE, 5)
     for partition in range(3):
-        log.old_commit("reset", "orders", partition, START + 31 * MINUTE, 100_000)
+        log.commit("reset", "orders", partition, START + 31 * MINUTE, 100_000)
     log.generation(START + 32 * MINUTE, "reset", 6, topic, owned)
     for partition in range(3):
         at_ = START + 32 * MINUTE + np.arange(300) * 5 * SECOND
@@ -261,7 +290,7 @@ def test_a_restarted_static_member_keeps_its_partitions() -> None:
         log.note(at_, records.member_record("modern", member, value))
 
     def has(at_: float, member: str) -> None:
-        log._current(at_, "modern", member, 1, topic, (0, 1, 2, 3), (), state=0)
+        log.current(at_, "modern", member, 1, topic, (0, 1, 2, 3), (), state=0)
 
     comes(START + SECOND, "first")
     log.note(START + SECOND, records.consumer_group_record("modern", ConsumerGroupMetadataValue(epoch=1)))
@@ -285,35 +314,6 @@ def test_a_restarted_static_member_keeps_its_partitions() -> None:
     ]
 
 
-def test_a_group_that_falls_behind_and_a_deserted_group() -> None:
-    log = Log(90)
-    topic = log.topic("orders", 6, 50.0)
-    log.healthy("warehouse", topic, speed=0.6)
-    log.healthy_until("gone", topic, START + 30 * MINUTE)
-    log.leave("gone", topic, START + 30 * MINUTE)
-    _, findings = analysed(log)
-    assert kinds(findings) == [("gone", "deserted"), ("warehouse", "falling behind")]
-    assert analysed(log, ends=False)[1] == []
-
-
-def test_an_owner_that_does_not_read_is_a_standstill() -> None:
-    log = Log(60)
-    topic = log.topic("orders", 6, 50.0)
-    owned = log.healthy_until("stuck", topic, START + 20 * MINUTE)
-    asleep, *others = owned
-    log.working("stuck", topic, {member: owned[member] for member in others}, START + 20 * MINUTE, log.stop)
-    tables, findings = analysed(log)
-    assert ("stuck", "standstill") in kinds(findings)
-    assert {(row["member_id"], row["partition"]) for row in tables["zombies"].to_pylist()} == {
-        (asleep, partition) for partition in owned[asleep]
-    }
-    # Without records to read there is no standstill.
-    quiet = Log(60)
-    topic = quiet.topic("orders", 6, 0.0)
-    owned = quiet.healthy_until("idle", topic, START + 20 * MINUTE)
-    assert analysed(quiet)[1] == []
-
-
 def test_commits_to_a_group_without_members_are_a_zombie() -> None:
     log = Log(60)
     topic = log.topic("orders", 6, 50.0)
@@ -327,30 +327,15 @@ def test_commits_to_a_group_without_members_are_a_zombie() -> None:
     assert (zombie["partition"], zombie["kind"]) == (first, "commits without being a member")
 
 
-def test_commits_of_a_query_are_no_zombie() -> None:
-    """The query commits without being a member, and names itself in the metadata."""
-    log = Log(60)
-    topic = log.topic("orders", 2, 50.0)
-    owned = log.healthy_until("handed", topic, START + 20 * MINUTE)
-    log.leave("handed", topic, START + 20 * MINUTE)
-    for minute in range(21, 60):
-        for partition in sorted(p for held in owned.values() for p in held):
-            at_ = START + minute * MINUTE
-            log.old_commit(
-                "handed", "orders", partition, at_, int(topic.end(at_ - 1000)), by=GroupReader("q").metadata()
-            )
-    assert analysed(log)[1] == []
-
-
 def test_offsets_that_expire() -> None:
     log = Log(60)
     topic = log.topic("orders", 3, 50.0)
     log.healthy("alive", topic)
     log.healthy_until("gone", topic, START + 10 * MINUTE)
     log.leave("gone", topic, START + 20 * MINUTE)
-    log.forget("gone", "orders", 2, START + 21 * MINUTE)
-    log.old_commit("simple", "orders", 0, START + 10 * MINUTE, 7)
-    log.old_commit("stated", "orders", 1, START + 10 * MINUTE, 7, expires=START + 2 * HOUR)
+    log.note(START + 21 * MINUTE, records.offset_record("gone", "orders", 2, None))
+    log.commit("simple", "orders", 0, START + 10 * MINUTE, 7)
+    log.commit("stated", "orders", 1, START + 10 * MINUTE, 7, expires=START + 2 * HOUR)
     soon = START + 6 * DAY
     tables, findings = analysed(log, ends=False, now=soon)
     assert kinds(findings) == [("gone", "expiring"), ("simple", "expiring"), ("stated", "expiring")]
@@ -376,7 +361,7 @@ def test_records_that_cannot_be_read_are_counted() -> None:
         (b"\0\3\0\1g", None),
         (b"\0\1\0", b""),
     ]:
-        log.others.append((START, key, value))
+        log.note(START, Record(key, value))
     counted = {
         (row["kind"], row["status"]): row["records"] for row in analysed(log, ends=False)[0]["records"].to_pylist()
     }
