@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from kohort.spark.arrow.columns import Columns, Filler
-from kohort.wire.batches import HEADER_SIZE, BatchHeader, NewRecord, Record, encode_batch, read_header
+from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch, NewRecord, Record, encode_batch, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError
 from kohort.wire.records import read_decompressed
@@ -104,15 +105,8 @@ def damaged(seed: int) -> tuple[BatchHeader, bytes]:
             case 4:
                 del changed[at:]
             case 5:
-                changed[at:at] = chance.choice(
-                    (
-                        b"\xff" * 9 + b"\x01",
-                        b"\xfe" + b"\xff" * 8 + b"\x01",
-                        b"\x80" * 12,
-                        b"\xff\xff\xff\xff\x0f",
-                        b"\x00",
-                    )
-                )
+                longest = [b"\xff" * 9 + b"\x01", b"\xfe" + b"\xff" * 8 + b"\x01", b"\xff\xff\xff\xff\x0f"]
+                changed[at:at] = chance.choice([*longest, b"\x80" * 12, b"\x00"])
             case 6:
                 header = header._replace(
                     record_count=chance.choice((0, 1, len(records) + 1, len(records) - 1, 2**31 - 1)),
@@ -121,3 +115,19 @@ def damaged(seed: int) -> tuple[BatchHeader, bytes]:
                     attributes=chance.choice((0, 8)),
                 )
     return header, bytes(changed)
+
+
+def is_refused(filler: Filler, seed: int, with_headers: bool, place: Callable[[bytes], Any] = bytes) -> bool:
+    """True if a decoder finds the damage. It must do so where the reference does, and else read the same.
+
+    `place` puts the bytes where they are read.
+    """
+    header, data = damaged(seed)
+    wanted = reference(header, data, with_headers)
+    try:
+        rows = list(chain(*filled(filler, [(header, place(data))], -(2**63), 2**63 - 1)))
+    except CorruptBatch:
+        assert wanted is None, seed
+        return True
+    assert rows == wanted, seed
+    return False

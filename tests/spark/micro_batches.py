@@ -22,7 +22,9 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kohort.client.metadata import TopicPartition
+from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.options.source import for_stream
+from kohort.spark.source.checkpoint import last_finished, last_planned
 from kohort.spark.source.member.reader import KohortMemberReader
 
 Row = tuple[str, int, int]
@@ -40,10 +42,11 @@ class Query:
         self.limit = ReadMaxRows(int(most)) if most else ReadAllAvailable()
         for name in ("offsets", "commits", "sink"):
             (directory / name).mkdir(parents=True, exist_ok=True)
-        self.batch = self._last("offsets")
-        if self.batch >= 0:
-            self.end = self._offsets(self.batch)
-            if self._last("commits") < self.batch:
+        planned = last_planned(ArrowDirectory(directory))
+        self.batch = -1 if planned is None else planned
+        if planned is not None:
+            self.end = self._offsets(planned)
+            if unfinished(directory) is not None:
                 start = self._offsets(self.batch - 1) if self.batch else self.reader.initialOffset()
                 self._run(start)
         else:
@@ -89,9 +92,6 @@ class Query:
 
     def _offsets(self, batch: int) -> Any:
         return json.loads((self.directory / "offsets" / str(batch)).read_text().splitlines()[2])
-
-    def _last(self, name: str) -> int:
-        return max((int(path.name) for path in (self.directory / name).iterdir() if path.name.isdigit()), default=-1)
 
 
 class Running(threading.Thread):
@@ -147,8 +147,9 @@ def until(condition: Callable[[], Any], what: str = "", seconds: float = 60) -> 
 
 def unfinished(directory: Path) -> int | None:
     """The batch that is planned and not finished."""
-    planned, done = ({path.name for path in (directory / name).glob("[0-9]*")} for name in ("offsets", "commits"))
-    return next(map(int, planned - done), None)
+    place = ArrowDirectory(directory)
+    planned = last_planned(place)
+    return None if planned == last_finished(place) else planned
 
 
 def rows(directory: Path) -> list[Row]:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from crash_server import CrashServer
 from micro_batches import until
 from standalone_cluster import StandaloneCluster, kill
+from topic_content import consumed
 
 from kohort.cli.jobs import pipeline
 from kohort.client.cluster import Cluster
+from kohort.spark.files.arrow import ArrowDirectory
+from kohort.spark.source.checkpoint import finished
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -111,15 +114,6 @@ def crash_server(tmp_path: Path) -> Iterator[CrashServer]:
         server.kill()
 
 
-def finished(checkpoint: Path) -> dict[tuple[str, int], int]:
-    """Where the last finished batch ends, by Spark's own files: commits/N, and the third line of offsets/N."""
-    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
-    if not done:
-        return {}
-    ends = json.loads((checkpoint / "offsets" / str(max(done))).read_text().splitlines()[2])
-    return {("t", int(partition)): offset for partition, offset in ends["t"].items()}
-
-
 class Ingest:
     """A test's view of a running ingest: the group and the checkpoint, which are never ahead of each other."""
 
@@ -129,7 +123,7 @@ class Ingest:
 
     def committed(self) -> dict[tuple[str, int], int]:
         committed = {place: entry.offset for place, entry in self._cluster.committed("lake").items()}
-        reached = finished(self._lake / "_checkpoint")
+        reached = finished(ArrowDirectory(self._lake / "_checkpoint")) or {}
         ahead = {place: offset for place, offset in committed.items() if offset > reached.get(place, 0)}
         assert not ahead, f"the group is ahead of the checkpoint {reached}: {ahead}"
         return committed
@@ -193,17 +187,6 @@ def test_nothing_is_lost_or_doubled_when_executors_server_and_driver_are_killed(
             feed.end()
         ingest.close()
     rows = [(row.partition, row.offset, bytes(row.value)) for row in spark.read.parquet(str(lake)).collect()]
-    assert sorted(rows) == in_the_log(address, ends)
-
-
-def in_the_log(address: str, ends: dict[tuple[str, int], int]) -> list[tuple[int, int, bytes]]:
-    """All records, as a plain consumer sees them."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "judge"})
-    try:
-        consumer.assign([TopicPartition(topic, index, 0) for topic, index in ends])
-        messages: list[Any] = []
-        while len(messages) < sum(ends.values()):
-            messages += consumer.consume(10_000, 1.0)
-    finally:
-        consumer.close()
-    return sorted((message.partition(), message.offset(), message.value()) for message in messages)
+    with Cluster(address) as cluster:
+        log = [(message.partition(), message.offset(), message.value()) for message in consumed(cluster, "t")]
+    assert sorted(rows) == log

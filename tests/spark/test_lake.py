@@ -1,4 +1,5 @@
-"""The lake's protocol without Spark: a crash before and after every change of the file system, then a restart."""
+"""The lake's protocol without Spark: a crash before and after every change of the file system, then a restart; and the
+settings that stay beside a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import pytest
 from local_directory import Crash, Fate, LocalDirectory
 
 from kohort.spark.files.directory import FileSystemError
+from kohort.spark.lake.ingest_settings import Kept, SettingsDiffer, load, save
 from kohort.spark.lake.lake import HIDDEN, Lake, LakeError, data_files
 from kohort.spark.lake.locks import Ownership
+from kohort.spark.lake.row_shape import JsonSettings
 from kohort.spark.lake.tables import refuse_nested
 
 BATCHES = 3
@@ -228,3 +231,24 @@ def test_dead_letters_do_not_lie_among_the_rows() -> None:
     for wrong in ("s3a://b/lake", "s3a://b/lake/", "s3a://b/lake/dead", "s3a://b", "s3a://b/lake/topic=t/_dead"):
         with pytest.raises(LakeError, match="must not be inside each other"):
             refuse_nested("s3a://b/lake", wrong)
+
+
+# -- settings
+
+FIRST = JsonSettings({"type": "struct", "fields": []})
+SECOND = JsonSettings({"type": "struct", "fields": []}, "permissive", keep_rest=False)
+
+
+def test_a_planned_batch_keeps_the_settings_that_it_was_planned_with(tmp_path: Path) -> None:
+    checkpoint = LocalDirectory(tmp_path)
+    kept = load(checkpoint, ["topic"]).then(FIRST, 0)
+    assert kept.then(FIRST, 7) is kept
+    changed = kept.then(SECOND, 4).then(None, 9)
+    save(checkpoint, changed)
+    again = load(checkpoint, ["topic"])
+    assert again == changed
+    assert [again.of(batch) for batch in (0, 3, 4, 8, 9, 100)] == [FIRST, FIRST, SECOND, SECOND, None, None]
+    # A change that no batch was planned with is no version of its own.
+    assert changed.then(FIRST, 4) == Kept(("topic",), ((0, FIRST), (4, FIRST)))
+    with pytest.raises(SettingsDiffer, match="partitioned by topic and this run asks for topic, date"):
+        load(checkpoint, ["topic", "date"])

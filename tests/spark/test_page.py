@@ -1,4 +1,4 @@
-"""Reports: one file without references, escaped, in the reader's colours."""
+"""Reports: one file without references, escaped, in the reader's colours; and the plots of a history."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 import xml.dom.minidom
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
+from kohort.spark.history.report import plots
 from kohort.spark.reports.figures import BAD, INK, SERIES, drawing, new_figure
 from kohort.spark.reports.page import Annotated, LegendEntry, Number, Page, Tag, Unbroken
 
@@ -63,3 +67,23 @@ def test_plots_follow_the_colours_of_the_page() -> None:
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing_))
         assert used <= set(names)
     assert len(names) == len(set(names))
+
+
+SINCE, UNTIL = 1_760_000_000_000, 1_760_000_001_000
+
+
+@pytest.mark.parametrize("name", ["a$\\frac$b", "$x$", "_hidden", "plain"])
+def test_names_are_drawn_literally(name: str) -> None:
+    """They have characters that mean something to matplotlib."""
+    at = pa.array([SINCE * 1000, UNTIL * 1000], pa.timestamp("us", tz="UTC"))
+    times = {"at": at, "since": at, "until": at, "settled": at, "started": at}
+    who = {"group": [name] * 2, "member_id": [name] * 2, "client_id": [name] * 2, "topic": ["t"] * 2}
+    table = pa.table({**times, **who, "partition": [0, 1], "lag_sum": [1, 2], "records_sum": [1, 2], "moved": [1, 2]})
+    none = table.slice(0, 0)
+    page = Page("p")
+    for width in plots.WIDTHS:
+        page.figure(plots.lag(table, [name], SINCE, UNTIL, width))
+        page.figure(plots.rates(table, [name], SINCE, UNTIL, width))
+        page.figure(plots.rebalances(table, none, [name], SINCE, UNTIL, width))
+        page.figure(plots.gantt(table, none, SINCE, UNTIL, width)[0])
+    assert page.html().count(f">{name}<") == 8

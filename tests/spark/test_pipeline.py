@@ -46,21 +46,9 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
     cluster.create_topic("t", 2)
     cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 40)
     lake = tmp_path / "lake"
-    command = [sys.executable, "-c", "from kohort.cli.main import main; main()", "pipeline", "ingest"]
-    command += [
-        "-b",
-        server.bootstrap_servers,
-        "--to",
-        str(lake),
-        "-t",
-        "t",
-        "--group",
-        "lake",
-        "--continuous",
-        "0.2",
-        "--progress",
-        "lines",
-    ]
+    command = [sys.executable, "-c", "from kohort.cli.main import main; main()", "pipeline", "ingest", "-b"]
+    command += [server.bootstrap_servers, "--to", str(lake), *["-t", "t", "--group", "lake", "--continuous", "0.2"]]
+    command += ["--progress", "lines"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=no_java)
     try:
         assert running.stderr is not None
@@ -90,28 +78,23 @@ def run(kept_session: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch
     return invoke
 
 
-def test_json_is_alone_on_stdout(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+def test_json_is_alone_on_stdout_and_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("t", 1)
     cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 3)
-    result = run(
-        "-t", "t", "--to", str(tmp_path / "lake"), "-o", "json", "--partition-by", "date,hour", "--since", "1970-01-01"
-    )
+    lake = str(tmp_path / "lake")
+    result = run("-t", "t", "--to", lake, "-o", "json", "--partition-by", "date,hour", "--since", "1970-01-01")
     assert (result.exit_code, result.stderr) == (0, "")
     summary = json.loads(result.stdout)
     assert (summary["rows"], summary["files"], summary["group"]) == (3, 1, None)
     assert summary["positions"] == [{"topic": "t", "partition": 0, "offset": 3}]
     assert (tmp_path / "lake" / "date=1970-01-01" / "hour=0").is_dir()
-
-
-def test_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.create_topic("t", 1)
     (tmp_path / "file").touch()
     result = run("-t", "t", "--to", str(tmp_path / "file" / "lake"))
     assert result.exit_code == 1
     assert "ParentNotDirectoryException: Parent path is not a directory" in result.stderr.splitlines()[-1]
-    result = run("-t", "t,absent", "--to", str(tmp_path / "lake"))
+    result = run("-t", "t,absent", "--to", str(tmp_path / "other"))
     assert (result.exit_code, result.stderr.splitlines()[-1].split(":")[-1]) == (1, " absent")
-    assert run("-t", "t", "--to", str(tmp_path / "lake"), "--partition-by", "colour").exit_code == 2
+    assert run("-t", "t", "--to", lake, "--partition-by", "colour").exit_code == 2
 
 
 def physical(file: Path) -> tuple[tuple[str, str], ...]:

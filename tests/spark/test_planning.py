@@ -1,12 +1,15 @@
-"""The plans of a query after changes of the logs: against logs made by hand, without a broker."""
+"""The plans of a query: the offsets of a micro-batch, its tasks, and logs (made by hand) that have changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_logs import Logs, over
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
@@ -15,7 +18,7 @@ from kohort.spark.options.values import OptionError
 from kohort.spark.source import commits, pacing, planner
 from kohort.spark.source.data_source import KohortReader
 from kohort.spark.source.planner import DataLoss
-from kohort.spark.source.positions import START
+from kohort.spark.source.positions import START, Positions, admit, cut, from_json, to_json
 from kohort.spark.source.stream_reader import KohortStreamReader
 
 ALL = ReadAllAvailable()
@@ -246,3 +249,50 @@ def test_a_location_without_a_checkpoint_is_reported_once(
         told = capsys.readouterr().err
         assert told.count(f"checkpointLocation {tmp_path}/ckpt: on ") == (0 if there else 1), told
         (tmp_path / "ckpt" / "metadata").mkdir(parents=True, exist_ok=True)
+
+
+# -- offsets and tasks
+
+PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
+STARTS = st.dictionaries(PLACES, st.integers(0, 1_000), min_size=1)
+MORE = st.lists(st.integers(0, 5_000), min_size=8, max_size=8)
+
+
+@given(STARTS, MORE, st.integers(1, 10_000))
+def test_admission_takes_the_limit_and_one_of_each_that_waits(start: Positions, more: list[int], limit: int) -> None:
+    end = {place: offset + more[n] for n, (place, offset) in enumerate(start.items())}
+    admitted = admit(start, end, limit)
+    taken = {place: admitted[place] - start[place] for place in start}
+    waiting = {place: end[place] - start[place] for place in start}
+    assert sum(taken.values()) == min(limit, sum(waiting.values()))
+    assert all(0 <= taken[place] <= waiting[place] for place in start)
+    if limit >= sum(map(bool, waiting.values())):
+        assert all(taken[place] for place in start if waiting[place])
+
+
+@given(STARTS, MORE, st.none() | st.integers(1, 20), st.none() | st.integers(1, 2_000))
+def test_tasks_cover_every_range_once_and_none_has_more_than_it_may(
+    start: Positions, more: list[int], pieces: int | None, most: int | None
+) -> None:
+    ranges = {place: (offset, offset + more[n]) for n, (place, offset) in enumerate(start.items())}
+    tasks = cut(ranges, pieces, most)
+    assert most is None or all(last - first <= most for _, first, last in tasks)
+    for place, (first, last) in ranges.items():
+        mine = sorted((a, b) for p, a, b in tasks if p == place)
+        assert sum(b - a for a, b in mine) == last - first
+        assert all(b == c for (_, b), (c, _) in pairwise(mine))
+        if mine:
+            assert (mine[0][0], mine[-1][1]) == (first, last)
+
+
+def test_small_partitions_are_left_whole_and_large_ones_share_the_other_tasks() -> None:
+    ranges = {("t", 0): (0, 900), ("t", 1): (0, 10), ("t", 2): (0, 10), ("t", 3): (5, 5)}
+    tasks = cut(ranges, 10)
+    assert [place for place, _, _ in tasks].count(("t", 0)) == 8
+    assert len(tasks) == 10
+    assert len(cut(ranges, 3)) == 3
+
+
+def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
+    assert to_json({("t", 1): 5, ("t", 0): 3}) == {"t": {"0": 3, "1": 5}}
+    assert from_json({"t": {"0": 3, "1": 5}}) == {("t", 0): 3, ("t", 1): 5}

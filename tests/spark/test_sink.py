@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+from topic_content import consumed
 
 from kohort.client.cluster import Cluster
 from kohort.client.records.partitioner import partition_for_key
@@ -20,22 +21,6 @@ from kohort.testing import KohortServer
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 VALUES = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
-
-
-def consumed(server: KohortServer, cluster: Cluster, topic: str, partitions: int) -> list[Any]:
-    """All messages of a topic, in the order of partition and offset."""
-    ends = cluster.offsets([(topic, index) for index in range(partitions)], "latest")
-    left = sum(ends.values())
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "judge"})
-    try:
-        consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-        messages: list[Any] = []
-        while len(messages) < left:
-            messages += consumer.consume(left, 1.0)
-    finally:
-        consumer.close()
-    assert all(message.error() is None for message in messages)
-    return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
 def save(frame: Any, server: KohortServer, **options: str) -> None:
@@ -61,7 +46,7 @@ def test_every_column_is_written_and_keys_go_where_java_puts_them(
         """
     )
     save(frame, server)
-    messages = consumed(server, cluster, "t", 5)
+    messages = consumed(cluster, "t")
     assert sorted(message.key() for message in messages) == sorted(f"key-{n}".encode() for n in range(100))
     for message in messages:
         number = int(message.key().removeprefix(b"key-"))
@@ -73,7 +58,7 @@ def test_every_column_is_written_and_keys_go_where_java_puts_them(
     read = spark.read.format("kohort").option("kafka.bootstrap.servers", server.bootstrap_servers)
     read = read.option("subscribe", "t").option("includeHeaders", "true").load()
     save(read.drop("partition"), server, topic="u", kafka_compression_type="lz4")
-    again = consumed(server, cluster, "u", 2)
+    again = consumed(cluster, "u")
     same = [(message.key(), message.value(), message.headers(), message.timestamp()) for message in messages]
     assert sorted((m.key(), m.value(), m.headers(), m.timestamp()) for m in again) == sorted(same)
     assert all(message.partition() == partition_for_key(message.key(), 2) for message in again)
@@ -113,13 +98,13 @@ def test_a_stream_goes_on_where_it_was_and_repeats_what_was_not_finished(
     server.restart()
     save(spark.range(100, 110).selectExpr("CAST(id AS STRING) AS key", "'v' AS value"), server, topic="t")
     copy(spark, server, checkpoint)
-    keys = [int(message.key()) for message in consumed(server, cluster, "u", 2)]
+    keys = [int(message.key()) for message in consumed(cluster, "u")]
     assert sorted(keys) == list(range(110))
     # As if the query had been killed before its last batch was in the commit log: the batch is there twice.
     for done in ("3", ".3.crc"):
         (checkpoint / "commits" / done).unlink()
     copy(spark, server, checkpoint)
-    keys = [int(message.key()) for message in consumed(server, cluster, "u", 2)]
+    keys = [int(message.key()) for message in consumed(cluster, "u")]
     assert sorted(keys) == sorted([*range(110), *range(100, 110)])
 
 
@@ -135,7 +120,7 @@ def test_a_complete_result_is_appended_anew_with_each_batch(
         writer = writer.option("kafka.bootstrap.servers", server.bootstrap_servers).option("topic", "counts")
         query = writer.outputMode("complete").trigger(availableNow=True)
         assert query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
-    assert [(m.key(), m.value()) for m in consumed(server, cluster, "counts", 1)] == [(b"a", b"1"), (b"a", b"3")]
+    assert [(m.key(), m.value()) for m in consumed(cluster, "counts")] == [(b"a", b"1"), (b"a", b"3")]
 
 
 # -- a task, without Spark

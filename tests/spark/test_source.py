@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from group_member import GroupMember
+from topic_content import delete_before
 
 from kohort.client.cluster import Cluster
 from kohort.spark.lake.ingest import IngestFailed, IngestSummary, ingest
@@ -149,9 +150,48 @@ def test_a_stream_over_restarts_growth_and_losses(
     assert (fresh.rows, fresh.committed) == (10, {("t", 0): 120, ("t", 1): 110, ("t", 2): 10})
     assert offsets(spark, tmp_path / "b") == {0: list(range(110, 120))}
     # The first checkpoint is behind, and has missed records that are deleted by now.
-    next(iter(admin.delete_records([TopicPartition("t", 0, 115)]).values())).result(10)
+    delete_before(cluster, "t", 0, 115)
     with pytest.raises(IngestFailed, match="t-0: offset 110 is not in the log, which holds 115 to 120"):
         run()
     done = run(options={"failOnDataLoss": "false"})
     assert (done.rows, done.committed) == (5, fresh.committed)
     assert offsets(spark, tmp_path / "a") == read | {0: [*range(110), *range(115, 120)]}
+
+
+# -- the journal: a row of JSON for each story; the newest row of each key counts
+
+STORY = """
+    group STRING, number BIGINT, started_ms BIGINT, took_ms BIGINT, outcome STRING, moved INT,
+    cause STRUCT<what: STRING, client_id: STRING, host: STRING, waited_ms: BIGINT>,
+    held_up_by ARRAY<STRUCT<how: STRING, client_id: STRING, waited_ms: BIGINT>>,
+    members ARRAY<STRUCT<client_id: STRING, assignment: MAP<STRING, ARRAY<INT>>>>
+"""
+
+
+def test_stories_in_a_query(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    for group in ("billing", "shipping"):
+        GroupMember(server.bootstrap_servers, group, {"orders": (0, 1)}).leave()
+    topic = (
+        spark.read.format("kohort")
+        .option("kafka.bootstrap.servers", server.bootstrap_servers)
+        .option("subscribe", "__kohort_journal")
+        .load()
+    )
+    topic.createOrReplaceTempView("journal")
+    rows = spark.sql(
+        f"""
+        SELECT story.* FROM (
+            SELECT from_json(CAST(value AS STRING), '{STORY}') AS story,
+                   row_number() OVER (PARTITION BY key ORDER BY offset DESC) AS nth
+            FROM journal)
+        WHERE nth = 1 ORDER BY story.group, story.number
+        """
+    ).collect()
+    assert [(row.group, row.number, row.outcome, row.cause.what) for row in rows] == [
+        ("billing", 1, "Stable", "member joined"),
+        ("billing", 2, "Empty", "member left"),
+        ("shipping", 1, "Stable", "member joined"),
+        ("shipping", 2, "Empty", "member left"),
+    ]
+    assert rows[0].cause.client_id == "by-hand"
+    assert rows[0].members[0].assignment == {"orders": [0, 1]}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from topic_content import delete_before
 
 from kohort.client.backoff import Backoff
 from kohort.client.cluster import Cluster
@@ -309,17 +310,13 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(
 
 def test_retention_under_a_query(readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """Records deleted between planning a batch and reading it."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
     cluster.create_topic("t", 1)
     for _ in range(4):
         fill(cluster, 5)
     careful, careless = readers(startingOffsets="earliest"), readers(startingOffsets="earliest", failOnDataLoss="false")
     start = careful.initialOffset()
     end = careful.latestOffset(start, ALL)
-    admin = AdminClient({"bootstrap.servers": ",".join(node.address for node in cluster.nodes().values())})
-    next(iter(admin.delete_records([TopicPartition("t", 0, 12)]).values())).result(10)
+    delete_before(cluster, "t", 0, 12)
     (task,) = careful.partitions(start, end)
     with pytest.raises(DataLoss, match="t-0: offset 0 is not in the log, which holds 12 to 20"):
         list(careful.read(task))
