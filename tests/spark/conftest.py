@@ -27,26 +27,17 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     session.stop()
 
 
-class _KeptSession:
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture
-def kept_session(spark: Any) -> Any:
-    """The session of all tests for a command, which cannot stop it."""
-    return _KeptSession(spark)
+def kept_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The session of all tests. A command finds it running, and cannot stop it."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    return spark
 
 
 @pytest.fixture
 def server() -> Iterator[KohortServer]:
-    with KohortServer() as running:
+    # Each partition of __consumer_offsets is a task of Spark's.
+    with KohortServer(offsets_topic_num_partitions=2) as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,20 +40,18 @@ def batch(checkpoint: Path, number: int, ends: list[dict[str, Any]], *, done: bo
 
 
 @pytest.fixture
-def commits(server: KohortServer, cluster: Cluster, tmp_path: Path) -> Iterator[Commits]:
+def commits_of(server: KohortServer, cluster: Cluster) -> Iterator[Callable[..., Commits]]:
+    """The commits of a query with more options."""
     cluster.create_topic("t", 1)
     cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 3)
-    options = parse(
-        {
-            "kafka.bootstrap.servers": server.bootstrap_servers,
-            "subscribe": "t",
-            "group.id": "g",
-            "checkpointLocation": f"file:{tmp_path}",
-        }
-    )
-    made = Commits(options)
-    yield made
-    made.close()
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "group.id": "g"}
+    with contextlib.ExitStack() as made:
+        yield lambda **more: made.enter_context(contextlib.closing(Commits(parse(given | more))))
+
+
+@pytest.fixture
+def commits(commits_of: Callable[..., Commits], tmp_path: Path) -> Commits:
+    return commits_of(checkpointLocation=f"file:{tmp_path}")
 
 
 def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
@@ -79,11 +78,9 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
 
 
 def test_a_stop_without_a_checkpoint_location_warns(
-    server: KohortServer, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    commits_of: Callable[..., Commits], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.create_topic("t", 1)
-    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "group.id": "g"}
-    commits = Commits(parse(given))
+    commits = commits_of()
     commits.plan({"t": {"0": 0}})
     commits.commit({("t", 0): 0})
     commits.finish()
@@ -91,7 +88,6 @@ def test_a_stop_without_a_checkpoint_location_warns(
     commits.plan(END)
     commits.finish()
     assert "the last batch is not committed to the group g" in capsys.readouterr().err
-    commits.close()
 
 
 def test_a_checkpoint_that_cannot_be_read_is_a_warning(

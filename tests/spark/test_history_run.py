@@ -15,7 +15,6 @@ from offsets_log import MINUTE, START, Log
 from typer.testing import CliRunner, Result
 
 from kohort.cli.pipelines import app as pipeline
-from kohort.cli.pipelines import history as pipeline_history
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Topic
@@ -33,8 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 
 @pytest.fixture
-def run(kept_session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(pipeline_history, "spark_session", lambda *_: kept_session)
+def run(kept_session: Any) -> Any:
     return lambda *arguments: CliRunner().invoke(pipeline.app, ["history", *map(str, arguments)])
 
 

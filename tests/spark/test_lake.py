@@ -132,30 +132,20 @@ def test_nothing_is_left_on_the_stage_and_two_writers_share_a_lake(tmp_path: Pat
     assert len(list((tmp_path / "topic=t").rglob("*.snappy.parquet"))) == 2 * ROWS
 
 
-def test_dead_letters_that_are_not_those_that_were_counted_are_written_anew(tmp_path: Path) -> None:
+def test_what_does_not_agree_is_written_anew_or_refused(tmp_path: Path) -> None:
     rows, dead = writers(Fate(), 0)
     counts = iter([1, DEAD])
-    with lake_at(tmp_path) as lake:
-        lake.write(0, rows, lambda address: (dead(address), next(counts))[1])
-        assert len(list((tmp_path / "topic=t").rglob("*.parquet"))) == ROWS
-        with pytest.raises(LakeError, match="2 records did not parse, but 1 when they were read again"):
-            lake.write(1, rows, lambda address: 1)
-
-
-def test_a_checkpoint_that_went_back_is_refused(tmp_path: Path) -> None:
-    with lake_at(tmp_path) as lake:
-        lake.write(5, *writers(Fate(), 5))
-        with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
-            lake.write(4, *writers(Fate(), 4))
-
-
-def test_rows_that_are_not_on_the_stage_are_no_batch(tmp_path: Path) -> None:
-    rows, dead = writers(Fate(), 0)
     with lake_at(tmp_path) as lake:
         for missing in ((lambda _: (ROWS, DEAD), dead), (rows, lambda _: DEAD)):
             with pytest.raises(LakeError, match=r"Spark wrote \d rows to .*, and there is no file"):
                 lake.write(0, *missing)
-        assert lake.write(0, rows, dead).files == ROWS + DEAD
+        assert lake.write(0, rows, lambda address: (dead(address), next(counts))[1]).files == ROWS + DEAD
+        assert len(list((tmp_path / "topic=t").rglob("*.parquet"))) == ROWS
+        with pytest.raises(LakeError, match="2 records did not parse, but 1 when they were read again"):
+            lake.write(1, rows, lambda address: 1)
+        lake.write(5, *writers(Fate(), 5))
+        with pytest.raises(LakeError, match="has batch 5 of this query and its checkpoint goes back to 4"):
+            lake.write(4, *writers(Fate(), 4))
 
 
 # -- two runs over one checkpoint

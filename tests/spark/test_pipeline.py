@@ -16,8 +16,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kohort.cli.pipelines import app as pipeline
-from kohort.cli.pipelines import compact as pipeline_compact
-from kohort.cli.pipelines import ingest as pipeline_ingest
 from kohort.client.cluster import Cluster
 from kohort.spark.lake import compaction
 from kohort.testing import KohortServer
@@ -68,14 +66,12 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
 
 
 @pytest.fixture
-def run(kept_session: Any, server: KohortServer, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for module in (pipeline_ingest, pipeline_compact):
-        monkeypatch.setattr(module, "spark_session", lambda *_, **__: kept_session)
+def run(kept_session: Any, server: KohortServer) -> Any:
+    return lambda *arguments: kohort("ingest", "-b", server.bootstrap_servers, *arguments)
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(pipeline.app, ["ingest", "-b", server.bootstrap_servers, *arguments])
 
-    return invoke
+def kohort(*arguments: str) -> Result:
+    return CliRunner().invoke(pipeline.app, arguments)
 
 
 def test_json_is_alone_on_stdout_and_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> None:
@@ -114,29 +110,29 @@ def test_small_files_are_merged_by_a_command_and_by_the_run(
     kinds = {physical(file) for file in lake.rglob("topic=*/**/*.parquet")}
     day, dead = "topic=t/date=1970-01-01", "_dead_letters/topic=t/date=1970-01-01"
     assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [3, 3]
-    result = CliRunner().invoke(pipeline.app, ["compact", str(lake), "-o", "json"])
+    result = kohort("compact", str(lake), "-o", "json")
     told = json.loads(result.stdout)
     assert (told["directories"], told["files_before"], told["files_after"]) == (2, 6, 2)
     assert {physical(file) for file in lake.rglob("topic=*/**/*.parquet")} == kinds
     assert [len(list((lake / where).glob("*.parquet"))) for where in (day, dead)] == [1, 1]
-    assert CliRunner().invoke(pipeline.app, ["compact", str(lake)]).stdout == "nothing to compact\n"
+    assert kohort("compact", str(lake)).stdout == "nothing to compact\n"
     cluster.produce("t", 0, [NewRecord(b"k", b'{"n": 2, "m": 3}', 0)])
     assert "compacted 1 directory: 2 files" in run(*arguments, "--refresh-schema", "--compact").stdout
     [file] = (lake / day).glob("*.parquet")
     rows = sorted(pq.read_table(file).to_pylist(), key=lambda row: row["offset"])
     assert [row["offset"] for row in rows] == [n for n in range(30) if n % 5] + [30]
     assert [(row["n"], row["m"]) for row in rows[-2:]] == [(1, None), (2, 3)]
-    missing = CliRunner().invoke(pipeline.app, ["compact", str(tmp_path / "none")])
+    missing = kohort("compact", str(tmp_path / "none"))
     assert (missing.exit_code, "there is no lake at" in missing.stderr) == (1, True)
     for name in "ab":
         pq.write_table(pq.read_table(file), lake / day / f"{name}.parquet")
     with monkeypatch.context() as patch:
         patch.setattr(compaction, "swap", refuse)
-        full = CliRunner().invoke(pipeline.app, ["compact", str(lake)])
+        full = kohort("compact", str(lake))
     (lake / day / "b.parquet").write_bytes(b"PAR1 and no more")
     for failed, said in (
         (full, "No space left on device"),
-        (CliRunner().invoke(pipeline.app, ["compact", str(lake)]), "b.parquet"),
+        (kohort("compact", str(lake)), "b.parquet"),
     ):
         assert failed.exit_code == 1, failed.exception
         [line] = failed.stderr.splitlines()

@@ -62,8 +62,6 @@ def test_a_stopped_simulation_raises_stopped(spark: Any) -> None:
 
 
 def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pipeline_simulate, "spark_session", lambda *_: kept_session)
-
     def kohort(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["simulate", *arguments])
 

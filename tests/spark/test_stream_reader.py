@@ -140,19 +140,6 @@ def test_a_commit_that_is_not_allowed_stops_the_query(
         reader.commit({"t": {"0": 0}})
 
 
-def test_offsets_outside_of_the_log_are_loss(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 1)
-    fill(cluster, 4)
-    with pytest.raises(DataLoss, match="startingOffsets asks for offset 7 of t-0, but its log holds 0 to 4"):
-        readers(startingOffsets='{"t":{"0":7}}').initialOffset()
-    cluster.commit("g", {("t", 0): 6})
-    with pytest.raises(DataLoss, match="the group g has committed offset 6 of t-0, but its log holds 0 to 4"):
-        readers(group_id="g").initialOffset()
-    assert readers(group_id="g", failOnDataLoss="false").initialOffset() == {"t": {"0": 4}}
-    with pytest.raises(OptionError, match="differ in t-1"):
-        readers(startingOffsets='{"t":{"0":0,"1":0}}').initialOffset()
-
-
 def test_a_batch_waits_for_enough_records_but_not_for_ever(
     readers: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,21 +172,61 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(
     assert reader.latestOffset(late, limit) == {"t": {"0": 12}}
 
 
-def test_a_start_by_time(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 2)
-    for n in range(4):
-        cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
-    cluster.produce("t", 1, [NewRecord(b"k", b"v", 500)])
-    with pytest.raises(OptionError, match=r"startingTimestamp: no record is at or after that time in t-1 \(.*=latest"):
-        readers(startingTimestamp="1500").initialOffset()
-    latest = {"startingOffsetsByTimestampStrategy": "latest"}
-    assert readers(startingTimestamp="1500", **latest).initialOffset() == {"t": {"0": 2, "1": 1}}
-    each = readers(startingTimestamp="0", startingOffsetsByTimestamp="{}", startingOffsets="latest")
-    assert each.initialOffset() == {"t": {"0": 0, "1": 0}}
-    each = readers(startingOffsetsByTimestamp='{"t":{"0":2001,"1":400}}', startingOffsets="latest")
-    assert each.initialOffset() == {"t": {"0": 3, "1": 0}}
-    with pytest.raises(OptionError, match=r"startingOffsetsByTimestamp must name every partition.*t-1"):
-        readers(startingOffsetsByTimestamp='{"t":{"0":2001}}').initialOffset()
+@pytest.fixture(scope="module")
+def filled() -> Iterator[str]:
+    """Servers with a topic whose records have times, other topics, and a group with committed offsets."""
+    with KohortServer() as server, Cluster(server.bootstrap_servers) as cluster:
+        for topic, partitions in (("t", 2), ("orders", 1), ("my-orders-2", 1)):
+            cluster.create_topic(topic, partitions)
+        for n in range(4):
+            cluster.produce("t", 0, [NewRecord(b"k", b"v", 1_000 * n)])
+        cluster.produce("t", 1, [NewRecord(b"k", b"v", 500)])
+        cluster.commit("g", {("t", 0): 2})  # makes __consumer_offsets, which no pattern matches
+        cluster.commit("beyond", {("t", 0): 6})
+        yield server.bootstrap_servers
+
+
+def each(*offsets: int) -> dict[str, dict[str, int]]:
+    return {"t": {str(partition): offset for partition, offset in enumerate(offsets)}}
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        ({}, each(4, 1)),
+        ({"startingOffsets": "earliest"}, each(0, 0)),
+        ({"group.id": "g"}, each(2, 0)),
+        ({"group.id": "g", "startingOffsets": "group-or-latest"}, each(2, 1)),
+        ({"kafka.group.id": "g"}, each(4, 1)),
+        ({"group.id": "beyond", "failOnDataLoss": "false"}, each(4, 0)),
+        ({"startingTimestamp": "1500", "startingOffsetsByTimestampStrategy": "latest"}, each(2, 1)),
+        ({"startingTimestamp": "0", "startingOffsetsByTimestamp": "{}", "startingOffsets": "latest"}, each(0, 0)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":2001,"1":400}}', "startingOffsets": "latest"}, each(3, 0)),
+        ({"subscribePattern": "order"}, {"orders": {"0": 0}, "my-orders-2": {"0": 0}}),
+        ({"subscribePattern": "^o|^__"}, {"orders": {"0": 0}}),
+        ({"subscribePattern": ".*"}, {"orders": {"0": 0}, "my-orders-2": {"0": 0}, **each(4, 1)}),
+        ({"startingOffsets": '{"t":{"0":7,"1":0}}'}, "startingOffsets asks for offset 7 of t-0, .* log holds 0 to 4"),
+        ({"group.id": "beyond"}, "the group beyond has committed offset 6 of t-0, but its log holds 0 to 4"),
+        ({"group.id": "g", "startingOffsets": "group-or-fail"}, "the group g has no committed offset of t-1"),
+        ({"startingOffsets": '{"t":{"0":0,"1":0,"2":0}}'}, "differ in t-2"),
+        ({"startingTimestamp": "1500"}, r"startingTimestamp: no record is at or after that time in t-1 \(.*=latest"),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":2001}}'},
+            r"startingOffsetsByTimestamp must name every partition.*t-1",
+        ),
+    ],
+)
+def test_where_a_query_begins(filled: str, options: dict[str, str], begins: Any) -> None:
+    topics = {} if "subscribePattern" in options else {"subscribe": "t"}
+    reader = KohortStreamReader(parse({"kafka.bootstrap.servers": filled, **topics, **options}))
+    try:
+        if isinstance(begins, str):
+            with pytest.raises(DataLoss if "log holds" in begins else OptionError, match=begins):
+                reader.initialOffset()
+        else:
+            assert reader.initialOffset() == begins
+    finally:
+        reader.stop()
 
 
 def test_a_batch_read_that_ends_before_its_start_is_refused(cluster: Cluster, server: KohortServer) -> None:
@@ -212,27 +239,6 @@ def test_a_batch_read_that_ends_before_its_start_is_refused(cluster: Cluster, se
         KohortReader(for_batch(given | {"endingTimestamp": "1000"})).partitions()
     with pytest.raises(OptionError, match=r"assign names t-1; t has 1 partitions"):
         KohortReader(for_batch({**given, "subscribe": "", "assign": '{"t":[0,1]}'})).partitions()
-
-
-def test_without_a_committed_offset_the_option_counts(readers: Any, cluster: Cluster) -> None:
-    cluster.create_topic("t", 2)
-    fill(cluster, 4)
-    fill(cluster, 3, partition=1)
-    cluster.commit("g", {("t", 0): 2})
-    assert readers(group_id="g", startingOffsets="group").initialOffset() == {"t": {"0": 2, "1": 0}}
-    assert readers(group_id="g", startingOffsets="group-or-latest").initialOffset() == {"t": {"0": 2, "1": 3}}
-    with pytest.raises(OptionError, match="the group g has no committed offset of t-1"):
-        readers(group_id="g", startingOffsets="group-or-fail").initialOffset()
-    assert readers(kafka_group_id="g").initialOffset() == {"t": {"0": 4, "1": 3}}
-
-
-def test_a_pattern_matches_anywhere_in_the_name(readers: Any, cluster: Cluster) -> None:
-    for topic in ("orders", "my-orders-2", "other"):
-        cluster.create_topic(topic, 1)
-    cluster.commit("g", {("orders", 0): 0})  # makes __consumer_offsets, which no pattern matches
-    assert sorted(readers(subscribePattern="order").initialOffset()) == ["my-orders-2", "orders"]
-    assert sorted(readers(subscribePattern="^o|^__").initialOffset()) == ["orders", "other"]
-    assert sorted(readers(subscribePattern=".*").initialOffset()) == ["my-orders-2", "orders", "other"]
 
 
 def test_a_topic_created_anew_is_known_by_its_id_when_it_has_as_much_as_before(
