@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
@@ -97,7 +104,12 @@ def test_an_inferred_schema_is_kept_new_fields_go_to_the_rest_and_a_refresh_adds
     run(values=Json(refresh=True, keep_value=True))
     lake = ds.dataset(tmp_path / "lake", partitioning="hive")
     schema = ds.dataset(sorted(lake.files)[-1]).schema
-    rows = ds.dataset(lake.files, schema=schema.append(lake_field("_raw"))).to_table().sort_by("offset").to_pylist()
+    rows = (
+        ds.dataset(lake.files, schema=schema.append(pa.field("_raw", pa.string())))
+        .to_table()
+        .sort_by("offset")
+        .to_pylist()
+    )
     assert [row["id"] for row in rows] == [1, 3, None, 4]
     assert [row["big"] for row in rows] == ["99999999999999999999", None, None, None]
     assert [row["_rest"] and json.loads(row["_rest"]) for row in rows] == [
@@ -109,12 +121,6 @@ def test_an_inferred_schema_is_kept_new_fields_go_to_the_rest_and_a_refresh_adds
     assert [row["_raw"] for row in rows] == [None, None, '{"id": "two"}', None]
     assert rows[3]["new"] == {"deep": [1.0, 2.5]}
     assert rows[3]["value"] == b'{"id": 4, "new": {"deep": [1, 2.50]}}'
-
-
-def lake_field(name: str) -> Any:
-    import pyarrow as pa
-
-    return pa.field(name, pa.string())
 
 
 def test_impossible_settings_are_refused_before_anything_is_written(run: Any, cluster: Cluster, tmp_path: Path) -> None:
@@ -139,3 +145,86 @@ def test_impossible_settings_are_refused_before_anything_is_written(run: Any, cl
     with pytest.raises(IngestFailed, match="was written by Spark's file sink"):
         run(output=tmp_path / "old")
     assert not list((tmp_path / "old").glob("_k*"))
+
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "spark-lake.md"
+
+
+def test_the_program_of_the_tutorial(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs as it stands, but for the server's address and the output's place."""
+    cluster.create_topic("orders", 1)
+    cluster.produce("orders", 0, [NewRecord(None, b'{"id": %d}' % n, WHEN) for n in range(100)])
+    [program] = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
+    program = program.replace("127.0.0.1:9092", server.bootstrap_servers)
+    program = re.sub(r'"(lake-\w+)"', lambda match: repr(os.fspath(tmp_path / match[1])), program)
+    exec(program, {})
+    assert capsys.readouterr().out == "100 rows\n"
+    assert [entry.offset for entry in cluster.committed("orders-lake").values()] == [100]
+
+
+# -- the driver is killed by SIGKILL between the two writes of a batch, and between the renames
+
+DAY_MS = 86_400_000
+
+SCRIPT = """
+import os, signal, sys
+from kohort.spark.lake import lake, tables
+from kohort.spark.lake.ingest import Json, ingest
+from kohort.spark.runtime.session import spark_session
+
+place, servers, output = sys.argv[1:]
+places = {"between the writes": (tables.ParquetSink, "_save", 1), "between the renames": (lake, "_move", 3)}
+module, name, calls = places[place]
+real, left = getattr(module, name), [calls]
+
+def killing(*arguments):
+    real(*arguments)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(module, name, killing)
+ingest(
+    spark_session("killed", master="local[2]"), bootstrap_servers=servers, topics=["t"], output=output, group_id="g",
+    max_offsets_per_trigger=100, values=Json(schema="id BIGINT"),
+)
+"""
+
+
+def counted(directory: Path) -> Counter[tuple[int, int]]:
+    """How often each record is in the files that a plain reader takes, by partition and offset."""
+    if not list(directory.glob("topic=*/*/*.parquet")):
+        return Counter()
+    found = ds.dataset(directory, partitioning="hive").to_table(["partition", "offset"]).to_pylist()
+    return Counter((row["partition"], row["offset"]) for row in found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_driver_writes_no_record_twice_and_loses_none(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 2, configs={"retention.ms": "-1"})  # the records are of 1970, and a slow run is long
+    values = [b"bad" if n % 10 == 0 else b'{"id": %d}' % n for n in range(100)]
+    records = [NewRecord(None, value, n % 3 * DAY_MS) for n, value in enumerate(values)]
+    for partition in range(2):
+        cluster.produce("t", partition, records)
+    lake = tmp_path / "lake"
+    for place in ("between the writes", "between the renames"):
+        command = [sys.executable, "-c", SCRIPT, place, server.bootstrap_servers, str(lake)]
+        assert subprocess.run(command, timeout=280, check=False).returncode == -signal.SIGKILL, place
+        seen = counted(lake)
+        assert set(seen.values()) <= {1}, place
+        assert bool(seen) == (place == "between the renames")
+        assert not cluster.committed("g"), "the group is ahead of what is finished"
+    done = ingest(
+        spark, bootstrap_servers=server.bootstrap_servers, topics=["t"], output=lake, group_id="g",
+        max_offsets_per_trigger=100, values=Json(schema="id BIGINT"),
+    )  # fmt: skip
+    assert (done.rows, done.dead_letters) == (180, 20)
+    everywhere = counted(lake) + counted(lake / "_dead_letters")
+    assert everywhere == Counter((partition, offset) for partition in range(2) for offset in range(100))
+    assert sum(counted(lake / "_dead_letters").values()) == 20
+    assert {place: entry.offset for place, entry in cluster.committed("g").items()} == {("t", 0): 100, ("t", 1): 100}

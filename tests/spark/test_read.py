@@ -62,12 +62,18 @@ class Log:
         return tuple((producer, first) for producer, first, last in self.aborted if last >= position)
 
 
+def blocks(
+    monkeypatch: pytest.MonkeyPatch, log: Log, start: int, end: int, options: dict[str, str], *convert: Any
+) -> list[pa.RecordBatch]:
+    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
+    return list(read_range(parse(OPTIONS | options), Range("t", 0, start, end), *convert))
+
+
 def values(
     monkeypatch: pytest.MonkeyPatch, log: Log, start: int, end: int, options: dict[str, str] | None = None
 ) -> list[int]:
-    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
-    batches = read_range(parse(OPTIONS | (options or {})), Range("t", 0, start, end))
-    return [int(value) for one in batches for value in one.column("value").to_pylist()]
+    found = blocks(monkeypatch, log, start, end, options or {})
+    return [int(value) for one in found for value in one.column("value").to_pylist()]
 
 
 def test_a_range_ends_at_its_offset_whatever_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,15 +167,20 @@ def test_the_time_of_waiting_for_a_broker_is_no_silence() -> None:
     assert (silence.answers, silence.seconds) == (4, 0.5 + 2 * (0.5 + read.BEYOND_WAIT_S))
 
 
+class Throttled(Log):
+    """Answers for no partition at all, ten times."""
+
+    unanswered = 10
+
+    def fetch(self, _: Cluster, positions: dict[tuple[str, int], int], **__: object) -> list[FetchedPartition]:
+        self.unanswered -= 1
+        return [] if self.unanswered >= 0 else super().fetch(_, positions)
+
+
 def test_quotas_that_leave_nothing_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "GAP_S", 0.0)
-    log, unanswered = Log([(4, batch(0, [0, 4]))], end=5), [1] * 10
-
-    def fetch(cluster: Cluster, positions: Any) -> list[FetchedPartition]:
-        return [] if unanswered and unanswered.pop() else log.fetch(cluster, positions)
-
-    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: fetch(c, p))
-    assert sum(one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 5))) == 2
+    log = Throttled([(4, batch(0, [0, 4]))], end=5)
+    assert values(monkeypatch, log, 0, 5) == [0, 4]
     assert log.fetches == [0]
 
 
@@ -211,14 +222,10 @@ def test_damage_that_the_checksum_does_not_show_is_named_too(monkeypatch: pytest
 
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([(n + 2, batch(n, [0, 1, 2])) for n in range(0, 30, 3)], end=30)
-    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
-    monkeypatch.setattr(columns, "ROWS", 4)
-    sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
-    assert sizes == [4] * 7 + [2]
-    monkeypatch.setattr(columns, "ROWS", 1_000)
-    monkeypatch.setattr(columns, "BYTES", 1)
-    sizes = [one.num_rows for one in read_range(parse(OPTIONS), Range("t", 0, 0, 30))]
-    assert sizes == [1] * 30
+    for limit, most, sizes in (("ROWS", 4, [4] * 7 + [2]), ("BYTES", 1, [1] * 30)):
+        with monkeypatch.context() as limited:
+            limited.setattr(columns, limit, most)
+            assert [one.num_rows for one in blocks(limited, log, 0, 30, {})] == sizes
 
 
 def test_keys_and_values_may_become_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +235,7 @@ def test_keys_and_values_may_become_other_columns(monkeypatch: pytest.MonkeyPatc
         return pa.RecordBatch.from_arrays([keys.cast(pa.string()), pc.binary_length(values)], schema=schema)
 
     log = Log([(2, batch(0, [0, 1, 2]))], end=3)
-    monkeypatch.setattr(Cluster, "fetch_ahead", lambda c, p, **k: lambda: log.fetch(c, p))
-    [made] = read_range(parse(OPTIONS | {"includeHeaders": "true"}), Range("t", 0, 1, 3), convert)
+    [made] = blocks(monkeypatch, log, 1, 3, {"includeHeaders": "true"}, convert)
     assert made.schema == read.converted_schema(schema)
     place = {"log_partition": 0, "log_time": datetime.fromtimestamp(1, UTC)}
     assert made.to_pylist() == [{"topic": "k", "size": 1, "log_offset": n, **place} for n in (1, 2)]

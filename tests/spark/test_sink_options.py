@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -125,10 +126,7 @@ STRING, INT, LONG = StringType(), IntegerType(), LongType()
 
 
 def schema(types: dict[str, DataType]) -> StructType:
-    made = StructType()
-    for name, kind in types.items():
-        made.add(name, kind)
-    return made
+    return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from group_member import GroupMember
+from micro_batches import until
+from own_certificates import PASSWORD, authority, issue, written
+from tls_front import TlsFront
 from topic_content import delete_before
 
+from kohort.client.admin.commit_metadata import GroupReader, group_reader_of
+from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.spark.lake.ingest import IngestFailed, IngestSummary, ingest
 from kohort.testing import KohortServer
@@ -195,3 +200,100 @@ def test_stories_in_a_query(spark: Any, server: KohortServer, cluster: Cluster) 
     ]
     assert rows[0].cause.client_id == "by-hand"
     assert rows[0].members[0].assignment == {"orders": [0, 1]}
+
+
+# -- the consumer group of a query: the commits and their authors, and the offsets after a stop
+
+
+def start(spark: Any, server: KohortServer, checkpoint: Path, options: dict[str, str], **trigger: Any) -> Any:
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": "t", "startingOffsets": "earliest"}
+    frame = spark.readStream.format("kohort").options(**given, **options).load()
+    writer = frame.writeStream.format("noop").queryName("lake").option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger)
+
+
+def committed(cluster: Cluster) -> dict[int, Committed]:
+    return {partition: entry for (_, partition), entry in cluster.committed("g").items()}
+
+
+def holder(entry: Committed) -> GroupReader:
+    found = group_reader_of(entry.metadata)
+    assert found is not None
+    return found
+
+
+def test_commits_name_the_query_and_a_stop_between_triggers_commits(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 2)
+    cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 30)
+    query = start(spark, server, tmp_path, {"group.id": "g"}, availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert {partition: entry.offset for partition, entry in committed(cluster).items()} == {0: 30, 1: 0}
+    (report,) = query.recentProgress
+    assert report.sources[0].latestOffset == '{"t": {"0": 30, "1": 0}}'
+    first = holder(committed(cluster)[0])
+    assert (first.query, first.run, first.name, first.batch) == (query.id, query.runId, "lake", 0)
+    assert first.application == spark.sparkContext.appName
+    # A restart that finds nothing new leaves it as it is.
+    assert start(spark, server, tmp_path, {"group.id": "g"}, availableNow=True).start().awaitTermination(60)
+    assert holder(committed(cluster)[0]) == first
+    # Stopped long before the next trigger: only the checkpoint says that the batch is finished.
+    cluster.produce("t", 1, [NewRecord(b"k", b"v", 0)] * 7)
+    told = {"group.id": "g", "checkpointLocation": str(tmp_path)}
+    query = start(spark, server, tmp_path, told, processingTime="1 hour").start()
+    until(lambda: query.recentProgress and query.recentProgress[-1].numInputRows)
+    assert committed(cluster)[1].offset == 0
+    query.stop()
+    until(lambda: committed(cluster)[1].offset == 7)
+    second = holder(committed(cluster)[1])
+    assert (second.query, second.name, second.batch) == (query.id, "lake", 1)
+
+
+def test_asynchronous_progress_tracking_is_refused(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 1)
+    cluster.produce("t", 0, [NewRecord(b"k", b"v", 0)] * 5)
+    writer = start(spark, server, tmp_path, {"maxOffsetsPerTrigger": "2"}, processingTime="0 seconds")
+    query = writer.option("asyncProgressTrackingEnabled", "true").start()
+    with pytest.raises(Exception, match=r"asynchronous progress tracking \(asyncProgressTrackingEnabled\) is not"):
+        query.awaitTermination(60)
+
+
+# -- TLS: the driver plans and the executors read and write over connections that verify the broker
+
+
+def test_rows_go_out_and_come_back_by_tls(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ca = authority()
+    front, own = TlsFront(issue(ca, "127.0.0.1"), tmp_path), issue(ca, name="alice")
+    security = {"security.protocol": "SSL", "ssl.truststore.location": written(tmp_path, "ca.pem", ca.certificate_pem)}
+    security |= {"ssl.keystore.certificate.chain": own.certificate_pem, "ssl.keystore.key": own.locked_key_pem}
+    security |= {"ssl.key.password": PASSWORD}
+    options = {"kafka.bootstrap.servers": front.address, **{f"kafka.{n}": value for n, value in security.items()}}
+    inside = {"listeners": "127.0.0.1:0", "advertised_listeners": front.address}
+    with KohortServer(**inside) as server, front.to(str(server._server.addresses[0])):
+        with Cluster(front.address, security=security) as cluster:
+            cluster.create_topic("t", 2)
+        rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")
+        rows.write.format("kohort").options(topic="t", **options).mode("append").save()
+        read = spark.read.format("kohort").options(subscribe="t", **options).load()
+        assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
+        read.explain(True)
+        assert PASSWORD not in capsys.readouterr().out
+        summary = ingest(
+            spark,
+            bootstrap_servers=front.address,
+            topics=["t"],
+            output=tmp_path / "lake",
+            group_id="g",
+            options=options,
+        )
+        assert summary.rows == 100
+        with Cluster(front.address, security=security) as cluster:
+            committed = {place: found.offset for place, found in cluster.committed("g").items()}
+        assert committed == {("t", 0): 50, ("t", 1): 50}
+        stranger = written(tmp_path, "other.pem", authority("other").certificate_pem)
+        distrusting = options | {"subscribe": "t", "kafka.ssl.truststore.location": stranger}
+        with pytest.raises(Exception, match="no authority that this client trusts has signed it"):
+            spark.read.format("kohort").options(**distrusting).load().count()
