@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,4 +196,4 @@ def test_a_broker_that_is_gone_fails_the_task(
     write(options, VALUES, batches(1, b"v"))
     server.stop()
     with pytest.raises(DeliveryFailed, match=message):
-        write(SinkOptions(options.topic, options.producer, max_block_ms), VALUES, batches(40, b"v" * 1000))
+        write(replace(options, max_block_ms=max_block_ms), VALUES, batches(40, b"v" * 1000))
