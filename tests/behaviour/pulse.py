@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 from socket_client import Address, Wire
 
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 
 EVERY_S = 0.02
 
@@ -51,7 +51,7 @@ class Pulse:
 
     @staticmethod
     def _ask(wire: Wire) -> None:
-        wire.call(DescribeGroupsRequest(groups=("pulse",)), 6, DescribeGroupsResponse)
+        wire.call(DescribeGroupsRequest(groups=("pulse",)), 6)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from socket_client import Address, Wire
 from wire_world import OFFSETS_PARTITIONS, wait_until_known
 
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 
 USUAL = {
     "group.initial.rebalance.delay.ms": "0",
@@ -96,7 +96,7 @@ def created(address: Address, topics: Mapping[str, int]) -> dict[str, TopicSpec]
         CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics.items()
     )
     wire = Wire(address, "operator")
-    answer = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=30_000), 7, CreateTopicsResponse)
+    answer = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=30_000), 7)
     assert not any(row.error_code for row in answer.topics), answer
     made = {row.name: TopicSpec(row.topic_id, row.name, topics[row.name]) for row in answer.topics}
     wanted = {(spec.topic_id, index) for spec in made.values() for index in range(spec.partitions)}

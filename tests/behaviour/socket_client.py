@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
@@ -29,18 +30,13 @@ class Answer(NamedTuple):
     body: Any
 
 
-class _Asked(NamedTuple):
-    number: int
-    version: int
-    response: type
-
-
 class Wire:
     def __init__(self, address: Address, client_id: str | None) -> None:
         self._socket = socket.create_connection(address, CONNECT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[tuple[int, int, type]] = deque()
+        """The number, the version and the type of the answer of each request on its way."""
         self._buffer = b""
         self._correlation = 0
         self.closed = False
@@ -56,16 +52,13 @@ class Wire:
     def waits(self) -> bool:
         return bool(self._asked) and not self.closed
 
-    def send(self, number: int, request: Any, version: int, response: type) -> None:
+    def send(self, number: int, request: Any, version: int) -> None:
         self._correlation += 1
-        self._asked.append(_Asked(number, version, response))
+        self._asked.append((number, version, response_of(type(request))))
         try:
             self._socket.sendall(encode_request(request, version, self._correlation, self._client_id))
         except OSError:
             self.close()
-
-    def send_bytes(self, data: bytes) -> None:
-        self._socket.sendall(data)
 
     def receive(self) -> list[Answer]:
         """What has come; of a closed connection that nothing will come."""
@@ -74,18 +67,16 @@ class Wire:
         except OSError:
             data = b""
         if not data:
-            lost = [Answer(asked.number, asked.version, None) for asked in self._asked]
+            lost = [Answer(number, version, None) for number, version, _ in self._asked]
             self.close()
             return lost
         self._buffer += data
         found = []
         while (frame := self._frame()) is not None:
-            asked = self._asked.popleft()
-            schema = schema_of(asked.response)
-            _, start = read_response_header(
-                frame, flexible=asked.version in schema.flexible, api_key=schema.api_key or 0
-            )
-            found.append(Answer(asked.number, asked.version, decode(asked.response, asked.version, frame, start)))
+            number, version, response = self._asked.popleft()
+            schema = schema_of(response)
+            _, start = read_response_header(frame, flexible=version in schema.flexible, api_key=schema.api_key or 0)
+            found.append(Answer(number, version, decode(response, version, frame, start)))
         return found
 
     def _frame(self) -> bytes | None:
@@ -97,9 +88,9 @@ class Wire:
         frame, self._buffer = self._buffer[4:end], self._buffer[end:]
         return frame
 
-    def call(self, request: Any, version: int, response: type, timeout_s: float = 30.0) -> Any:
+    def call(self, request: Any, version: int, timeout_s: float = 30.0) -> Any:
         """One request and its answer, where nothing else is on its way."""
-        self.send(0, request, version, response)
+        self.send(0, request, version)
         while not self.closed:
             if not ready([self], timeout_s):
                 raise TimeoutError(f"no answer to {type(request).__name__} within {timeout_s:g} s")

@@ -26,51 +26,33 @@ from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID, schema_of
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.create_partitions import (
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest
+from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchResponse,
 )
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest
 
-ANSWERS = {
-    JoinGroupRequest: JoinGroupResponse,
-    SyncGroupRequest: SyncGroupResponse,
-    HeartbeatRequest: HeartbeatResponse,
-    LeaveGroupRequest: LeaveGroupResponse,
-    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
-    OffsetCommitRequest: OffsetCommitResponse,
-    OffsetFetchRequest: OffsetFetchResponse,
-    OffsetDeleteRequest: OffsetDeleteResponse,
-    DeleteGroupsRequest: DeleteGroupsResponse,
-    DescribeGroupsRequest: DescribeGroupsResponse,
-    ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
-    ListGroupsRequest: ListGroupsResponse,
-}
 GROUP_RESOURCE = 32
 SET, DELETE = 0, 1
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
@@ -219,7 +201,7 @@ class WireWorld(Commands):
         api = schema_of(type(body)).name.removesuffix("Request")
         who.parked = number
         self._open[number] = (who, api, wire)
-        wire.send(number, body, version, ANSWERS[type(body)])
+        wire.send(number, body, version)
         is_at_once = number in self._hints.at_once
         began = time.monotonic()
         self._pump_until(
@@ -230,7 +212,7 @@ class WireWorld(Commands):
 
     def _query(self, request: Any, version: int) -> Any:
         """What is always answered at once, and is no member's."""
-        return self._wire("operator").call(request, version, ANSWERS[type(request)])
+        return self._wire("operator").call(request, version)
 
     def _wire(self, name: str) -> Wire:
         """A connection of that client on which nothing waits."""
@@ -495,7 +477,7 @@ class WireWorld(Commands):
         )
         resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
         request = IncrementalAlterConfigsRequest(resources=(resource,))
-        answer = self._wire("operator").call(request, 1, IncrementalAlterConfigsResponse)
+        answer = self._wire("operator").call(request, 1)
         assert not answer.responses[0].error_code, answer
         self._pump(self._patience.late)
 
@@ -514,7 +496,7 @@ class WireWorld(Commands):
                 CreatableTopic(name=self._topic(name), num_partitions=wanted[name], replication_factor=1)
                 for name in new
             )
-            made = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=20_000), 7, CreateTopicsResponse)
+            made = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=20_000), 7)
             for row in made.topics:
                 assert not row.error_code, row
                 name = row.name.removeprefix(self._prefix)
@@ -524,7 +506,7 @@ class WireWorld(Commands):
         if grown:
             counts = tuple(CreatePartitionsTopic(name=self._topic(name), count=wanted[name]) for name in grown)
             more = CreatePartitionsRequest(topics=counts, timeout_ms=20_000)
-            assert not any(row.error_code for row in wire.call(more, 3, CreatePartitionsResponse).results)
+            assert not any(row.error_code for row in wire.call(more, 3).results)
         self._delete([name for name in has if name not in wanted])
         self._wait_until_known(wanted)
         self.topics.present = {
@@ -545,7 +527,7 @@ class WireWorld(Commands):
         rows = tuple(DeleteTopicState(name=self._topic(name)) for name in names)
         if rows:
             request = DeleteTopicsRequest(topics=rows, timeout_ms=20_000)
-            answer = self._wire("operator").call(request, 6, DeleteTopicsResponse)
+            answer = self._wire("operator").call(request, 6)
             assert not any(row.error_code for row in answer.responses), answer
 
     def _wait_until_known(self, counts: Mapping[str, int]) -> None:
@@ -578,10 +560,10 @@ def _given(wire: Wire, group: str, names: tuple[str, ...]) -> set[tuple[bytes, i
         subscribed_topic_names=names,
         topic_partitions=(),
     )
-    answer = wire.call(probe, 1, ConsumerGroupHeartbeatResponse)
+    answer = wire.call(probe, 1)
     if answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
         return None
     assert not answer.error_code, answer
-    wire.call(changed(probe, member_epoch=-1), 1, ConsumerGroupHeartbeatResponse)
+    wire.call(changed(probe, member_epoch=-1), 1)
     rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
     return {(row.topic_id, index) for row in rows for index in row.partitions}

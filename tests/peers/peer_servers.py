@@ -15,9 +15,10 @@ from peer_stage import Address
 
 from kohort.client.wire.blocking_connection import Connection
 from kohort.config import parse_value
+from kohort.simulator.checks.onlooker import response_of
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 SETTINGS = {
@@ -30,7 +31,6 @@ SETTINGS = {
 }
 OF_KOHORT = {"group_heartbeat_hold_enable": False}
 OF_KAFKA = {"group.consumer.assignor.offload.enable": "false"}
-ANSWERS = {FindCoordinatorRequest: FindCoordinatorResponse, DescribeGroupsRequest: DescribeGroupsResponse}
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def wait_for_the_coordinator(address: Address) -> None:
     with closing(Connection(*address)) as connection:
         for request in (FindCoordinatorRequest(coordinator_keys=("g",)), DescribeGroupsRequest(groups=("g",))):
             while True:
-                answer = connection.request(request, ANSWERS[type(request)])
+                answer = connection.request(request, response_of(type(request)))
                 [found] = answer.coordinators if isinstance(answer, FindCoordinatorResponse) else answer.groups
                 if found.error_code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
                     break

@@ -19,57 +19,51 @@ import peer_wire
 from peer_print import counted, printed
 
 from kohort.client.wire.blocking_connection import Connection
+from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
 from kohort.wire.schemas.create_partitions import (
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
 )
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
 )
 from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponse,
 )
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
@@ -84,6 +78,13 @@ MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 Address = tuple[str, int]
 Options = dict[str, str]
 Partitions = list[tuple[str, int]]
+
+
+def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, index in partitions:
+        found[topic] = (*found.get(topic, ()), index)
+    return found
 
 
 @dataclass(slots=True)
@@ -140,8 +141,8 @@ class Stage:
             self._names.setdefault(name, name)
         return self._actors[name]
 
-    def _ask(self, connection: Connection, request: Any, response: type, version: int) -> Any:
-        return connection.request(request, response, version=version)
+    def _ask(self, connection: Connection, request: Any, version: int) -> Any:
+        return connection.request(request, response_of(type(request)), version=version)
 
     def _show(self, message: Any, group: str = "g") -> list[str]:
         return printed(message, self._names, self._leads.get(group, 0))
@@ -166,7 +167,7 @@ class Stage:
             for name, count in options.items()
         )
         request = CreateTopicsRequest(topics=rows, timeout_ms=10_000)
-        answer = self._ask(self._control, request, CreateTopicsResponse, 7)
+        answer = self._ask(self._control, request, 7)
         for row in answer.topics:
             assert row.error_code == 0, row
             alias = row.name.removeprefix(f"{self._sequence}.")
@@ -177,13 +178,13 @@ class Stage:
     def do_grow(self, words: list[str], options: Options) -> None:
         rows = tuple(CreatePartitionsTopic(name=self._real(n), count=int(c)) for n, c in options.items())
         request = CreatePartitionsRequest(topics=rows, timeout_ms=10_000)
-        answer = self._ask(self._control, request, CreatePartitionsResponse, 3)
+        answer = self._ask(self._control, request, 3)
         assert not any(row.error_code for row in answer.results), answer
         self._wait_until_known({name: int(count) for name, count in options.items()})
 
     def do_drop(self, words: list[str], options: Options) -> None:
         rows = tuple(DeleteTopicState(name=self._real(name)) for name in words)
-        answer = self._ask(self._control, DeleteTopicsRequest(topics=rows, timeout_ms=10_000), DeleteTopicsResponse, 6)
+        answer = self._ask(self._control, DeleteTopicsRequest(topics=rows, timeout_ms=10_000), 6)
         assert not any(row.error_code for row in answer.responses), answer
         self._wait_until_known(dict.fromkeys(words, 0))
 
@@ -234,7 +235,7 @@ class Stage:
             server_assignor=given.get("assignor"),
             topic_partitions=self._owned(given.get("owned"), actor),
         )
-        answer = self._ask(actor.connection, request, ConsumerGroupHeartbeatResponse, version)
+        answer = self._ask(actor.connection, request, version)
         if answer.error_code == 0:
             if epoch == 0:
                 self._leads.setdefault(group, answer.member_epoch - 1)
@@ -274,10 +275,8 @@ class Stage:
         if given in (None, "null"):
             return None
         chosen = {"none": [], "told": actor.told}.get(given)
-        by_topic: dict[bytes, list[int]] = {}
-        for topic, index in self._partitions(given.split(",")) if chosen is None else chosen:
-            by_topic.setdefault(self._ids[topic], []).append(index)
-        return tuple(HeartbeatTopicPartitions(topic_id=id, partitions=tuple(of)) for id, of in by_topic.items())
+        topics = by_topic(self._partitions(given.split(",")) if chosen is None else chosen)
+        return tuple(HeartbeatTopicPartitions(topic_id=self._ids[name], partitions=of) for name, of in topics.items())
 
     def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]:
         """`t:0`, or `a.0` for the first partition that an actor was assigned."""
@@ -322,9 +321,10 @@ class Stage:
         answer = self._heartbeat(actor, {})
         if answer.error_code != REBALANCE_IN_PROGRESS:
             return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
-        joined = self._receive_join(actor, self._send_join(actor, {}))
-        if joined.error_code == 0:
-            self._receive_sync(actor, self._send_sync(actor, {}, {}))
+        self._send_join(actor, {})
+        if self._receive_join(actor).error_code == 0:
+            self._send_sync(actor, {}, {})
+            self._receive_sync(actor)
         return []
 
     def _state(self, members: list[Actor]) -> str:
@@ -333,7 +333,7 @@ class Stage:
 
     def _described(self, group: str) -> Any:
         request = ConsumerGroupDescribeRequest(group_ids=(self._real(group),))
-        return self._ask(self._control, request, ConsumerGroupDescribeResponse, 1).groups[0]
+        return self._ask(self._control, request, 1).groups[0]
 
     def do_until(self, words: list[str], options: Options) -> list[str]:
         """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe, of a classic group by DescribeGroups."""
@@ -342,7 +342,7 @@ class Stage:
             group = self._described("g")
             if group.error_code:
                 request = DescribeGroupsRequest(groups=(self._real("g"),))
-                group = self._ask(self._control, request, DescribeGroupsResponse, 6).groups[0]
+                group = self._ask(self._control, request, 6).groups[0]
             found = {"members": str(len(group.members)), "state": group.group_state}
             if all(found[name] == value for name, value in options.items()):
                 return []
@@ -371,24 +371,21 @@ class Stage:
         actor = self._actor(words[0])
         if not actor.is_classic:
             actor.is_classic, actor.member_id, actor.epoch = True, "", 0
-        version = self._send_join(actor, options)
-        if "&" in words:
-            return []
-        return self._show(self._receive_join(actor, version))
+        self._send_join(actor, options)
+        return [] if "&" in words else self.do_joined(words, options)
 
     def do_joined(self, words: list[str], options: Options) -> list[str]:
         """The answer to `join c &`."""
-        return self._show(self._receive_join(self._actor(words[0]), int(options.get("v", 9))))
+        return self._show(self._receive_join(self._actor(words[0])))
 
-    def _send_join(self, actor: Actor, options: Options) -> int:
-        version = int(options.get("v", 9))
+    def _send_join(self, actor: Actor, options: Options) -> None:
         actor.topics = tuple(options["topics"].split(",")) if "topics" in options else actor.topics
-        owned: dict[str, list[int]] = {}
-        for topic, index in self._partitions(options["owned"].split(",")) if "owned" in options else actor.told:
-            owned.setdefault(self._real(topic), []).append(index)
+        owned = by_topic(self._partitions(options["owned"].split(",")) if "owned" in options else actor.told)
         subscription = ConsumerProtocolSubscription(
             topics=tuple(self._real(name) for name in actor.topics),
-            owned_partitions=tuple(OwnedPartitions(topic=topic, partitions=tuple(of)) for topic, of in owned.items()),
+            owned_partitions=tuple(
+                OwnedPartitions(topic=self._real(name), partitions=of) for name, of in owned.items()
+            ),
         )
         metadata = b"\x00\x01" + encode(subscription, 1)
         protocols = options.get("protocols", "range").split(",")
@@ -401,10 +398,9 @@ class Stage:
             protocol_type=options.get("type", "consumer"),
             protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols),
         )
-        actor.connection.send(request, version=version)
-        return version
+        actor.connection.send(request, version=int(options.get("v", 9)))
 
-    def _receive_join(self, actor: Actor, version: int) -> Any:
+    def _receive_join(self, actor: Actor) -> Any:
         answer = actor.connection.receive(JoinGroupResponse)
         if answer.member_id:
             actor.member_id = answer.member_id
@@ -418,18 +414,16 @@ class Stage:
         """`sync c [c=t:0,t:1 d=t:2] [epoch=]`: the leader's assignment by member. & does not await the answer."""
         actor = self._actor(words[0])
         parts = {name: value for name, value in options.items() if name in self._actors}
-        version = self._send_sync(actor, options, parts)
-        return [] if "&" in words else self._show(self._receive_sync(actor, version))
+        self._send_sync(actor, options, parts)
+        return [] if "&" in words else self.do_synced(words, options)
 
     def do_synced(self, words: list[str], options: Options) -> list[str]:
-        return self._show(self._receive_sync(self._actor(words[0]), 5))
+        return self._show(self._receive_sync(self._actor(words[0])))
 
-    def _send_sync(self, actor: Actor, options: Options, parts: Options) -> int:
+    def _send_sync(self, actor: Actor, options: Options, parts: Options) -> None:
         def given(words: str) -> bytes:
-            rows: dict[str, list[int]] = {}
-            for topic, index in self._partitions(words.split(",")):
-                rows.setdefault(self._real(topic), []).append(index)
-            return assignment_bytes((topic, tuple(of)) for topic, of in rows.items())
+            topics = by_topic(self._partitions(words.split(",")))
+            return assignment_bytes((self._real(name), of) for name, of in topics.items())
 
         request = SyncGroupRequest(
             group_id=self._real(options.get("group", actor.group)),
@@ -444,9 +438,8 @@ class Stage:
             ),
         )
         actor.connection.send(request, version=5)
-        return 5
 
-    def _receive_sync(self, actor: Actor, version: int) -> Any:
+    def _receive_sync(self, actor: Actor) -> Any:
         answer = actor.connection.receive(SyncGroupResponse)
         if answer.error_code == 0:
             rows = assignment_in(answer.assignment) or {}
@@ -463,7 +456,7 @@ class Stage:
             member_id=self._member_id(options.get("id"), actor),
             group_instance_id=options.get("instance"),
         )
-        return self._ask(actor.connection, request, HeartbeatResponse, 4)
+        return self._ask(actor.connection, request, 4)
 
     def do_depart(self, words: list[str], options: Options) -> list[str]:
         """LeaveGroup."""
@@ -472,7 +465,7 @@ class Stage:
             member_id=self._member_id(options.get("id"), actor), group_instance_id=options.get("instance")
         )
         request = LeaveGroupRequest(group_id=self._real(options.get("group", actor.group)), members=(member,))
-        answer = self._ask(actor.connection, request, LeaveGroupResponse, 5)
+        answer = self._ask(actor.connection, request, 5)
         if not answer.error_code and not any(row.error_code for row in answer.members):
             actor.epoch, actor.told = 0, []
         return self._show(answer)
@@ -482,9 +475,7 @@ class Stage:
     def do_commit(self, words: list[str], options: Options) -> list[str]:
         """`commit a t:0 [offset= v= epoch= id= instance= group=]`; `commit nobody t:0` is no member's."""
         actor = self._actors.get(words[0])
-        topics: dict[str, list[int]] = {}
-        for topic, index in self._partitions(words[1:]):
-            topics.setdefault(topic, []).append(index)
+        topics = by_topic(self._partitions(words[1:]))
         rows = tuple(
             OffsetCommitRequestTopic(
                 name=self._real(topic),
@@ -510,18 +501,15 @@ class Stage:
         )
         version = int(options.get("v", 10))
         connection = actor.connection if actor else self._control
-        return self._show(self._ask(connection, request, OffsetCommitResponse, version))
+        return self._show(self._ask(connection, request, version))
 
     def do_fetch(self, words: list[str], options: Options) -> list[str]:
         """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
-        topics: dict[str, list[int]] = {}
-        for topic, index in self._partitions(words):
-            topics.setdefault(topic, []).append(index)
         rows = tuple(
             OffsetFetchRequestTopics(
-                name=self._real(topic), topic_id=self._ids.get(topic, b"\x07" * 16), partition_indexes=tuple(of)
+                name=self._real(topic), topic_id=self._ids.get(topic, b"\x07" * 16), partition_indexes=of
             )
-            for topic, of in topics.items()
+            for topic, of in by_topic(self._partitions(words)).items()
         )
         member = options.get("id")
         group = OffsetFetchRequestGroup(
@@ -531,21 +519,18 @@ class Stage:
             topics=rows if words else None,
         )
         request = OffsetFetchRequest(groups=(group,), require_stable="stable" in options)
-        return self._show(self._ask(self._control, request, OffsetFetchResponse, int(options.get("v", 10))))
+        return self._show(self._ask(self._control, request, int(options.get("v", 10))))
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
-        topics: dict[str, list[int]] = {}
-        for topic, index in self._partitions(words):
-            topics.setdefault(topic, []).append(index)
         rows = tuple(
             OffsetDeleteRequestTopic(
                 name=self._real(topic),
                 partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in of),
             )
-            for topic, of in topics.items()
+            for topic, of in by_topic(self._partitions(words)).items()
         )
         request = OffsetDeleteRequest(group_id=self._real(options.get("group", "g")), topics=rows)
-        return self._show(self._ask(self._control, request, OffsetDeleteResponse, 0))
+        return self._show(self._ask(self._control, request, 0))
 
     # -- administration
 
@@ -555,15 +540,14 @@ class Stage:
             group_ids=tuple(self._real(name) for name in words or ["g"]),
             include_authorized_operations="operations" in options,
         )
-        answer = self._ask(self._control, request, ConsumerGroupDescribeResponse, int(options.get("v", 1)))
-        return self._show(answer)
+        return self._show(self._ask(self._control, request, int(options.get("v", 1))))
 
     def do_describe_classic(self, words: list[str], options: Options) -> list[str]:
         request = DescribeGroupsRequest(
             groups=tuple(self._real(name) for name in words or ["g"]),
             include_authorized_operations="operations" in options,
         )
-        return self._show(self._ask(self._control, request, DescribeGroupsResponse, int(options.get("v", 6))))
+        return self._show(self._ask(self._control, request, int(options.get("v", 6))))
 
     def do_list(self, words: list[str], options: Options) -> list[str]:
         """`list [states=Stable,Empty types=consumer]`: of the groups of this sequence."""
@@ -571,13 +555,13 @@ class Stage:
             states_filter=tuple(options["states"].split(",")) if "states" in options else (),
             types_filter=tuple(options["types"].split(",")) if "types" in options else (),
         )
-        answer = self._ask(self._control, request, ListGroupsResponse, int(options.get("v", 5)))
+        answer = self._ask(self._control, request, int(options.get("v", 5)))
         mine = [row for row in answer.groups if row.group_id in self._names]
         return self._show(ListGroupsResponse(error_code=answer.error_code, groups=tuple(mine)))
 
     def do_delete_group(self, words: list[str], options: Options) -> list[str]:
         request = DeleteGroupsRequest(groups_names=tuple(self._real(name) for name in words or ["g"]))
-        return self._show(self._ask(self._control, request, DeleteGroupsResponse, 2))
+        return self._show(self._ask(self._control, request, 2))
 
     def do_config(self, words: list[str], options: Options) -> list[str]:
         """`config [g] consumer.session.timeout.ms=1000`; an empty value deletes it. Waits until it can be read."""
@@ -589,7 +573,7 @@ class Stage:
         group = words[0] if words else "g"
         resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only="validate" in options)
-        answer = self._ask(self._control, request, IncrementalAlterConfigsResponse, 1)
+        answer = self._ask(self._control, request, 1)
         if not answer.responses[0].error_code and "validate" not in options:
             deadline = time.monotonic() + WAIT_S
             while not self._shows(group, options):
@@ -613,4 +597,4 @@ class Stage:
             configuration_keys=None if keys is None else tuple(keys),
         )
         request = DescribeConfigsRequest(resources=(resource,), include_synonyms="synonyms" in options)
-        return self._ask(self._control, request, DescribeConfigsResponse, 4)
+        return self._ask(self._control, request, 4)

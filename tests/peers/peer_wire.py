@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from io import BufferedReader
 
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import decode, encode
@@ -35,37 +36,20 @@ TIMEOUT_S = 10.0
 PRODUCE, LIST_GROUPS, HEARTBEAT, METADATA, API_VERSIONS = 0, 16, 12, 3, 18
 
 
-class Bytes:
-    """A connection of bytes."""
+def exchanged(address: Address, *frames: bytes, answers: int = 1) -> list[bytes | None]:
+    """Send the frames in one packet; return so many answers. None: the server closed the connection instead."""
+    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as received:
+        connection.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+        return [_frame_of(received) for _ in range(answers)]
 
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address, TIMEOUT_S)
 
-    def __enter__(self) -> Bytes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def send(self, *frames: bytes) -> None:
-        self._socket.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
-
-    def receive(self) -> bytes | None:
-        """A frame; None when the server closes instead."""
-        try:
-            size = self._exactly(4)
-            return None if size is None else self._exactly(int.from_bytes(size, "big"))
-        except ConnectionError:
-            return None
-
-    def _exactly(self, size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
-                return None
-            data += more
-        return data
+def _frame_of(received: BufferedReader) -> bytes | None:
+    try:
+        head = received.read(4)
+        data = received.read(int.from_bytes(head, "big"))
+    except ConnectionError:
+        return None
+    return data if len(head) == 4 and len(data) == int.from_bytes(head, "big") else None
 
 
 def frame(api: int, version: int, correlation: int, body: bytes, tags: bytes | None) -> bytes:
@@ -79,9 +63,9 @@ def do_versions(address: Address, real: Real, words: list[str], options: Options
         client_software_name=options.get("name", "raw"), client_software_version=options.get("version", "1")
     )
     known = min(version, 4)
-    with Bytes(address) as wire:
-        wire.send(frame(API_VERSIONS, version, 7, encode(request, known), b"\0" if version >= 3 else None))
-        answer = wire.receive()
+    [answer] = exchanged(
+        address, frame(API_VERSIONS, version, 7, encode(request, known), b"\0" if version >= 3 else None)
+    )
     if answer is None:
         return ["closed"]
     (error,) = struct.unpack_from(">h", answer, 4)
@@ -94,20 +78,18 @@ def do_versions(address: Address, real: Real, words: list[str], options: Options
 
 
 def do_unserved(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    with Bytes(address) as wire:
-        wire.send(frame(int(words[0]), int(words[1]), 1, b"\0" * 16, b"\0"))
-        return ["closed" if wire.receive() is None else "answered"]
+    [answer] = exchanged(address, frame(int(words[0]), int(words[1]), 1, b"\0" * 16, b"\0"))
+    return ["closed" if answer is None else "answered"]
 
 
 def do_pipeline(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
     heartbeat = encode(HeartbeatRequest(group_id=real("g"), generation_id=1, member_id="nobody"), 0)
-    with Bytes(address) as wire:
-        wire.send(
-            frame(HEARTBEAT, 0, 3, heartbeat, None),
-            frame(LIST_GROUPS, 0, 1, encode(ListGroupsRequest(), 0), None),
-            frame(HEARTBEAT, 0, 2, heartbeat, None),
-        )
-        answers = [wire.receive() or b"" for _ in range(3)]
+    requests = (
+        frame(HEARTBEAT, 0, 3, heartbeat, None),
+        frame(LIST_GROUPS, 0, 1, encode(ListGroupsRequest(), 0), None),
+        frame(HEARTBEAT, 0, 2, heartbeat, None),
+    )
+    answers = [answer or b"" for answer in exchanged(address, *requests, answers=3)]
     errors = [decode(HeartbeatResponse, 0, answers[number], 4).error_code for number in (0, 2)]
     order = "+".join(str(int.from_bytes(answer[:4], "big")) for answer in answers)
     return [f"in the order {order}, errors {errors}"]
@@ -117,19 +99,15 @@ def do_acks_0(address: Address, real: Real, words: list[str], options: Options) 
     batch = encode_batch([NewRecord(timestamp=0, key=None, value=b"x")])
     rows = (TopicProduceData(name=real(words[0]), partition_data=(PartitionProduceData(index=0, records=batch),)),)
     produce = encode(ProduceRequest(acks=0, timeout_ms=1000, topic_data=rows), 7)
-    with Bytes(address) as wire:
-        wire.send(frame(PRODUCE, 7, 1, produce, None))
-        wire.send(frame(METADATA, 1, 2, encode(MetadataRequest(topics=()), 1), None))
-        answer = wire.receive()
+    metadata = encode(MetadataRequest(topics=()), 1)
+    [answer] = exchanged(address, frame(PRODUCE, 7, 1, produce, None), frame(METADATA, 1, 2, metadata, None))
     return ["closed" if answer is None else f"the answer to request {int.from_bytes(answer[:4], 'big')}"]
 
 
 def do_tagged(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
     unknown = b"\x01\xe7\x07\x03abc"  # one field, number 999, three bytes
     body = encode(MetadataRequest(topics=()), 12)
-    with Bytes(address) as wire:
-        wire.send(frame(METADATA, 12, 5, body[:-1] + unknown, unknown))
-        answer = wire.receive()
+    [answer] = exchanged(address, frame(METADATA, 12, 5, body[:-1] + unknown, unknown))
     if answer is None:
         return ["closed"]
     correlation, start = read_response_header(answer, flexible=True, api_key=METADATA)
@@ -139,9 +117,7 @@ def do_tagged(address: Address, real: Real, words: list[str], options: Options) 
 
 def do_plain(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
     request = encode(OffsetDeleteRequest(group_id=real("g"), topics=()), 0)
-    with Bytes(address) as wire:
-        wire.send(frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, request, None))
-        answer = wire.receive()
+    [answer] = exchanged(address, frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, request, None))
     return ["closed" if answer is None else f"error={decode(OffsetDeleteResponse, 0, answer, 4).error_code}"]
 
 
@@ -154,9 +130,7 @@ def do_coordinator(address: Address, real: Real, words: list[str], options: Opti
         coordinator_keys=keys if version >= 4 else (),
     )
     flexible = version >= 3
-    with Bytes(address) as wire:
-        wire.send(frame(10, version, 1, encode(request, version), b"\0" if flexible else None))
-        answer = wire.receive()
+    [answer] = exchanged(address, frame(10, version, 1, encode(request, version), b"\0" if flexible else None))
     if answer is None:
         return ["closed"]
     _, start = read_response_header(answer, flexible=flexible, api_key=10)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import _kafka
 from micro_batches import Query, Running, rows, until
 
 from kohort.client.cluster import Cluster
@@ -17,31 +15,21 @@ from kohort.wire.batches import NewRecord
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]
 
 PARTITIONS = 8
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "group.consumer.min.session.timeout.ms": "100",
-    "group.consumer.session.timeout.ms": "5000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "200",
-    "offsets.topic.num.partitions": "1",
-}
-
-
-@pytest.fixture(scope="module")
-def servers(class_path: str) -> Iterator[str]:
-    with _kafka.kafka(class_path, SETTINGS, java_options=_kafka.BRIEF) as (_, (host, port)):
-        yield f"{host}:{port}"
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_queries_share_a_group_of_kafka(servers: str, tmp_path: Path, protocol: str) -> None:
-    topic = f"t-{protocol}"
-    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "group.id": topic, "groupMode": "member"}
+def test_queries_share_a_group_of_kafka(servers_of_kafka: str, tmp_path: Path, protocol: str) -> None:
+    topic = f"shared-{protocol}"
+    options = {
+        "kafka.bootstrap.servers": servers_of_kafka,
+        "subscribe": topic,
+        "group.id": topic,
+        "groupMode": "member",
+    }
     options |= {"kafka.group.protocol": protocol, "maxOffsetsPerTrigger": "500", "kafka.session.timeout.ms": "5000"}
     total = 0
     a, b = tmp_path / "a", tmp_path / "b"
-    with Cluster(servers) as cluster:
+    with Cluster(servers_of_kafka) as cluster:
 
         def fill(count: int) -> None:
             nonlocal total
