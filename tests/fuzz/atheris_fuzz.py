@@ -19,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 with atheris.instrument_imports(include=["kohort"]):
     import fuzz_batches
-    import fuzz_framing
-    from fuzz_checks import Meter
     from fuzz_codec import CodecFuzz
+    from fuzz_framing import FramingFuzz
     from fuzz_grammar import all_messages
     from fuzz_world import World
 
@@ -29,6 +28,7 @@ with atheris.instrument_imports(include=["kohort"]):
 MESSAGES = all_messages()
 FRAMING, BATCHES, BROKER = range(len(MESSAGES), len(MESSAGES) + 3)
 CODEC = CodecFuzz(random.Random(0))
+FRAMES = FramingFuzz(random.Random(0))
 
 
 def instrumented() -> None:
@@ -50,7 +50,7 @@ def one(data: bytes) -> None:
     if what < len(MESSAGES):
         CODEC.check(*MESSAGES[what], [data])
     elif what == FRAMING:
-        fuzz_framing.check([(data, [data[:5], data[5:]])], Meter())
+        FRAMES.check([(data, [data[:5], data[5:]])])
     elif what == BATCHES:
         fuzz_batches.exercised(fuzz_batches.righted(data))
     else:

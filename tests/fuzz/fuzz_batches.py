@@ -15,8 +15,8 @@ import zlib
 from functools import cache
 
 import cramjam
-from fuzz_checks import Find, Meter
-from fuzz_grammar import Mark, Pen
+from fuzz_checks import Find, Stream
+from fuzz_grammar import Mark, Pen, varint
 from fuzz_mutations import Mutations
 from google_crc32c import value as crc32c
 
@@ -57,13 +57,7 @@ SETTINGS = tuple(
 
 
 def zigzag(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63) if value < 0 else value << 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return varint((value << 1) ^ (value >> 63))
 
 
 def _records(chance: random.Random) -> tuple[Pen, int]:
@@ -182,25 +176,15 @@ def drawn_batch(chance: random.Random) -> bytes:
     return batch
 
 
-class BatchFuzz:
+class BatchFuzz(Stream[bytes]):
     kind = "batches"
 
     def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self.meter = Meter()
+        super().__init__(chance)
         bombs()
 
-    def run(self, inputs: int) -> int:
-        done = 0
-        while done < inputs:
-            done += self._batch()
-        return done
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _batch(self) -> int:
-        chance = self._chance
+    def some(self, most: int) -> int:
+        chance = self.chance
         made = self.made(PER_BATCH)
         self.check(made)
         if chance.random() < 0.004:
@@ -210,7 +194,7 @@ class BatchFuzz:
 
     def made(self, count_made: int) -> list[bytes]:
         """A batch, and so many mutations of it."""
-        chance = self._chance
+        chance = self.chance
         pen, count = _records(chance)
         plain = bytes(pen.data)
         codec = chance.choice(CODECS)
@@ -241,18 +225,7 @@ class BatchFuzz:
         return made
 
     def check(self, made: list[bytes]) -> None:
-        data = b""
-        with self.meter.timed() as timed:
-            try:
-                for data in made:
-                    exercised(data)
-            except Exception as error:
-                raise Find(self.kind, "batch", data, error) from error
-        if timed.too_long:
-            for data in made:
-                took = self.meter.fastest(lambda data=data: exercised(data))
-                if took > self.meter.limit_s(len(data)):
-                    raise Find(self.kind, "batch", data, f"took {took * 1000:.1f} ms")
+        self.each("batch", made, exercised)
         for data in made[:: max(len(made) // 2, 1)]:
             peak = self.meter.peak(lambda data=data: exercised(data))
             if peak > MOST_TAKEN + 64 * len(data):

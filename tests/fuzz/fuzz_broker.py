@@ -7,11 +7,10 @@ smaller.
 
 from __future__ import annotations
 
-import random
 import struct
 
 from fuzz_batches import MOST_EXPANDED, MOST_TAKEN
-from fuzz_checks import Find, Meter, limit_s, slowness
+from fuzz_checks import Find, Stream, limit_s, slowness
 from fuzz_grammar import Drawn, Words, draw
 from fuzz_members import members
 from fuzz_mutations import Mutations
@@ -44,28 +43,16 @@ APIS_BY_WEIGHT = [*APIS.values()] + [
 _LENGTH = struct.Struct(">h")
 
 
-class BrokerFuzz:
+class BrokerFuzz(Stream[bytes]):
     kind = "broker"
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self.meter = Meter()
-        self.answers = 0
-        self.disconnects = 0
-
-    def run(self, inputs: int) -> int:
-        done = 0
-        while done < inputs:
-            done += Story(self).run(min(FRAMES_A_STORY, inputs - done))
-        return done
-
-    def close(self) -> None:
-        """Nothing is held."""
+    def some(self, most: int) -> int:
+        return Story(self).run(min(FRAMES_A_STORY, most))
 
 
 class Story:
     def __init__(self, fuzz: BrokerFuzz) -> None:
-        chance = fuzz._chance
+        chance = fuzz.chance
         self.fuzz = fuzz
         self.chance = chance
         self.words = BrokerWords(chance)
@@ -103,8 +90,6 @@ class Story:
             self.world.check_restart()
         except Exception as error:
             raise Find("broker", "story", "\n".join(self.lines).encode(), error) from error
-        self.fuzz.answers += self.world.answers
-        self.fuzz.disconnects += self.world.disconnects
         return done
 
     # -- lines

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 MEMORY_FACTOR = 64
 """Bytes that a byte of the input may take: the densest objects are of three bytes each."""
@@ -68,9 +71,6 @@ class Meter:
         yield found
         found.too_long = time.process_time() - started > LIMIT_S
 
-    def limit_s(self, size: int) -> float:
-        return limit_s(size)
-
     def fastest(self, call: Callable[[], object], times: int = 3) -> float:
         """The shortest of several repetitions, as on the machine that is meant: the rest is not the program's."""
         best = float("inf")
@@ -97,3 +97,49 @@ class Meter:
             return False
         self.largest_factor = max(self.largest_factor, (peak - MEMORY_FLOOR) / max(size, 1))
         return peak > MEMORY_FLOOR + MEMORY_FACTOR * size
+
+
+Input = TypeVar("Input")
+
+
+class Stream(Generic[Input]):
+    """One worker's inputs of one kind."""
+
+    kind: str
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.meter = Meter()
+
+    def run(self, inputs: int) -> int:
+        """Run at least so many inputs; return how many. Raises Find."""
+        done = 0
+        while done < inputs:
+            done += self.some(inputs - done)
+        return done
+
+    def some(self, most: int) -> int:
+        """Run some inputs that belong together; return how many."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Most kinds hold nothing."""
+
+    def each(self, about: str, made: Sequence[Input], run: Callable[[Input], object]) -> None:
+        """Run each input. Raises Find for an exception, and for an input that takes too long by itself."""
+        one = None
+        with self.meter.timed() as timed:
+            try:
+                for one in made:
+                    run(one)
+            except Exception as error:
+                raise Find(self.kind, about, self.bytes_of(one), error) from error
+        for one in made if timed.too_long else ():
+            took, data = self.meter.fastest(partial(run, one)), self.bytes_of(one)
+            if took > limit_s(len(data)):
+                raise Find(self.kind, about, data, f"took {took * 1000:.1f} ms")
+
+    def bytes_of(self, one: Any) -> bytes:
+        """The input as a vector keeps it."""
+        assert isinstance(one, bytes)
+        return one

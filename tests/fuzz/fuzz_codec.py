@@ -12,7 +12,7 @@ import random
 from typing import Any
 
 from fuzz_build import IS_COMPILED, plainly_read, plainly_written
-from fuzz_checks import Find, Meter
+from fuzz_checks import Find, Stream
 from fuzz_grammar import Drawn, Words, all_messages, draw
 from fuzz_mutations import Mutations
 
@@ -23,53 +23,35 @@ PER_MESSAGE = 256
 """Mutations of one drawn message."""
 
 
-class CodecFuzz:
-    """One worker's stream of inputs of this kind."""
-
+class CodecFuzz(Stream[bytes]):
     kind = "codec"
 
     def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+        super().__init__(chance)
         self._words = Words(chance)
         self._messages = all_messages()
-        self.meter = Meter()
 
-    def run(self, inputs: int) -> int:
-        """Runs at least so many inputs; returns how many. Raises Find."""
-        done = 0
-        while done < inputs:
-            cls, version = self._messages[int(self._chance.random() * len(self._messages))]
-            done += self._message(cls, version)
-        return done
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _message(self, cls: type, version: int) -> int:
+    def some(self, most: int) -> int:
+        cls, version = self._messages[int(self.chance.random() * len(self._messages))]
         drawn = draw(cls, version, self._words)
         self.check_valid(drawn)
-        mutations = Mutations(drawn.data, drawn.marks, self._chance)
+        mutations = Mutations(drawn.data, drawn.marks, self.chance)
         self.check(cls, version, [mutations.one() for _ in range(PER_MESSAGE)])
         return PER_MESSAGE + 1
 
     def check(self, cls: type, version: int, made: list[bytes]) -> None:
         """Raises Find."""
         decode_prefix = codec.decode_prefix
-        read = []
-        with self.meter.timed() as timed:
-            data = b""
+        read: list[tuple[Any, int, bytes]] = []
+
+        def decoded(data: bytes) -> None:
             try:
-                for data in made:
-                    try:
-                        message, end = decode_prefix(cls, version, data)
-                    except ProtocolError:
-                        continue
-                    read.append((message, end, data))
-            except Exception as error:
-                raise Find(self.kind, described(cls, version), data, error) from error
-        if timed.too_long:
-            for data in made:
-                self._check_time(cls, version, data)
+                message, end = decode_prefix(cls, version, data)
+            except ProtocolError:
+                return
+            read.append((message, end, data))
+
+        self.each(described(cls, version), made, decoded)
         for _, end, data in read:
             if end > len(data):
                 raise Find(self.kind, described(cls, version), data, f"read up to {end} of {len(data)} bytes")
@@ -112,11 +94,6 @@ class CodecFuzz:
             raise Find(self.kind, described(cls, version), data, error) from error
         if again != message and repr(again) != repr(message):  # not a number is not itself
             raise Find(self.kind, described(cls, version), data, f"read as {message}, and from that as {again}")
-
-    def _check_time(self, cls: type, version: int, data: bytes) -> None:
-        took = self.meter.fastest(lambda: _decode(cls, version, data))
-        if took > self.meter.limit_s(len(data)):
-            raise Find(self.kind, described(cls, version), data, f"took {took * 1000:.1f} ms")
 
     def _check_memory(self, cls: type, version: int, data: bytes) -> None:
         peak = self.meter.peak(lambda: _decode(cls, version, data))

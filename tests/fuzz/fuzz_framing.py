@@ -6,10 +6,10 @@ The stream is also split by the few lines of `reference`; both must find the sam
 from __future__ import annotations
 
 import contextlib
-import random
 import struct
+from typing import Any
 
-from fuzz_checks import Find, Meter
+from fuzz_checks import Find, Stream
 from fuzz_grammar import Pen, varint
 from fuzz_mutations import Mutations
 
@@ -28,28 +28,31 @@ PER_STREAM = 32
 MAX_BYTES = 4096
 
 
-class FramingFuzz:
+class FramingFuzz(Stream[tuple[bytes, list[bytes]]]):
     kind = "framing"
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self.meter = Meter()
+    def some(self, most: int) -> int:
+        pen = self.stream()
+        mutations = Mutations(bytes(pen.data), pen.marks, self.chance)
+        streams = [mutations.data, *(mutations.one() for _ in range(PER_STREAM))]
+        self.check([(data, self.pieces(data)) for data in streams])
+        return len(streams)
 
-    def run(self, inputs: int) -> int:
-        done = 0
-        while done < inputs:
-            pen = self.stream()
-            mutations = Mutations(bytes(pen.data), pen.marks, self._chance)
-            streams = [mutations.data, *(mutations.one() for _ in range(PER_STREAM))]
-            check([(data, self.pieces(data)) for data in streams], self.meter)
-            done += len(streams)
-        return done
+    def bytes_of(self, one: Any) -> bytes:
+        data, _ = one
+        assert isinstance(data, bytes)
+        return data
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def check(self, streams: list[tuple[bytes, list[bytes]]]) -> None:
+        """Raises Find."""
+        self.each("stream", streams, lambda one: exercised(*one))
+        data, pieces = streams[-1]
+        peak = self.meter.peak(lambda: exercised(data, pieces))
+        if self.meter.too_much(peak, len(data)):
+            raise Find(self.kind, "stream", data, f"{peak} bytes for {len(data)}")
 
     def stream(self) -> Pen:
-        chance, pen = self._chance, Pen()
+        chance, pen = self.chance, Pen()
         for _ in range(chance.choice((1, 1, 2, 3, 6))):
             frame = self._frame()
             length = pen.put("length32", struct.pack(">i", len(frame.data)), len(frame.data))
@@ -58,7 +61,7 @@ class FramingFuzz:
         return pen
 
     def _frame(self) -> Pen:
-        chance, pen = self._chance, Pen()
+        chance, pen = self.chance, Pen()
         pen.put("int16", struct.pack(">h", chance.choice((0, 3, 12, 18, 32767, -1))))
         pen.put("int16", struct.pack(">h", chance.choice((0, 3, 12, -1))))
         pen.put("int32", struct.pack(">i", chance.choice((0, 7, -1, 2**31 - 1))))
@@ -78,7 +81,7 @@ class FramingFuzz:
         return pen
 
     def pieces(self, data: bytes) -> list[bytes]:
-        chance = self._chance
+        chance = self.chance
         pick = chance.random()
         if pick < 0.3:
             return [data]
@@ -100,26 +103,6 @@ def reference(data: bytes) -> tuple[list[bytes], bool]:
         frames.append(data[4 : 4 + length])
         data = data[4 + length :]
     return frames, False
-
-
-def check(streams: list[tuple[bytes, list[bytes]]], meter: Meter) -> None:
-    """Raises Find."""
-    data = b""
-    with meter.timed() as timed:
-        try:
-            for data, pieces in streams:
-                exercised(data, pieces)
-        except Exception as error:
-            raise Find("framing", "stream", data, error) from error
-    if timed.too_long:
-        for data, pieces in streams:
-            took = meter.fastest(lambda data=data, pieces=pieces: exercised(data, pieces))
-            if took > meter.limit_s(len(data)):
-                raise Find("framing", "stream", data, f"took {took * 1000:.1f} ms")
-    data, pieces = streams[-1]
-    peak = meter.peak(lambda: exercised(data, pieces))
-    if meter.too_much(peak, len(data)):
-        raise Find("framing", "stream", data, f"{peak} bytes for {len(data)}")
 
 
 def exercised(data: bytes, pieces: list[bytes]) -> None:

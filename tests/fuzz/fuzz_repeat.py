@@ -10,11 +10,11 @@ import importlib
 import random
 from pathlib import Path
 
-import fuzz_batches
-import fuzz_framing
+from fuzz_batches import BatchFuzz
 from fuzz_broker import failure_of
-from fuzz_checks import Find, Meter
+from fuzz_checks import Find
 from fuzz_codec import CodecFuzz
+from fuzz_framing import FramingFuzz
 
 VECTORS = Path(__file__).with_name("vectors")
 
@@ -29,9 +29,9 @@ def repeated(kind: str, about: str, data: bytes) -> None:
             CodecFuzz(random.Random(0)).check(cls, int(version), [data])
         case "framing":
             for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
-                fuzz_framing.check([(data, pieces)], Meter())
+                FramingFuzz(random.Random(0)).check([(data, pieces)])
         case "batches":
-            fuzz_batches.BatchFuzz(random.Random(0)).check([data])
+            BatchFuzz(random.Random(0)).check([data])
         case "broker" | "tcp":
             failure = failure_of(data)
             if failure is not None:

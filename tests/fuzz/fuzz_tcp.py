@@ -19,7 +19,7 @@ from collections import deque
 from pathlib import Path
 
 from fuzz_broker import APIS_BY_WEIGHT
-from fuzz_checks import Find, Meter
+from fuzz_checks import Find, Stream
 from fuzz_grammar import Words, draw
 from fuzz_mutations import Mutations
 from fuzz_words import BrokerWords
@@ -33,14 +33,13 @@ STREAMS_A_CHECK = 20
 ANSWERS_WITHIN_S = 5.0
 
 
-class TcpFuzz:
+class TcpFuzz(Stream[bytes]):
     kind = "tcp"
 
     def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+        super().__init__(chance)
         self._words = BrokerWords(chance)
         self._blind = Words(chance)
-        self.meter = Meter()
         self._server: subprocess.Popen[str] | None = None
         self._address = ("", 0)
         self._memory = 0
@@ -48,15 +47,12 @@ class TcpFuzz:
         self._said: deque[str] = deque(maxlen=200)
         """The last lines of the server's log."""
 
-    def run(self, inputs: int) -> int:
+    def some(self, most: int) -> int:
         if self._server is None:
             self._start()
-        done = 0
-        while done < inputs:
-            self._sent.clear()
-            for _ in range(STREAMS_A_CHECK):
-                done += self._stream()
-            self._check()
+        self._sent.clear()
+        done = sum(self._stream() for _ in range(STREAMS_A_CHECK))
+        self._check()
         return done
 
     def close(self) -> None:
@@ -84,7 +80,7 @@ class TcpFuzz:
 
     def _stream(self) -> int:
         """The frames of one connection. Returns how many."""
-        chance = self._chance
+        chance = self.chance
         frames = [self._frame() for _ in range(chance.choice((1, 2, 5, 10)))]
         data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
         if chance.random() < 0.2:
@@ -106,7 +102,7 @@ class TcpFuzz:
         return len(frames)
 
     def _frame(self) -> bytes:
-        chance = self._chance
+        chance = self.chance
         api = chance.choice(APIS_BY_WEIGHT)
         version = chance.randint(api.first, api.last)
         drawn = draw(api.request, version, self._words if chance.random() < 0.8 else self._blind)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import fuzz_framing
 import fuzz_repeat
 import pytest
 from fuzz_batches import BatchFuzz
 from fuzz_broker import BrokerFuzz, Story, failure_of
-from fuzz_checks import Find, Meter
+from fuzz_checks import Find
 from fuzz_codec import CodecFuzz
 from fuzz_framing import FramingFuzz
 from fuzz_grammar import Words, all_messages, draw
@@ -59,7 +58,7 @@ def test_streams_of_frames(chance: random.Random) -> None:
     fuzz = FramingFuzz(chance)
     pen = fuzz.stream()
     mutations = Mutations(bytes(pen.data), pen.marks, chance)
-    fuzz_framing.check([(data, fuzz.pieces(data)) for data in (mutations.data, mutations.one())], Meter())
+    fuzz.check([(data, fuzz.pieces(data)) for data in (mutations.data, mutations.one())])
 
 
 @settings(FIXED, max_examples=60)
