@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 from consumer_member import ConsumerMember
@@ -16,6 +17,8 @@ from kohort.client.cluster import Cluster
 from kohort.server import assignor_plugins
 from kohort.wire.batches import NewRecord
 
+Join = Callable[..., ConsumerMember]
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kohort-assignor-example"
 
 
@@ -25,23 +28,32 @@ def topic(kohort: Kohort, unique: str) -> str:
     return unique
 
 
-def with_two(bootstrap: str, group: str) -> tuple[ConsumerMember, ConsumerMember]:
-    """Two members of a consumer group with two partitions each."""
-    first = ConsumerMember(bootstrap, group, "worker-1", group, instance_id="first")
-    second = ConsumerMember(bootstrap, group, "worker-2", group, instance_id="second-standby")
+@pytest.fixture
+def join(bootstrap: str, topic: str) -> Iterator[Join]:
+    """Members of the consumer group that is named like the topic; at the end they leave."""
+    members = []
+
+    def joined(name: str, *topics: str, **fields: Any) -> ConsumerMember:
+        members.append(ConsumerMember(bootstrap, topic, name, *topics, **fields))
+        return members[-1]
+
+    yield joined
+    for member in members:
+        member.leave()
+
+
+@pytest.fixture
+def pair(join: Join, topic: str, bootstrap: str) -> tuple[ConsumerMember, ConsumerMember]:
+    """Two members with two partitions each, all committed at 0."""
+    with Cluster(bootstrap) as cluster:
+        cluster.commit(topic, {(topic, partition): 0 for partition in range(4)})
+    first = join("worker-1", topic, instance_id="first")
+    second = join("worker-2", topic, instance_id="second-standby")
     first.heartbeat(acknowledges=False)
     first.heartbeat()
     second.heartbeat()
     assert (first.count(), second.count()) == (2, 2)
     return first, second
-
-
-@pytest.fixture
-def pair(bootstrap: str, topic: str) -> Iterator[tuple[ConsumerMember, ConsumerMember]]:
-    first, second = with_two(bootstrap, topic)
-    yield first, second
-    first.leave()
-    second.leave()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, entries: list[EntryPoint]) -> None:
@@ -63,12 +75,12 @@ def test_a_group_that_would_stay_as_it_is(kohort: Kohort, topic: str, pair: tupl
     assert lines[5].startswith("nothing was changed; computed here in ")
 
 
-def test_lag_is_looked_up(kohort: Kohort, topic: str, bootstrap: str) -> None:
+def test_lag_is_looked_up(
+    kohort: Kohort, topic: str, bootstrap: str, pair: tuple[ConsumerMember, ConsumerMember]
+) -> None:
     """One member has the whole lag: with `lag` the other member takes half of it."""
     with Cluster(bootstrap) as cluster:
-        cluster.commit(topic, {(topic, partition): 0 for partition in range(4)})
-        first, second = with_two(bootstrap, topic)
-        (mine,) = first.owned.values()
+        (mine,) = pair[0].owned.values()
         for partition in mine:
             cluster.produce(topic, partition, [NewRecord(None, b"x", 0)] * 3000)
     told = json.loads(dry(kohort, topic, "lag", "-o", "json"))
@@ -78,14 +90,12 @@ def test_lag_is_looked_up(kohort: Kohort, topic: str, bootstrap: str) -> None:
     assert told["moved"] == sum(len(p) for m in told["members"] for p in m["gets"].values()) > 0
     assert "lag of a member: 0 to 6000 now, 3000 then" in dry(kohort, topic, "lag")
     assert json.loads(dry(kohort, topic, "uniform", "-o", "json"))["moved"] == 0
-    first.leave()
-    second.leave()
 
 
-def test_what_is_told_is_what_happens(kohort: Kohort, topic: str, bootstrap: str) -> None:
+def test_what_is_told_is_what_happens(kohort: Kohort, topic: str, join: Join) -> None:
     kohort("topics", "create", f"{topic}-more", "--partitions", "5")
     names = [f"worker-{number}" for number in range(3)]
-    members = [ConsumerMember(bootstrap, topic, name, topic, f"{topic}-more") for name in names]
+    members = [join(name, topic, f"{topic}-more") for name in names]
     settle(*members)
     told = {m["client_id"]: m for m in json.loads(dry(kohort, topic, "range", "-o", "json"))["members"]}
     before = assignments(kohort, topic)
@@ -97,8 +107,6 @@ def test_what_is_told_is_what_happens(kohort: Kohort, topic: str, bootstrap: str
         name: flat(told[name]["gives_up"]) for name in names
     }
     assert any(told[name]["gets"] for name in names)
-    for member in members:
-        member.leave()
 
 
 def settle(*members: ConsumerMember) -> None:
@@ -161,17 +169,15 @@ def test_a_classic_group_of_consumers(kohort: Kohort, topic: str, bootstrap: str
     assert dry(kohort, topic, "uniform", code=1).endswith("has no members to assign partitions to\n")
 
 
-def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, bootstrap: str) -> None:
-    member = ConsumerMember(bootstrap, topic, "worker-1", topic)
+def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, join: Join) -> None:
+    join("worker-1", topic)
     kohort("topics", "create", f"{topic}-more", "--partitions", "3")
     kohort("topics", "create", f"not-{topic}", "--partitions", "3")
-    other = ConsumerMember(bootstrap, topic, "worker-2", subscribed_topic_regex=f"{topic}.*")
+    join("worker-2", subscribed_topic_regex=f"{topic}.*")
     told = json.loads(dry(kohort, topic, "uniform", "-o", "json"))
     assert (told["partitions"], told["balance"]["then"]) == (7, {"least": 3, "most": 4})
     then = {member["client_id"]: member["then"] for member in told["members"]}
     assert then["worker-1"] + then["worker-2"] == 7
-    member.leave()
-    other.leave()
 
 
 def test_what_cannot_be_tried(kohort: Kohort, topic: str) -> None:

@@ -34,12 +34,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from consumer_world import (
-    describe_answer,
-    describe_consumer_group,
-    describe_consumer_record,
-    describe_description,
-)
+from consumer_world import describe_answer, describe_consumer_group, describe_consumer_record, describe_description
 from history_world import ReplayedLog
 from scenario_commands import LONG, Commands, Name, duration, text_of
 
@@ -80,23 +75,14 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.embedded import assignment_in
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.delete_groups import DeleteGroupsResponse
 from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, OffsetCommitKey
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupResponse
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kohort.wire.schemas.offset_delete import (
-    OffsetDeleteResponse,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse
+from kohort.wire.schemas.offset_delete import OffsetDeleteResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 

@@ -70,48 +70,49 @@ client_id = st.sampled_from(["", "a", "x" * 32_767, "é" * 16_383])
 int32 = st.sampled_from([0, 1, -1, 6000, 2**31 - 1, -(2**31)])
 int64 = st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)])
 data = st.sampled_from([b"", b"\0", b"\0\0\0\0\0\1\0", b"\0\1" + b"\xff" * 20, bytes(1000)])
+instance = st.none() | name
+
+
+def some(of: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(of, max_size=2).map(tuple)
+
+
 joins = st.builds(
     JoinGroupRequest,
     group_id=name,
     session_timeout_ms=st.sampled_from([6000, 6000, 6000, 10_000, -1]),
     rebalance_timeout_ms=int32,
     member_id=name,
-    group_instance_id=st.none() | name,
+    group_instance_id=instance,
     protocol_type=st.sampled_from(["consumer", "consumer", "consumer", "x" * 33_000]),
-    protocols=st.lists(st.builds(JoinGroupRequestProtocol, name=name, metadata=data), max_size=2).map(tuple),
+    protocols=some(st.builds(JoinGroupRequestProtocol, name=name, metadata=data)),
     reason=st.none() | name,
 )
 requests = st.one_of(
-    joins,
-    joins,
-    joins,
+    *[joins] * 3,
     st.builds(
         SyncGroupRequest,
         group_id=name,
         generation_id=int32,
         member_id=name,
-        group_instance_id=st.none() | name,
+        group_instance_id=instance,
         protocol_type=st.none() | name,
         protocol_name=st.none() | name,
-        assignments=st.lists(st.builds(SyncGroupRequestAssignment, member_id=name, assignment=data), max_size=2).map(
-            tuple
-        ),
+        assignments=some(st.builds(SyncGroupRequestAssignment, member_id=name, assignment=data)),
     ),
-    st.builds(HeartbeatRequest, group_id=name, generation_id=int32, member_id=name, group_instance_id=st.none() | name),
+    st.builds(HeartbeatRequest, group_id=name, generation_id=int32, member_id=name, group_instance_id=instance),
     st.builds(
         LeaveGroupRequest,
         group_id=name,
         member_id=name,
-        members=st.lists(st.builds(MemberIdentity, member_id=name, group_instance_id=st.none() | name), max_size=2).map(
-            tuple
-        ),
+        members=some(st.builds(MemberIdentity, member_id=name, group_instance_id=instance)),
     ),
     st.builds(
         OffsetCommitRequest,
         group_id=name,
         generation_id_or_member_epoch=int32,
         member_id=name,
-        group_instance_id=st.none() | name,
+        group_instance_id=instance,
         retention_time_ms=int64,
         topics=st.builds(
             OffsetCommitRequestTopic,

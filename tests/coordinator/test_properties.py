@@ -57,6 +57,15 @@ class Known:
         self.members: tuple[str, ...] = ()
         self.protocols = PROTOCOLS[1]
 
+    def fields(self) -> dict[str, Any]:
+        """Of a member's requests."""
+        return {
+            "group_id": self.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance,
+        }
+
 
 class World(HistoryWorld):
     config = CONFIG
@@ -124,23 +133,12 @@ class World(HistoryWorld):
             SyncGroupRequestAssignment(member_id=member, assignment=f"{member} {self.last_request}".encode())
             for member in known.members
         )
-        body = SyncGroupRequest(
-            group_id=group,
-            generation_id=known.generation,
-            member_id=known.member_id,
-            group_instance_id=known.instance,
-            assignments=assignments,
-        )
+        body = SyncGroupRequest(**known.fields(), assignments=assignments)
         self.ask((known, body), body, 4)
 
     def heartbeat(self, group: str, name: str, hold_ms: int) -> None:
         known = self.clients[group, name]
-        body = HeartbeatRequest(
-            group_id=group,
-            generation_id=known.generation,
-            member_id=known.member_id,
-            group_instance_id=known.instance,
-        )
+        body = HeartbeatRequest(**known.fields())
         self.ask((known, body), body, 4, hold_ms)
 
     def leave(self, group: str, name: str) -> None:

@@ -220,17 +220,10 @@ def test_without_a_subscription_the_whole_target_counts() -> None:
     after = reconcile(before, target_epoch=11, target=target, owned=list(target), current_epoch_of=lambda _: FREE)
     assert after == member(STABLE, "11 10", "A=1; B=4")
     same = replace(before, member_epoch=11)
-    assert (
-        reconcile(
-            same,
-            target_epoch=11,
-            target=target,
-            owned=None,
-            current_epoch_of=lambda _: FREE,
-            subscription_changed=True,
-        )
-        is same
+    again = reconcile(
+        same, target_epoch=11, target=target, owned=None, current_epoch_of=lambda _: FREE, subscription_changed=True
     )
+    assert again is same
 
 
 def test_new_partitions_come_in_an_order_that_does_not_depend_on_hashing() -> None:

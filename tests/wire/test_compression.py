@@ -10,16 +10,7 @@ import tracemalloc
 
 import cramjam
 import pytest
-from aiokafka.codec import (
-    gzip_decode,
-    gzip_encode,
-    lz4_decode,
-    lz4_encode,
-    snappy_decode,
-    snappy_encode,
-    zstd_decode,
-    zstd_encode,
-)
+from aiokafka import codec as theirs
 
 from kohort.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, ExpansionLimit, compress, decompress
 from kohort.wire.errors import ProtocolError
@@ -27,8 +18,8 @@ from kohort.wire.errors import ProtocolError
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 REAL = [GZIP, SNAPPY, LZ4, ZSTD]
 SAMPLES = [b"", b"a", b"hello " * 1000, random.Random(1).randbytes(200_000), bytes(3_000_000)]
-ENCODE = {GZIP: gzip_encode, SNAPPY: snappy_encode, LZ4: lz4_encode, ZSTD: zstd_encode}
-DECODE = {GZIP: gzip_decode, SNAPPY: snappy_decode, LZ4: lz4_decode, ZSTD: zstd_decode}
+ENCODE = {GZIP: theirs.gzip_encode, SNAPPY: theirs.snappy_encode, LZ4: theirs.lz4_encode, ZSTD: theirs.zstd_encode}
+DECODE = {GZIP: theirs.gzip_decode, SNAPPY: theirs.snappy_decode, LZ4: theirs.lz4_decode, ZSTD: theirs.zstd_decode}
 
 
 @pytest.mark.parametrize("codec", CODECS)
