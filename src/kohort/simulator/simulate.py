@@ -31,6 +31,16 @@ from kohort.simulator.world.world import Millis, Violation, World
 STABLE_WITHIN_MS = 90_000
 """Time limit after the healing: sessions, two rebalance timeouts and the join timeout of new members, with a margin."""
 LOOK_EVERY_MS = 1_000
+PACED: dict[str, type[Paced]] = {
+    "committer": Committer,
+    "producer": Producer,
+    "admin": Admin,
+    "liar": Liar,
+    "impostor": Impostor,
+    "operator": Operator,
+    "reader": Reader,
+    "zombie": Reader,
+}
 DISTURBING = ("liar", "impostor", "committer", "zombie")
 """Actors that commit for partitions that they do not own."""
 
@@ -132,30 +142,13 @@ class Simulation:
                 storm = Storm(*common, self.owners, options)
                 self._storms.append(storm)
                 self.others.append(storm)
-            case "committer":
-                self.others.append(Committer(*common, options))
-            case "producer":
-                self.others.append(Producer(*common, options))
-            case "admin":
-                admin = Admin(*common, options)
-                admin.members = self._classic
-                self.others.append(admin)
-            case "liar":
-                liar = Liar(*common, options)
-                liar.members = self._classic
-                self.others.append(liar)
-            case "impostor":
-                impostor = Impostor(*common, options)
-                impostor.victims = self._consumers
-                self.others.append(impostor)
-            case "operator":
-                self.others.append(Operator(*common, options))
-            case "reader" | "zombie":
-                reader = Reader(*common, options)
-                reader.consumers = self._consumers
-                self.others.append(reader)
             case _:
-                raise ValueError(cast.kind)
+                other = PACED[cast.kind](*common, options)
+                if isinstance(other, Admin | Liar):
+                    other.members = self._classic
+                elif isinstance(other, Impostor | Reader):
+                    other.consumers = self._consumers
+                self.others.append(other)
 
     def _everybody(self) -> list[Member | Consumer | LibraryUser]:
         return [*self.members, *(member for storm in self._storms for member in storm.members)]

@@ -25,7 +25,6 @@ from kohort.client.membership.consumer import (
     TopicIdPartition,
     Waits,
 )
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
@@ -91,9 +90,6 @@ class Consumer(Participant):
             if self.running:
                 self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, life)
 
-    def say_goodbye(self, *, static_too: bool) -> None:
-        self.membership.leave(self.world.now, static_too=static_too)
-
     def forget(self) -> None:
         self._uses = frozenset()
         self._positions.clear()
@@ -105,32 +101,25 @@ class Consumer(Participant):
 
     # -- the membership's actions
 
-    def act(self) -> None:
-        for action in self.membership.take():
-            match action:
-                case Ask():
-                    self.send(action.request, HEARTBEAT_VERSION, action.number)
-                case FindCoordinator():
-                    self.drop_coordinator()
-                    self.find()
-                case Added():
-                    self.tell(f"may use {named(action.partitions)} at {action.epoch}")
-                    self.process.observer.took(self)
-                    self._uses |= action.partitions
-                    self._read_positions(self.membership, action.partitions)
-                case Revoke():
-                    self._give_up(action)
-                case Lost():
-                    self.tell(f"has lost {named(action.partitions)}: {action.reason}")
-                    self.forget()
-                case Doubtful():
-                    self.tell(f"does not know whether it owns {named(action.partitions)} any more")
-                case Assured() | Waits():
-                    self.tell(f"is told {action}")
-                case Ended():
-                    self.over(action.error)
-                    return
-        self.plan_wake()
+    def version_of(self, request: Any) -> int:
+        return HEARTBEAT_VERSION
+
+    def on_action(self, action: Any) -> None:
+        match action:
+            case Added():
+                self.tell(f"may use {named(action.partitions)} at {action.epoch}")
+                self.process.observer.took(self)
+                self._uses |= action.partitions
+                self._read_positions(self.membership, action.partitions)
+            case Revoke():
+                self._give_up(action)
+            case Lost():
+                self.tell(f"has lost {named(action.partitions)}: {action.reason}")
+                self.forget()
+            case Doubtful():
+                self.tell(f"does not know whether it owns {named(action.partitions)} any more")
+            case Assured() | Waits():
+                self.tell(f"is told {action}")
 
     def _give_up(self, action: Revoke) -> None:
         self.tell(f"is to give up {named(action.partitions)}")

@@ -21,14 +21,14 @@ NOWHERE = (HeartbeatTopicPartitions(topic_id=b"nowhere at all..", partitions=(0,
 class Impostor(Garbler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.victims: Callable[[], list[Consumer]] = list
+        self.consumers: Callable[[], list[Consumer]] = list
         self._strangers = 0
 
     def act(self, link: Link) -> None:
         if self.random.random() < 0.15:
             self.garbage()
             return
-        victims = [consumer.membership for consumer in self.victims() if consumer.lives]
+        victims = [consumer.membership for consumer in self.consumers() if consumer.lives]
         victim = self.random.choice(victims) if victims else None
         member_id = victim.settings.member_id if victim is not None else "nobody-at-all"
         epoch = (victim.epoch if victim is not None else 0) + 1_000

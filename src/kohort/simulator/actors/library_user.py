@@ -22,7 +22,6 @@ from kohort.client.coordination.callback_order import (
     Wait,
 )
 from kohort.client.membership.classic import Lost, Membership, Phase, Settings
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.member import NEWEST
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.checks.holders import Holders
@@ -129,24 +128,19 @@ class LibraryUser(Participant):
     # -- the membership's actions and the round
 
     def act(self) -> None:
-        for action in self.membership.take():
-            match action:
-                case Ask():
-                    self.send(action.request, NEWEST[type(action.request)], action.number)
-                case FindCoordinator():
-                    self.drop_coordinator()
-                    self.find()
-                case Ended():
-                    self.over(action.error)
-                    return
-                case _:
-                    self.rounds.on_event(action)
-                    if isinstance(action, Lost):
-                        self.tell(f"has lost generation {action.generation_id}: {action.reason}")
-                        self.stop_watching()
-                        self.lapse()
-        self.plan_wake()
-        self.soon(0, self._go_on, self.membership)
+        super().act()
+        if self.running:
+            self.soon(0, self._go_on, self.membership)
+
+    def version_of(self, request: Any) -> int:
+        return NEWEST[type(request)]
+
+    def on_action(self, action: Any) -> None:
+        self.rounds.on_event(action)
+        if isinstance(action, Lost):
+            self.tell(f"has lost generation {action.generation_id}: {action.reason}")
+            self.stop_watching()
+            self.lapse()
 
     def _go_on(self, membership: Membership) -> None:
         if membership is self.membership and not self._busy:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import NOBODYS, TOPICS, Faults
@@ -125,30 +124,20 @@ class Member(Participant):
 
     # -- the membership's actions
 
-    def act(self) -> None:
-        for action in self.membership.take():
-            match action:
-                case Ask():
-                    self._send(action.request, action.number)
-                case FindCoordinator():
-                    self.drop_coordinator()
-                    self.find()
-                case LetGo():
-                    self._let_go(action)
-                case Assign():
-                    self._begin_to_assign(action)
-                case Assigned():
-                    self._assigned(action)
-                case Lost():
-                    self.tell(f"has lost its assignment: {action.reason}")
-                    self.forget()
-                case Ended():
-                    self.over(action.error)
-                    return
-        self.plan_wake()
+    def version_of(self, request: Any) -> int:
+        return self._versions[type(request)]
 
-    def _send(self, request: Any, tag: Any) -> None:
-        self.send(request, self._versions[type(request)], tag)
+    def on_action(self, action: Any) -> None:
+        match action:
+            case LetGo():
+                self._let_go(action)
+            case Assign():
+                self._begin_to_assign(action)
+            case Assigned():
+                self._assigned(action)
+            case Lost():
+                self.tell(f"has lost its assignment: {action.reason}")
+                self.forget()
 
     # -- the assignment
 
@@ -227,7 +216,7 @@ class Member(Participant):
     def _commit(self, positions: dict[Place, int], generation: int | None = None) -> None:
         generation = self.generation if generation is None else generation
         request = commit_request(self.group, generation, self.membership.member_id, self.instance, positions)
-        self._send(request, partial(self._committed, generation))
+        self.send(request, self.version_of(request), partial(self._committed, generation))
 
     def _committed(self, generation: int, response: Any) -> None:
         errors = {p.error_code for t in response.topics for p in t.partitions} - {0, 3}

@@ -11,6 +11,7 @@ from typing import Any
 
 from kohort.client.membership.classic import Membership
 from kohort.client.membership.consumer import ConsumerMembership
+from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.actor import Actor
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.network import Link
@@ -58,9 +59,32 @@ class Participant(Actor, ABC):
     def begin(self) -> None:
         """Create the membership and join."""
 
-    @abstractmethod
     def act(self) -> None:
         """Carry out the membership's actions."""
+        for action in self.membership.take():
+            match action:
+                case Ask():
+                    self.ask(action)
+                case FindCoordinator():
+                    self.drop_coordinator()
+                    self.find()
+                case Ended():
+                    self.over(action.error)
+                    return
+                case _:
+                    self.on_action(action)
+        self.plan_wake()
+
+    def ask(self, action: Ask) -> None:
+        self.send(action.request, self.version_of(action.request), action.number)
+
+    @abstractmethod
+    def version_of(self, request: Any) -> int:
+        """The version in which it sends a request of its membership."""
+
+    @abstractmethod
+    def on_action(self, action: Any) -> None:
+        """Carry out an action of the membership of this kind."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -86,8 +110,8 @@ class Participant(Actor, ABC):
             self.say_goodbye(static_too=self.random.random() < 0.3)
             self.act()
 
-    @abstractmethod
-    def say_goodbye(self, *, static_too: bool) -> None: ...
+    def say_goodbye(self, *, static_too: bool) -> None:
+        self.membership.leave(self.world.now, static_too=static_too)
 
     def die(self) -> None:
         """SIGKILL: the operating system closes the connections."""

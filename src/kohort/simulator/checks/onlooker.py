@@ -34,7 +34,7 @@ from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.fetch import FetchRequest
+from kohort.wire.schemas.fetch import FetchingMember, FetchRequest
 from kohort.wire.schemas.group_records import OffsetCommitKey
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
@@ -55,6 +55,15 @@ def response_of(request: type) -> type:
         name = request.__name__.removesuffix("Request") + "Response"
         found = _responses[request] = getattr(import_module(request.__module__), name)
     return found
+
+
+def decoded(asked: Asked, frame: bytes) -> tuple[int, Any]:
+    """The correlation id and the response. Raises ProtocolError."""
+    kind = response_of(type(asked.request))
+    schema = schema_of(kind)
+    assert schema.api_key is not None
+    found, start = read_response_header(frame, flexible=asked.version in schema.flexible, api_key=schema.api_key)
+    return found, decode(kind, asked.version, frame, start)
 
 
 class Onlooker:
@@ -229,52 +238,37 @@ class Onlooker:
         frame = data[4:]
         if int.from_bytes(data[:4], "big") != len(frame):
             raise Violation("answers are whole frames", f"{len(frame)} bytes")
-        cls = response_of(type(asked.request))
-        schema = schema_of(cls)
-        assert schema.api_key is not None
         try:
-            found, start = read_response_header(
-                frame, flexible=asked.version in schema.flexible, api_key=schema.api_key
-            )
-            if found != asked.correlation_id:
-                raise Violation(
-                    "answers in the order of the requests",
-                    f"{found}, expected {asked.correlation_id} ({asked.request})",
-                )
-            return [(link, asked, decode(cls, asked.version, frame, start))]
+            found, response = decoded(asked, frame)
         except ProtocolError as error:
             raise Violation("answers can be read", f"{asked.request}: {error}") from error
+        if found != asked.correlation_id:
+            text = f"{found}, expected {asked.correlation_id} ({asked.request})"
+            raise Violation("answers in the order of the requests", text)
+        return [(link, asked, response)]
 
     def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
-        request = asked.request
-        if isinstance(request, ConsumerGroupHeartbeatRequest):
-            self.consumers.heartbeat(link, asked, response, broker)
-            return
-        if isinstance(request, ConsumerGroupDescribeRequest):
-            self.consumers.described(response)
-            return
-        if isinstance(request, FetchRequest):
-            reads = request.as_member.group_id
-            if self.consumers.of(reads):
-                promised_by_fetch(self.consumers.facts[reads], self.consumers.durable(reads), request, response)
-            return
-        if isinstance(request, OffsetFetchRequest):
-            self._check_fetched(broker, request, response)
-            return
-        if isinstance(request, DeleteGroupsRequest):
-            self.classic.deleted(response)
-            return
-        name = getattr(request, "group_id", None)
-        if name is None:
-            return
-        if self.consumers.of(name):
-            if isinstance(request, OffsetCommitRequest):
+        match request := asked.request:
+            case ConsumerGroupHeartbeatRequest():
+                self.consumers.heartbeat(link, asked, response, broker)
+            case ConsumerGroupDescribeRequest():
+                self.consumers.described(response)
+            case FetchRequest(as_member=FetchingMember(group_id=reads)):
+                if self.consumers.of(reads):
+                    promised_by_fetch(self.consumers.facts[reads], self.consumers.durable(reads), request, response)
+            case OffsetFetchRequest():
+                self._check_fetched(broker, request, response)
+            case DeleteGroupsRequest():
+                self.classic.deleted(response)
+            case OffsetCommitRequest(group_id=name) if self.consumers.of(name):
                 topics = {topic.name: topic.topic_id for topic in broker.state.catalog.topics.values()}
                 self.consumers.commit(link, request, response, topics)
-            elif isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest):
+            case JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest() if self.consumers.of(request.group_id):
                 self.consumers.classic(asked, response, broker)
-            return
-        self.classic.promised(broker, asked, response, now)
+            case _:
+                group = getattr(request, "group_id", None)
+                if group is not None and not self.consumers.of(group):
+                    self.classic.promised(broker, asked, response, now)
 
     def _check_fetched(self, broker: Broker, request: OffsetFetchRequest, response: Any) -> None:
         groups = [(g.group_id, g) for g in response.groups] or [(request.group_id, response)]

@@ -7,10 +7,11 @@ cooperative   at a rebalance it joins and continues its work; partitions that ar
 
 from __future__ import annotations
 
+from typing import Any
+
 from kohort.client.assignors import ASSIGNORS, Assignor, assignments, subscription_bytes
 from kohort.client.assignors.spec import NO_GENERATION_ID, Claim
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
 from kohort.simulator.actors.member import NEWEST
 from kohort.simulator.sizing.clients import PacedMembership
 from kohort.simulator.sizing.point import COOPERATIVE
@@ -62,33 +63,19 @@ class ClassicWorker(Worker):
     def scatter(self) -> None:
         self.membership.scatter()
 
-    def say_goodbye(self, *, static_too: bool) -> None:
-        self.membership.leave(self.world.now, static_too=static_too)
+    def version_of(self, request: Any) -> int:
+        return NEWEST[type(request)]
 
-    def commit_refused(self, error: int, epoch: int) -> None:
-        self.membership.commit_answered(error, epoch, self.world.now)
-        self.act()
-
-    def act(self) -> None:
-        for action in self.membership.take():
-            match action:
-                case Ask():
-                    self.send(action.request, NEWEST[type(action.request)], action.number)
-                case FindCoordinator():
-                    self.drop_coordinator()
-                    self.find()
-                case LetGo():
-                    self.at_poll(self._let_go, self.membership, action.generation_id)
-                case Assign():
-                    self._assign(action)
-                case Assigned():
-                    self.at_poll(self._assigned, self.membership, action)
-                case Lost():
-                    self.forget()
-                case Ended():
-                    self.over(action.error)
-                    return
-        self.plan_wake()
+    def on_action(self, action: Any) -> None:
+        match action:
+            case LetGo():
+                self.at_poll(self._let_go, self.membership, action.generation_id)
+            case Assign():
+                self._assign(action)
+            case Assigned():
+                self.at_poll(self._assigned, self.membership, action)
+            case Lost():
+                self.forget()
 
     def _assign(self, action: Assign) -> None:
         members = ((member.member_id, member.group_instance_id, member.metadata) for member in action.members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from kohort.client.membership.consumer import (
@@ -14,7 +15,7 @@ from kohort.client.membership.consumer import (
     Revoke,
     Subscription,
 )
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
+from kohort.client.membership.coordinator_requests import Ask
 from kohort.simulator.sizing.worker import Worker
 
 HEARTBEAT_VERSION = 1
@@ -47,50 +48,44 @@ class ConsumerWorker(Worker):
     def content(self) -> bool:
         return self.running and self.membership.phase is Phase.MEMBER
 
-    def say_goodbye(self, *, static_too: bool) -> None:
-        self.membership.leave(self.world.now, static_too=static_too)
-
-    def commit_refused(self, error: int, epoch: int) -> None:
-        self.membership.commit_answered(error, epoch, self.world.now)
-        self.act()
-
     def act(self) -> None:
-        taken: Partitions = frozenset()
-        for action in self.membership.take():
-            match action:
-                case Ask() if taken:
-                    self.at_poll(self._take, self.membership, taken, action)
-                    taken = frozenset()
-                case Ask():
-                    self._ask(action)
-                case FindCoordinator():
-                    self.drop_coordinator()
-                    self.find()
-                case Added():
-                    taken |= action.partitions
-                case Revoke():
-                    self.at_poll(self._give_up, self.membership, action.partitions)
-                case Lost():
-                    self.forget()
-                case Ended():
-                    self.over(action.error)
-                    return
-        if taken:
-            self.at_poll(self._take, self.membership, taken, None)
-        self.plan_wake()
+        self._taken: Partitions = frozenset()
+        """New partitions that no heartbeat has acknowledged."""
+        super().act()
 
-    def _ask(self, action: Ask) -> None:
-        self.send(action.request, HEARTBEAT_VERSION, action.number)
+    def version_of(self, request: Any) -> int:
+        return HEARTBEAT_VERSION
+
+    def on_action(self, action: Any) -> None:
+        match action:
+            case Added():
+                self._taken |= action.partitions
+            case Revoke():
+                self.at_poll(self._give_up, self.membership, action.partitions)
+            case Lost():
+                self.forget()
+
+    def ask(self, action: Ask) -> None:
+        if self._taken:
+            self.at_poll(self._take, self.membership, self._taken, action)
+            self._taken = frozenset()
+        else:
+            super().ask(action)
+
+    def plan_wake(self) -> None:
+        if self._taken:
+            self.at_poll(self._take, self.membership, self._taken, None)
+        super().plan_wake()
 
     def _take(self, membership: ConsumerMembership, partitions: Partitions, acknowledges: Ask | None) -> None:
         """The application gets the partitions between two polls; only then the member acknowledges them."""
         if membership is not self.membership:
             return
         if acknowledges is not None and not self.client.positions_first:
-            self._ask(acknowledges)
+            super().ask(acknowledges)
         self.take_on(self._places(partitions & membership.owned))
         if acknowledges is not None and self.client.positions_first:
-            self._ask(acknowledges)
+            super().ask(acknowledges)
 
     def _give_up(self, membership: ConsumerMembership, partitions: Partitions) -> None:
         if membership is not self.membership or not partitions <= membership.owned:

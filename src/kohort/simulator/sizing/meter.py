@@ -17,12 +17,9 @@ from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Turn
 from kohort.simulator.checks.beliefs import BelievingConsumer
-from kohort.simulator.checks.onlooker import response_of
+from kohort.simulator.checks.onlooker import decoded
 from kohort.simulator.world.network import Asked, Link
 from kohort.storage.protocol import Append
-from kohort.wire.codec import decode
-from kohort.wire.framing import read_response_header
-from kohort.wire.schema import schema_of
 
 HEARTBEATS = ("Heartbeat", "ConsumerGroupHeartbeat")
 
@@ -102,17 +99,8 @@ class Meter:
             link = self._links.get(release.connection)
             if link is not None:
                 asked = link.outstanding.popleft()
-                found.append((link, asked, _decoded(asked, data)))
+                found.append((link, asked, decoded(asked, data[4:])[1]))
         return found
 
     def turn_ends(self, turn: Turn) -> None:
         pass
-
-
-def _decoded(asked: Asked, data: bytes) -> Any:
-    kind = response_of(type(asked.request))
-    schema = schema_of(kind)
-    assert schema.api_key is not None
-    frame = data[4:]
-    _, start = read_response_header(frame, flexible=asked.version in schema.flexible, api_key=schema.api_key)
-    return decode(kind, asked.version, frame, start)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from kohort.simulator.sizing.point import CONSUMER, EAGER, BadPoint, Point, normal, refuse
 from kohort.simulator.sizing.summary import Cost
@@ -56,8 +56,7 @@ class Fleet:
         return self.groups * (self.deploys_per_day * self.members + self.crashes_per_day) / DAY_S
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """Of a member in a second, or of a restart."""
 
     requests: float
@@ -150,45 +149,31 @@ def _line(fleet: Fleet, quiet: list[Cost], restarted: Cost, shards: Sequence[int
 
 def _rates(cost: Cost) -> Rates:
     seconds = cost.point.groups * cost.point.members * cost.measured_s
-    return Rates(
-        cost.requests / seconds,
-        cost.heartbeats / seconds,
-        cost.records / seconds,
-        cost.record_bytes / seconds,
-        cost.cpu_ms / 1000 / seconds,
-    )
+    return Rates(*(figure / seconds for figure in _figures(cost)))
+
+
+def _figures(cost: Cost) -> Rates:
+    """Of a whole run."""
+    return Rates(cost.requests, cost.heartbeats, cost.records, cost.record_bytes, cost.cpu_ms / 1000)
 
 
 def _restart(cost: Cost, quiet: Rates) -> Rates:
     """The cost of one restart above that of a quiet time."""
     seconds = cost.point.groups * cost.point.members * cost.measured_s
     times = max(1.0, cost.disturbances)
-
-    def above(all_of_it: float, each: float) -> float:
-        return max(0.0, all_of_it - each * seconds) / times
-
-    return Rates(
-        above(cost.requests, quiet.requests),
-        above(cost.heartbeats, quiet.heartbeats),
-        above(cost.records, quiet.records),
-        above(cost.record_bytes, quiet.record_bytes),
-        above(cost.cpu_ms / 1000, quiet.cpu_s),
-    )
+    pairs = zip(_figures(cost), quiet, strict=True)
+    return Rates(*(max(0.0, figure - each * seconds) / times for figure, each in pairs))
 
 
 def _load(fleet: Fleet, shards: int, samples: Sequence[tuple[int, Rates]], restart: Rates, state: float) -> Load:
     members, restarts = fleet.all_members, fleet.restarts_per_s
     rates = _at(samples, members / shards)
-    cores = members * rates.cpu_s + restarts * restart.cpu_s
+    totals = Rates(*(members * each + restarts * of_restart for each, of_restart in zip(rates, restart, strict=True)))
     return Load(
         shards,
         members / shards,
-        members * rates.requests + restarts * restart.requests,
-        members * rates.heartbeats + restarts * restart.heartbeats,
-        members * rates.records + restarts * restart.records,
-        members * rates.record_bytes + restarts * restart.record_bytes,
-        cores,
-        cores / shards,
+        *totals,
+        totals.cpu_s / shards,
         members * state,
         _spread(samples, members / shards),
         members / shards > samples[-1][0],
@@ -202,7 +187,7 @@ def _at(samples: Sequence[tuple[int, Rates]], size: float) -> Rates:
     for (low, before), (high, after) in pairwise(samples):
         if size <= high:
             share = (size - low) / (high - low)
-            return Rates(*(a + share * (b - a) for a, b in zip(_values(before), _values(after), strict=True)))
+            return Rates(*(a + share * (b - a) for a, b in zip(before, after, strict=True)))
     return samples[-1][1]
 
 
@@ -213,7 +198,3 @@ def _spread(samples: Sequence[tuple[int, Rates]], size: float) -> float:
     upper = next((n for n, (high, _) in enumerate(samples) if size <= high and n > 0), len(samples) - 1)
     one, other = samples[upper - 1][1].cpu_s, samples[upper][1].cpu_s
     return abs(one - other) / max(one, other, 1e-12)
-
-
-def _values(rates: Rates) -> tuple[float, ...]:
-    return (rates.requests, rates.heartbeats, rates.records, rates.record_bytes, rates.cpu_s)

@@ -11,6 +11,12 @@ from typing import Any
 
 from kohort.simulator.sizing.point import FIELDS, Point
 
+MEANS = (
+    *("partitions_paused", "moves", "needed_moves", "resumed", "disturbances", "rebalances"),
+    *("requests", "heartbeats", "records", "record_bytes", "cpu_ms", "state_bytes"),
+)
+"""Figures that a cost has under their names in the rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -89,22 +95,11 @@ def _cost(point: Point, runs: list[Mapping[str, Any]]) -> Cost:
         paused_low_s=min(seconds("paused_ms")),
         paused_high_s=max(seconds("paused_ms")),
         longest_pause_s=max(seconds("longest_pause_ms")),
-        partitions_paused=mean("partitions_paused"),
         twice_s=mean("twice_ms") / 1000,
         repeated_s=mean("repeated_ms") / 1000,
-        moves=mean("moves"),
-        needed_moves=mean("needed_moves"),
-        resumed=mean("resumed"),
-        disturbances=mean("disturbances"),
         stable_s=mean("stable_ms") / 1000,
         stable_max_s=max(seconds("stable_max_ms")),
-        rebalances=mean("rebalances"),
-        requests=mean("requests"),
-        heartbeats=mean("heartbeats"),
-        records=mean("records"),
-        record_bytes=mean("record_bytes"),
-        cpu_ms=mean("cpu_ms"),
-        state_bytes=mean("state_bytes"),
         measured_s=mean("measured_ms") / 1000,
         settled=all(run["settled"] for run in runs),
+        **{name: mean(name) for name in MEANS},
     )

@@ -207,9 +207,7 @@ class Worker(Participant):
         if life != self.lives:
             return
         if errors != {0}:
-            self.commit_refused(max(errors), epoch)
+            self.membership.commit_answered(max(errors), epoch, self.world.now)
+            self.act()
         if then is not None and life == self.lives:
             then()
-
-    @abstractmethod
-    def commit_refused(self, error: int, epoch: int) -> None: ...
