@@ -1,4 +1,4 @@
-"""Driver of kcat (matrix_stage.py says what a driver is): each command runs a kcat of its own.
+"""kcat, for python_driver.py: each command runs a kcat of its own.
 
 What a member holds, kcat tells on its standard error, a line a rebalance: "% Group g rebalanced (memberid m): assigned:
 t [0], t [1]"; with a cooperative assignor what is added or taken: "% Group g rebalanced: incremental revoke of 3
@@ -7,23 +7,21 @@ partition(s) (memberid m, COOPERATIVE rebalance protocol): t [0], …".
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import threading
 from typing import Any
 
+from worker import say
+
 WHOLE = re.compile(r"rebalanced \(.*?\): (assigned|revoked)(.*)")
 PART = re.compile(r"rebalanced: incremental (assignment|revoke) .*? protocol\): (.*)")
 PLACE = re.compile(r"\[(\d+)\]")
 FORMAT = "%p %o %k %s\\n"
 ENOUGH_S = 50
-
-
-def say(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+Record = tuple[int, bytes, bytes]
+"""Partition, key and value."""
 
 
 class Kcat:
@@ -41,22 +39,16 @@ class Kcat:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def produce(
-        self, topic: str, partitions: int, first: int, count: int, codec: str, pad: int, idempotent: bool = False
-    ) -> None:
+    def produce(self, topic: str, records: list[Record], codec: str, idempotent: bool) -> None:
         settings = ["-E", "-z", codec, "-H", "h=x", "-X", f"enable.idempotence={str(idempotent).lower()}"]
-        for partition in range(partitions):
-            numbers = [n for n in range(first, first + count) if n % partitions == partition]
-            feed = "".join(f"k{n}:v{n}{'.' * pad}\n" for n in numbers)
+        for partition in sorted({partition for partition, _, _ in records}):
+            feed = b"".join(b"%b:%b\n" % (key, value) for of, key, value in records if of == partition).decode()
             self._run("-P", "-t", topic, "-p", str(partition), "-K", ":", *settings, feed=feed)
 
     def read(self, topic: str, partitions: int, count: int) -> Any:
         out = self._run("-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", FORMAT)
         words = [line.split(" ") for line in out.splitlines()]
         return {"records": [[int(p), int(o), key, value] for p, o, key, value in words]}
-
-    def topics(self) -> Any:
-        return {"topics": [topic["topic"] for topic in json.loads(self._run("-L", "-J"))["topics"]]}
 
 
 def member(options: dict[str, Any]) -> None:
@@ -108,22 +100,3 @@ def _tell_assignments(process: subprocess.Popen[str]) -> None:
 
 def _places(text: str) -> set[int]:
     return {int(place) for place in PLACE.findall(text)}
-
-
-def main() -> None:
-    options = json.loads(sys.argv[1])
-    if "group" in options:
-        member(options)
-        return
-    driver = Kcat(options["bootstrap"])
-    say(version=driver.version)
-    for line in sys.stdin:
-        what = json.loads(line)
-        try:
-            say(done=getattr(driver, what.pop("do"))(**what) or {})
-        except Exception as error:
-            say(failed=f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    main()

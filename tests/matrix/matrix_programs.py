@@ -35,8 +35,6 @@ class Programs:
             case "kafkajs" | "platformatic":
                 with self._building["node"]:
                     return ("node", self._node)
-            case "kcat":
-                return (sys.executable, str(HERE / "kcat_driver.py"))
         return (sys.executable, str(HERE / "python_driver.py"))
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Driver of the Python clients (matrix_stage.py says what a driver is). A member is run by tests/clients/worker.py."""
+"""Driver of the Python clients and kcat (matrix_stage.py says what a driver is).
+
+tests/clients/worker.py runs the members of the Python clients.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "clients"))
 import worker  # a program of its own: pytest does not help it to find its modules
+from kcat_driver import Kcat, Record
+from kcat_driver import member as kcat_member
 
-Do = Callable[..., Any]
 
-
-def message(number: int, pad: int) -> tuple[bytes, bytes]:
-    return f"k{number}".encode(), f"v{number}{'.' * pad}".encode()
+def records_of(partitions: int, first: int, count: int, pad: int) -> list[Record]:
+    """What a command to produce asks for."""
+    return [(n % partitions, b"k%d" % n, b"v%d%b" % (n, b"." * pad)) for n in range(first, first + count)]
 
 
 class Confluent:
@@ -28,21 +32,18 @@ class Confluent:
         self._admin = AdminClient(self._bootstrap)
         self.version = f"{confluent_kafka.version()}, librdkafka {confluent_kafka.libversion()[0]}"
 
-    def produce(
-        self, topic: str, partitions: int, first: int, count: int, codec: str, pad: int, idempotent: bool = False
-    ) -> None:
+    def produce(self, topic: str, records: list[Record], codec: str, idempotent: bool) -> None:
         from confluent_kafka import Producer
 
         failures: list[str] = []
         settings = {"compression.type": codec, "enable.idempotence": idempotent, "linger.ms": 50}
         producer = Producer({**self._bootstrap, **settings})
-        for n in range(first, first + count):
-            key, value = message(n, pad)
+        for partition, key, value in records:
             producer.produce(
                 topic,
                 value,
                 key,
-                n % partitions,
+                partition,
                 headers=[("h", b"x"), ("n", None)],
                 on_delivery=lambda error, _: failures.append(str(error)) if error else None,
             )
@@ -108,9 +109,7 @@ class KafkaPython:
         self._admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
         self.version = kafka.__version__
 
-    def produce(
-        self, topic: str, partitions: int, first: int, count: int, codec: str, pad: int, idempotent: bool = False
-    ) -> None:
+    def produce(self, topic: str, records: list[Record], codec: str, idempotent: bool) -> None:
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
@@ -119,10 +118,7 @@ class KafkaPython:
             enable_idempotence=idempotent,
             linger_ms=50,
         )
-        sent = []
-        for n in range(first, first + count):
-            key, value = message(n, pad)
-            sent.append(producer.send(topic, value, key, [("h", b"x")], n % partitions))
+        sent = [producer.send(topic, value, key, [("h", b"x")], partition) for partition, key, value in records]
         for each in sent:
             each.get(40)
         producer.close()
@@ -199,9 +195,7 @@ class Aiokafka:
 
         return self._run(run())
 
-    def produce(
-        self, topic: str, partitions: int, first: int, count: int, codec: str, pad: int, idempotent: bool = False
-    ) -> None:
+    def produce(self, topic: str, records: list[Record], codec: str, idempotent: bool) -> None:
         from aiokafka import AIOKafkaProducer
 
         async def run() -> None:
@@ -213,9 +207,8 @@ class Aiokafka:
             )
             await producer.start()
             sent = []
-            for n in range(first, first + count):
-                key, value = message(n, pad)
-                sent.append(await producer.send(topic, value, key, n % partitions, headers=[("h", b"x")]))
+            for partition, key, value in records:
+                sent.append(await producer.send(topic, value, key, partition, headers=[("h", b"x")]))
             await asyncio.gather(*sent)
             await producer.stop()
 
@@ -261,21 +254,34 @@ class Aiokafka:
         return {"state": state, "members": len(members)}
 
 
+DRIVERS: dict[str, Any] = {
+    "confluent": Confluent,
+    "kafka-python": KafkaPython,
+    "aiokafka": Aiokafka,
+    "kcat": Kcat,
+}
+
+
 def run(bootstrap: str, client: str) -> None:
-    known: dict[str, Any] = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}
-    driver = known[client](bootstrap)
+    driver = DRIVERS[client](bootstrap)
     worker.say(version=driver.version)
     for line in sys.stdin:
         what = json.loads(line)
+        do = what.pop("do")
+        if do == "produce":
+            asked = {name: what.pop(name) for name in ("partitions", "first", "count", "pad")}
+            what |= {"records": records_of(**asked), "idempotent": what.get("idempotent", False)}
         try:
-            worker.say(done=getattr(driver, what.pop("do"))(**what) or {})
+            worker.say(done=getattr(driver, do)(**what) or {})
         except Exception as error:
             worker.say(failed=f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
     options = json.loads(sys.argv[1])
-    if "group" in options:
-        worker.main()
-    else:
+    if "group" not in options:
         run(options["bootstrap"], options["client"])
+    elif options["client"] == "kcat":
+        kcat_member(options)
+    else:
+        worker.main()
