@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 
 from kohort.simulator.simulate import run
 from kohort.simulator.world.world import Millis
@@ -32,18 +32,15 @@ def run_many(
     deadline = None if minutes is None else time.monotonic() + minutes * 60
     starts = iter(range(first, first + seeds, CHUNK) if seeds is not None else count(first, CHUNK))
     last = None if seeds is None else first + seeds
+    in_time = takewhile(lambda _: deadline is None or time.monotonic() < deadline, starts)
+    chunks = ((start, CHUNK if last is None else min(CHUNK, last - start), duration_ms) for start in in_time)
     if jobs == 1:
-        for start in starts:
-            if deadline is not None and time.monotonic() >= deadline:
-                return
-            yield _chunk(start, CHUNK if last is None else min(CHUNK, last - start), duration_ms)
+        yield from (_chunk(*chunk) for chunk in chunks)
         return
     with ProcessPoolExecutor(jobs) as pool:
         running: set[Future[Tally]] = set()
-        for start in starts:
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-            running.add(pool.submit(_chunk, start, CHUNK if last is None else min(CHUNK, last - start), duration_ms))
+        for chunk in chunks:
+            running.add(pool.submit(_chunk, *chunk))
             if len(running) > jobs:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)

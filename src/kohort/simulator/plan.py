@@ -6,6 +6,8 @@ few actors, and small runs are fast, so most runs are small.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any
@@ -142,14 +144,9 @@ def _fenced(plan: Plan) -> Plan:
 
 
 def _faults(random: Random) -> Faults:
-    names = list(FREQUENT)
-    count = random.choice((0, 1, 2, 2, 3, 3, 4, 6, len(names)))
-    exist = random.sample(names, count)
-    values = {}
-    for name in exist:
-        low, high = FREQUENT[name]
-        values[name] = low * (high / low) ** random.random()
-    return Faults(**values)
+    exist = random.sample(list(FREQUENT), random.choice((0, 1, 2, 2, 3, 3, 4, 6, len(FREQUENT))))
+    bounds = {name: FREQUENT[name] for name in exist}
+    return Faults(**{name: low * (high / low) ** random.random() for name, (low, high) in bounds.items()})
 
 
 def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
@@ -167,14 +164,10 @@ def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
         "log_cleaner_delete_retention_ms": random.choice((0, 5_000, 86_400_000)),
     }
     config.update(_consumer_config(random))
-    stayers: dict[str, int] = {}
-    for actor in cast:
-        if actor.kind in ("member", "consumer", "candidate", "sharer"):
-            stayers[actor.options["group"]] = stayers.get(actor.options["group"], 0) + 1
-    if random.random() < 0.15:
-        config["group_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
-    if random.random() < 0.15:
-        config["group_consumer_max_size"] = max(stayers.values(), default=1) + random.randrange(2)
+    stayers = Counter(a.options["group"] for a in cast if a.kind in ("member", "consumer", "candidate", "sharer"))
+    for limit in ("group_max_size", "group_consumer_max_size"):
+        if random.random() < 0.15:
+            config[limit] = max(stayers.values(), default=1) + random.randrange(2)
     return config
 
 
@@ -283,21 +276,18 @@ def _members(random: Random, group: str) -> list[Cast]:
         "work_ms": random.choice((1_000, 2_500)),
     }
     static = random.random() < 0.4
-    members = []
-    for index in range(1 + _size(random, 7)):
-        options = dict(common)
-        if static and random.random() < 0.7:
-            options["instance"] = f"{group}-{index}"
-        options["old"] = random.random() < 0.2
-        options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
-        options["patience_ms"] = random.choice((3_000, 12_000))
-        options["held"] = random.random() < 0.4
-        options["slow"] = random.random() < 0.2
-        options["ranged"] = random.random() < 0.6
-        members.append(Cast("member", f"{group}{index}", options))
-        if "instance" in options and random.random() < 0.25:
-            members.append(Cast("member", f"{group}{index}twin", {**options, "life": "leaves"}))
-    return members
+
+    def options() -> dict[str, Any]:
+        return {
+            "old": random.random() < 0.2,
+            "life": random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0],
+            "patience_ms": random.choice((3_000, 12_000)),
+            "held": random.random() < 0.4,
+            "slow": random.random() < 0.2,
+            "ranged": random.random() < 0.6,
+        }
+
+    return _company(random, "member", common, static, options)
 
 
 def _consumers(random: Random, group: str) -> list[Cast]:
@@ -309,17 +299,29 @@ def _consumers(random: Random, group: str) -> list[Cast]:
     static = random.random() < 0.4
     fickle = random.random() < 0.3
     assignor = random.choice((None, None, "uniform", "range", "rack", "lag", "plugin"))
+
+    def options() -> dict[str, Any]:
+        return {
+            "life": random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0],
+            "patience_ms": random.choice((3_500, 6_000, 12_000)),
+            "slow": random.random() < 0.2,
+            "fickle": fickle and random.random() < 0.5,
+            "assignor": assignor,
+        }
+
+    return _company(random, "consumer", common, static, options)
+
+
+def _company(
+    random: Random, kind: str, common: dict[str, Any], static: bool, options: Callable[[], dict[str, Any]]
+) -> list[Cast]:
+    """The members of a group, with a second process for some static members. `options` draws those of one member."""
+    group = common["group"]
     members = []
     for index in range(1 + _size(random, 7)):
-        options = dict(common)
-        if static and random.random() < 0.7:
-            options["instance"] = f"{group}-{index}"
-        options["life"] = random.choices(("stays", "restarts", "leaves", "dies"), (5, 3, 1, 1))[0]
-        options["patience_ms"] = random.choice((3_500, 6_000, 12_000))
-        options["slow"] = random.random() < 0.2
-        options["fickle"] = fickle and random.random() < 0.5
-        options["assignor"] = assignor
-        members.append(Cast("consumer", f"{group}{index}", options))
-        if "instance" in options and random.random() < 0.25:
-            members.append(Cast("consumer", f"{group}{index}twin", {**options, "life": "leaves"}))
+        instance = {"instance": f"{group}-{index}"} if static and random.random() < 0.7 else {}
+        of_one = {**common, **instance, **options()}
+        members.append(Cast(kind, f"{group}{index}", of_one))
+        if instance and random.random() < 0.25:
+            members.append(Cast(kind, f"{group}{index}twin", {**of_one, "life": "leaves"}))
     return members
