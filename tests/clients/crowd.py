@@ -39,8 +39,16 @@ class Member:
     def assigned(self) -> set[Place]:
         return {(place.topic, place.partition) for place in self.consumer.assignment()}
 
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.assigned}
+
     def turn(self, commits: bool) -> None:
-        message = self.consumer.poll(0)
+        try:
+            message = self.consumer.poll(0)
+        except KafkaException as error:
+            self.errors.append(error.args[0])
+            return
         if message is None:
             return
         if message.error() is not None:
@@ -71,10 +79,10 @@ class Crowd:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def join(self, **options: Any) -> Member:
-        """`group_instance_id="a"` for the option group.instance.id."""
+    def join(self, *topics: str, **options: Any) -> Member:
+        """`topics`, if other ones than the crowd's. `group_instance_id="a"` for the option group.instance.id."""
         named = {name.replace("_", "."): value for name, value in options.items()}
-        member = Member(self._bootstrap, self._group, self._topics, named)
+        member = Member(self._bootstrap, self._group, [*topics] or self._topics, named)
         with self._changed:
             self._members.append(member)
         return member

@@ -1,4 +1,4 @@
-// Java's admin client, and reading by time and by end, against a running server: `java -cp 'lib/*' ClientCheck.java BOOTSTRAP`. Prints a line a step; exits 1 on a failure.
+// Java's admin client, and reading by time and by end.
 
 import java.time.Duration;
 import java.util.*;
@@ -6,52 +6,17 @@ import java.util.concurrent.*;
 import java.util.stream.*;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
-import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.serialization.*;
 
-public class ClientCheck {
+public class ClientCheck extends Checks {
   static final int PARTITIONS = 6;
-  static String bootstrap;
 
-  static void check(boolean holds, String what) {
-    if (!holds) throw new AssertionError(what);
-  }
+  public static void main(String[] arguments) { run(arguments, ClientCheck::steps); }
 
-  static void step(String name) {
-    System.out.println("ok " + name);
-  }
-
-  static Properties base(Object... pairs) {
-    Properties p = new Properties();
-    p.put("bootstrap.servers", bootstrap);
-    for (int i = 0; i < pairs.length; i += 2) p.put(pairs[i], pairs[i + 1].toString());
-    return p;
-  }
-
-  interface Condition { boolean holds() throws Exception; }
-
-  static void await(String what, Condition condition) throws Exception {
-    long deadline = System.nanoTime() + 40_000_000_000L;
-    while (!condition.holds()) {
-      check(System.nanoTime() < deadline, "not in time: " + what);
-      Thread.sleep(20);
-    }
-  }
-
-  static void produce(String topic, int first, int count, Object... more) throws Exception {
-    Properties p = base(more);
-    try (KafkaProducer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
-      List<Future<RecordMetadata>> sent = new ArrayList<>();
-      for (int i = first; i < first + count; i++) sent.add(producer.send(new ProducerRecord<>(topic, i % PARTITIONS, null, "v" + i)));
-      for (Future<RecordMetadata> f : sent) f.get(20, TimeUnit.SECONDS);
-    }
-  }
-
-  public static void main(String[] arguments) throws Exception {
-    bootstrap = arguments[0];
+  static void steps() throws Exception {
     try (Admin admin = Admin.create(base())) {
       check(admin.describeCluster().nodes().get(10, TimeUnit.SECONDS).size() >= 1, "nodes");
       admin.createTopics(List.of(new NewTopic("plain", Optional.of(PARTITIONS), Optional.empty()).configs(Map.of("retention.ms", "3600000")))).all().get(10, TimeUnit.SECONDS);
@@ -74,7 +39,7 @@ public class ClientCheck {
         throw new AssertionError("a session of 1 ms");
       } catch (ExecutionException e) { check(e.getCause() instanceof InvalidConfigurationException, "refused with " + e.getCause()); }
       step("admin of groups' settings");
-      for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) produce("plain", 0, 120, "compression.type", codec);
+      for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) produce("plain", PARTITIONS, 0, 120, "compression.type", codec);
       TopicPartition zero = new TopicPartition("plain", 0);
       check(admin.listOffsets(Map.of(zero, OffsetSpec.latest())).partitionResult(zero).get(10, TimeUnit.SECONDS).offset() == 100, "latest");
       check(admin.listOffsets(Map.of(zero, OffsetSpec.maxTimestamp())).partitionResult(zero).get(10, TimeUnit.SECONDS).offset() >= 0, "max timestamp");
@@ -92,10 +57,6 @@ public class ClientCheck {
       admin.deleteTopics(List.of("plain")).all().get(10, TimeUnit.SECONDS);
       check(!admin.listTopics().names().get(10, TimeUnit.SECONDS).contains("plain"), "deleted");
       step("topic deleted");
-    } catch (Throwable failure) {
-      failure.printStackTrace();
-      System.exit(1);
     }
-    System.exit(0);
   }
 }

@@ -1,88 +1,15 @@
-// Java's consumers with group.protocol=consumer (KIP-848): `java -cp 'lib/*' ConsumerGroups.java BOOTSTRAP`. Prints a line a step.
+// Java's consumers with group.protocol=consumer (KIP-848).
 
-import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.stream.*;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
-import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
 import org.apache.kafka.common.errors.*;
-import org.apache.kafka.common.serialization.*;
 
-public class ConsumerGroups {
-  static String bootstrap;
+public class ConsumerGroups extends Checks {
   static Admin admin;
-
-  interface Subscribing { void subscribe(KafkaConsumer<String, String> consumer, ConsumerRebalanceListener listener); }
-
-  /** A consumer in its own thread, which commits what it has read before it polls again. */
-  static class Member implements Runnable, ConsumerRebalanceListener {
-    final KafkaConsumer<String, String> consumer;
-    final Set<TopicPartition> held = ConcurrentHashMap.newKeySet();
-    final Queue<String> read = new ConcurrentLinkedQueue<>();
-    final Thread thread = new Thread(this);
-    volatile boolean stop;
-    volatile long closingMs;
-    volatile int lost;
-    volatile Throwable failure;
-
-    Member(String group, List<String> topics, Object... more) {
-      this(group, (consumer, listener) -> consumer.subscribe(topics, listener), more);
-    }
-
-    Member(String group, Subscribing subscribing, Object... more) {
-      Properties p = new Properties();
-      p.putAll(Map.of("bootstrap.servers", bootstrap, "group.id", group, "group.protocol", "consumer",
-          "auto.offset.reset", "earliest", "enable.auto.commit", "false", "allow.auto.create.topics", "false", "metadata.max.age.ms", "1000"));
-      for (int i = 0; i < more.length; i += 2) p.put(more[i], more[i + 1]);
-      consumer = new KafkaConsumer<>(p, new StringDeserializer(), new StringDeserializer());
-      subscribing.subscribe(consumer, this);
-      thread.start();
-    }
-
-    public void run() {
-      try {
-        while (!stop) {
-          ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(50));
-          records.forEach(record -> read.add(record.value()));
-          if (!records.isEmpty()) consumer.commitSync();
-        }
-      } catch (Throwable t) { failure = t; }
-      long began = System.nanoTime();
-      consumer.close();
-      closingMs = (System.nanoTime() - began) / 1_000_000;
-    }
-
-    public void onPartitionsAssigned(Collection<TopicPartition> given) { held.addAll(given); }
-    public void onPartitionsRevoked(Collection<TopicPartition> taken) { held.removeAll(taken); }
-    public void onPartitionsLost(Collection<TopicPartition> taken) { held.removeAll(taken); lost++; }
-
-    void leave() throws Exception {
-      stop = true;
-      thread.join(30_000);
-      check(!thread.isAlive(), "closed");
-      if (failure != null) throw new AssertionError("member failed", failure);
-      check(closingMs < 4000, "close() took " + closingMs + " ms");
-      check(lost == 0, "partitions were lost");
-    }
-  }
-
-  static void check(boolean holds, String what) {
-    if (!holds) throw new AssertionError(what);
-  }
-
-  interface Condition { boolean holds() throws Exception; }
-
-  static long await(String what, Condition condition) throws Exception {
-    long began = System.nanoTime();
-    while (!condition.holds()) {
-      check(System.nanoTime() - began < 40_000_000_000L, "not in time: " + what);
-      Thread.sleep(5);
-    }
-    return (System.nanoTime() - began) / 1_000_000;
-  }
 
   static long awaitSizes(List<Integer> sizes, Member... members) throws Exception {
     return await("partitions " + sizes, () -> Stream.of(members).map(m -> m.held.size()).sorted().toList().equals(sizes)
@@ -93,21 +20,11 @@ public class ConsumerGroups {
     admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get(10, TimeUnit.SECONDS);
   }
 
-  static void produce(String topic, int partitions, int first, int count) throws Exception {
-    try (KafkaProducer<String, String> producer = new KafkaProducer<>(Map.of("bootstrap.servers", bootstrap), new StringSerializer(), new StringSerializer())) {
-      List<Future<RecordMetadata>> sent = new ArrayList<>();
-      for (int i = first; i < first + count; i++) sent.add(producer.send(new ProducerRecord<>(topic, i % partitions, null, "v" + i)));
-      for (Future<RecordMetadata> f : sent) f.get(20, TimeUnit.SECONDS);
-    }
-  }
-
   static List<String> values(Member... members) { return Stream.of(members).flatMap(m -> m.read.stream()).toList(); }
 
   static long committed(String g) throws Exception {
     return admin.listConsumerGroupOffsets(g).partitionsToOffsetAndMetadata().get(10, TimeUnit.SECONDS).values().stream().mapToLong(OffsetAndMetadata::offset).sum();
   }
-
-  static void step(String name) { System.out.println("ok " + name); }
 
   static void joinAddAndClose() throws Exception {
     FeatureMetadata features = admin.describeFeatures().featureMetadata().get(10, TimeUnit.SECONDS);
@@ -223,7 +140,7 @@ public class ConsumerGroups {
     create("java-re-a", 2);
     create("java-re-b", 2);
     create("other-java-re", 2);
-    Subscribing subscribing = (consumer, listener) -> consumer.subscribe(new SubscriptionPattern("java-re-[a-z]"), listener);
+    Member.Subscribing subscribing = (consumer, listener) -> consumer.subscribe(new SubscriptionPattern("java-re-[a-z]"), listener);
     Member a = new Member(g, subscribing), b = new Member(g, subscribing);
     awaitSizes(List.of(2, 2), a, b);
     create("java-re-c", 2);
@@ -239,19 +156,14 @@ public class ConsumerGroups {
     step("patterns: a new topic after " + created + " ms");
   }
 
-  public static void main(String[] arguments) throws Exception {
-    bootstrap = arguments[0];
-    admin = Admin.create(Map.of("bootstrap.servers", (Object) bootstrap));
-    try {
+  public static void main(String[] arguments) {
+    run(arguments, () -> {
+      admin = Admin.create(base());
       joinAddAndClose();
       staticMembers();
       topics();
       assignors();
       patterns();
-    } catch (Throwable failure) {
-      failure.printStackTrace();
-      System.exit(1);
-    }
-    System.exit(0);
+    });
   }
 }

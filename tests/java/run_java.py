@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 LEAN = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -27,6 +30,22 @@ def java(classpath: str, *arguments: str, feed: str = "", timeout: float = 60) -
     )
     assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@contextmanager
+def running(classpath: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Java program, until it is killed. A failure prints the end of its log."""
+    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", QUIET, "-cp", classpath, *arguments]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield process
+    except BaseException:
+        print(log.read_text()[-2000:])
+        raise
+    finally:
+        process.kill()
+        process.wait()
 
 
 class SharedConsumer:

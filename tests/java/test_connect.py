@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from bench._kafka import free_ports
 from matrix_stage import recorded_server
+from run_java import running
 
 from kohort.client.cluster import Cluster
 from kohort.client.records import records
@@ -48,7 +49,7 @@ def test_two_workers_one_of_them_killed(classpath: str, tmp_path: Path) -> None:
         for name, path in files.items():
             path.write_text(f"{name} before\n")
             configured(first, name, path)
-        until(lambda: set(running(first).values()) == {first.name, second.name})
+        until(lambda: set(running_tasks(first).values()) == {first.name, second.name})
         until(lambda: lines(cluster) == {f"{name} before" for name in CONNECTORS})
         until(lambda: bytes_are_connects(cluster, first, second))
 
@@ -57,7 +58,7 @@ def test_two_workers_one_of_them_killed(classpath: str, tmp_path: Path) -> None:
         for name, path in files.items():
             with path.open("a") as file:
                 file.write(f"{name} after\n")
-        until(lambda: running(first) == dict.fromkeys(CONNECTORS, first.name))
+        until(lambda: running_tasks(first) == dict.fromkeys(CONNECTORS, first.name))
         until(lambda: lines(cluster) == {f"{name} {when}" for name in CONNECTORS for when in ("before", "after")})
         assert members(cluster) == 1
 
@@ -106,19 +107,9 @@ def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worke
     settings |= {"offset.storage.partitions": "2", "status.storage.partitions": "2"}
     properties = folder / "worker.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log
-        )
-    try:
+    program = ("org.apache.kafka.connect.cli.ConnectDistributed", str(properties))
+    with running(classpath, folder / "log", *program) as process:
         yield Worker(process, port)
-    except BaseException:
-        print((folder / "log").read_text()[-2000:])
-        raise
-    finally:
-        process.kill()
-        process.wait()
 
 
 def configured(worker: Worker, name: str, path: Path) -> None:
@@ -130,7 +121,7 @@ def configured(worker: Worker, name: str, path: Path) -> None:
     until(lambda: worker.ask(f"/connectors/{name}/config", config) is not None)
 
 
-def running(worker: Worker) -> dict[str, str]:
+def running_tasks(worker: Worker) -> dict[str, str]:
     """Which worker runs a connector's task, for those that run."""
     found = {}
     for name in CONNECTORS:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from crowd import Crowd
 from matrix_features import until
 from matrix_stage import recorded_server
 from produce import create_topic, produce
-from run_java import QUIET, java
+from run_java import java, running
 
 from kohort.client.cluster import Cluster
 from kohort.client.records import records
@@ -147,14 +144,15 @@ def test_streams_killed_and_started_again(classpath: str, tmp_path: Path) -> Non
     ):
         for topic in (WORDS, COUNTS):
             cluster.create_topic(topic, 2)
+        counting = ("StreamsCount", server.bootstrap_servers)
         expected = Counter({"to": 2, "be": 2, "or": 1, "not": 1})
         say(cluster, ["to be or", "not to be"])
-        with streams(classpath, server, tmp_path / "first") as first:
+        with running(classpath, tmp_path / "first.log", *counting, str(tmp_path / "first")) as first:
             until(lambda: counted(cluster) == expected, "the first counts")
             until(lambda: sum(at.offset for at in cluster.committed(APPLICATION).values()) >= 2 + 6, "committed")
             first.kill()
         say(cluster, ["that is", "to be"])
-        with streams(classpath, server, tmp_path / "second"):
+        with running(classpath, tmp_path / "second.log", *counting, str(tmp_path / "second")):
             until(lambda: counted(cluster) == expected + Counter(["that", "is", "to", "be"]), "the later counts")
 
 
@@ -170,18 +168,3 @@ def counted(cluster: Cluster) -> Counter[str]:
         for record in records(part, 0):
             found[(record.key or b"").decode()] = int(record.value or b"0")
     return found
-
-
-@contextmanager
-def streams(classpath: str, server: KohortServer, state: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", QUIET, "-cp", classpath, "StreamsCount"]
-    with state.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen([*command, server.bootstrap_servers, str(state)], stdout=log, stderr=log)
-    try:
-        yield process
-    except BaseException:
-        print(state.with_suffix(".log").read_text()[-2000:])
-        raise
-    finally:
-        process.kill()
-        process.wait()

@@ -165,11 +165,7 @@ CONSUMER_BUGS = (
     bug(
         "a target contains former members",
         ("consumer_off_loop_late.txt", SIMULATOR),
-        (
-            TARGETS,
-            "_flat(result.get(m, {})) for m in group.members}",
-            "_flat(assignment) for m, assignment in result.items()}",
-        ),
+        (TARGETS, "result.get(m, {})) for m in group.members}", "assignment) for m, assignment in result.items()}"),
     ),
     bug(
         "a member's assignment is answered but not written",
@@ -183,11 +179,7 @@ CONSUMER_BUGS = (
     bug(
         "a target is used but not written",
         ("consumer_join.txt", SIMULATOR),
-        (
-            TARGETS,
-            "self._consumers.emit(target_record(group.group_id,",
-            "self._consumers.hard.apply(target_record(group.group_id,",
-        ),
+        (TARGETS, "_consumers.emit(target_record(group.group_id", "_consumers.hard.apply(target_record(group.group_id"),
     ),
     bug(
         "a commit with an epoch before the partition's assignment is accepted",
@@ -203,11 +195,7 @@ CONSUMER_BUGS = (
         "an epoch has two targets",
         (SIMULATOR,),
         (TARGETS, "elif known.target.asked_epoch is None:", "else:"),
-        (
-            TARGETS,
-            "if target.asked_epoch != event.epoch:\n            return\n        target.asked_epoch",
-            "target.asked_epoch",
-        ),
+        (TARGETS, "if target.asked_epoch != event.epoch:\n            return\n        target", "target"),
     ),
     bug(
         "client: reports a revocation before it is done",

@@ -128,11 +128,7 @@ BUGS = (
     bug(
         "a commit between join and sync is accepted",
         ("commit_members.txt", "commit_operator.txt"),
-        (
-            OFFSETS,
-            "ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE",
-            "ErrorCode.NONE",
-        ),
+        (OFFSETS, "ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode", "ErrorCode"),
     ),
     bug(
         "a commit without a member is accepted while the group has members",
@@ -316,11 +312,7 @@ BUGS = (
             "consumer_regex_nothing.txt",
             "tests/coordinator/test_regex.py::test_it_finds_what_python_finds",
         ),
-        (
-            "coordinator/patterns/regex.py",
-            "if compiled.fullmatch(name) is not None",
-            "if compiled.search(name) is not None",
-        ),
+        ("coordinator/patterns/regex.py", "compiled.fullmatch(name) is not None", "compiled.search(name) is not None"),
     ),
     bug(
         "new topics are not compared with the patterns in use",
@@ -342,11 +334,7 @@ BUGS = (
     bug(
         "patterns are not resolved again after a restart",
         ("consumer_regex_restart.txt", "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart"),
-        (
-            PATTERNS,
-            "group.pattern_users:\n                self._matches.use(",
-            "():\n                self._matches.use(",
-        ),
+        (PATTERNS, "group.pattern_users:\n                self._matches", "():\n                self._matches"),
     ),
     bug(
         "the record of an unused pattern is not deleted",
@@ -356,11 +344,7 @@ BUGS = (
     bug(
         "a member that changes its pattern loses its partitions before the new pattern is resolved",
         ("consumer_regex_nothing.txt", "consumer_regex_held.txt"),
-        (
-            "coordinator/consumer/members.py",
-            "subscribed=None if group.is_pending(member_id) else _Subscribed(",
-            "subscribed=_Subscribed(",
-        ),
+        ("coordinator/consumer/members.py", "None if group.is_pending(member_id) else _Subscribed(", "_Subscribed("),
     ),
     bug(
         "offsets expire while a pattern is not resolved",
