@@ -110,17 +110,16 @@ class Scribe:
 
 def _beat(request: ConsumerGroupHeartbeatRequest) -> str:
     """Only the start of an owned topic's id is known here."""
+    names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    said_of = {
+        "instance": request.instance_id,
+        "rebalance": f"{timeout_ms}ms" if timeout_ms >= 0 else None,
+        "topics": None if names is None else "+".join(names) or "none",
+        "regex": request.subscribed_topic_regex,
+        "assignor": request.server_assignor,
+    }
     parts = [f"beat {request.group_id} {request.member_id} epoch={request.member_epoch}"]
-    if request.instance_id is not None:
-        parts.append(f"instance={request.instance_id}")
-    if request.rebalance_timeout_ms >= 0:
-        parts.append(f"rebalance={request.rebalance_timeout_ms}ms")
-    if request.subscribed_topic_names is not None:
-        parts.append(f"topics={'+'.join(request.subscribed_topic_names) or 'none'}")
-    if request.subscribed_topic_regex is not None:
-        parts.append(f"regex={request.subscribed_topic_regex}")
-    if request.server_assignor is not None:
-        parts.append(f"assignor={request.server_assignor}")
+    parts += [f"{name}={value}" for name, value in said_of.items() if value is not None]
     owned = request.topic_partitions
     if owned is not None:
         said = [f"{topic.topic_id.hex()[:4]}:{'+'.join(map(str, topic.partitions))}" for topic in owned]

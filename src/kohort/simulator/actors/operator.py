@@ -6,6 +6,7 @@ intervals. At the healing it removes all settings: a freeze could last long afte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kohort.coordinator.settings.group_settings import HOLD_UNTIL
@@ -33,6 +34,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
 NOTHING: dict[str, str | None] = dict.fromkeys((*CHOICES, HOLD_UNTIL))
 
 
+def alter_request(group: str, changes: Mapping[str, str | None]) -> IncrementalAlterConfigsRequest:
+    """Set configs of a group, or delete those without a value."""
+    configs = tuple(
+        AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
+        for name, value in changes.items()
+    )
+    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
 class Operator(Paced):
     leaves = False
     """Remove all settings, and end once the server has confirmed it."""
@@ -52,16 +63,7 @@ class Operator(Paced):
 
     def _set(self, link: Link, changes: dict[str, str | None]) -> None:
         self.tell("takes everything back" if changes is NOTHING else f"sets {changes}")
-        resource = AlterConfigsResource(
-            resource_type=GROUP,
-            resource_name=self.options["group"],
-            configs=tuple(
-                AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
-                for name, value in changes.items()
-            ),
-        )
-        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        link.ask(request, 1, "taken back" if changes is NOTHING else "set")
+        link.ask(alter_request(self.options["group"], changes), 1, "taken back" if changes is NOTHING else "set")
 
     def _chosen(self, name: str) -> str | None:
         return None if self.random.random() < 0.3 else self.random.choice(CHOICES[name])

@@ -7,7 +7,7 @@ healing; only the lasting members remain.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kohort.simulator.actors.actor import Actor
@@ -183,8 +183,7 @@ class Admin(Asking):
             )
 
     def create(self, link: Link, topic: str, count: int) -> None:
-        creatable = CreatableTopic(name=topic, num_partitions=count, replication_factor=1, assignments=(), configs=())
-        link.ask(CreateTopicsRequest(topics=(creatable,), timeout_ms=1_000), 7, ("created topic", topic, count))
+        link.ask(create_request({topic: count}), 7, ("created topic", topic, count))
 
     def on_answer(self, link: Link, tag: Any, response: Any) -> None:
         if isinstance(tag, tuple):
@@ -197,6 +196,15 @@ class Admin(Asking):
                     self.world.topics[tag[1]] = tag[2]
                 for member in self.members():
                     member.soon(self.random.randrange(100, 3_000), member.topics_changed)
+
+
+def create_request(sizes: Mapping[str, int]) -> CreateTopicsRequest:
+    """`sizes`: the topics' numbers of partitions."""
+    topics = tuple(
+        CreatableTopic(name=name, num_partitions=size, replication_factor=1, assignments=(), configs=())
+        for name, size in sizes.items()
+    )
+    return CreateTopicsRequest(topics=topics, timeout_ms=1_000)
 
 
 class Producer(Paced):

@@ -35,7 +35,7 @@ class Tally:
     repeated_ms: int
     moves: int
     resumed: int
-    needed: int
+    needed_moves: int
     stable_ms: tuple[Millis, ...]
     """One for each disturbance."""
     settled: bool

@@ -21,7 +21,8 @@ from kohort.client.membership.consumer import ConsumerMembership
 from kohort.config import Config
 from kohort.coordinator.settings.group_settings import HOLD_UNTIL
 from kohort.simulator.actors.actor import Actor
-from kohort.simulator.actors.operator import DELETE, GROUP, SET
+from kohort.simulator.actors.operator import alter_request
+from kohort.simulator.actors.workload import create_request
 from kohort.simulator.plan import Faults, Plan
 from kohort.simulator.sizing.board import Board, Tally
 from kohort.simulator.sizing.classic_worker import ClassicWorker
@@ -36,12 +37,6 @@ from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import START_MS, Millis, World
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-from kohort.wire.schemas.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 FORM_WITHIN_MS = 600_000
 SETTLE_MS = (20_000, 26_000)
@@ -53,6 +48,8 @@ LOOK_EVERY_MS = 500
 TASK_MS = 20
 """Duration of work outside of the coordinator's turns."""
 NO_LIMIT = sys.maxsize
+SUMMED = ("paused_ms", "partitions_paused", "twice_ms", "repeated_ms", "moves", "needed_moves", "resumed")
+"""Figures that are sums over the groups."""
 
 
 class DidNotForm(RuntimeError):
@@ -158,16 +155,10 @@ class _Admin(Actor):
         self.running = True
 
     def create(self, sizes: dict[str, int]) -> None:
-        topics = tuple(
-            CreatableTopic(name=name, num_partitions=size, replication_factor=1, assignments=(), configs=())
-            for name, size in sizes.items()
-        )
-        self._link().ask(CreateTopicsRequest(topics=topics, timeout_ms=1_000), 7, "topics")
+        self._link().ask(create_request(sizes), 7, "topics")
 
     def set_config(self, group: str, name: str, value: str | None) -> None:
-        config = AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
-        resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=(config,))
-        self._link().ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False), 1, "config")
+        self._link().ask(alter_request(group, {name: value}), 1, "config")
 
     def _link(self) -> Link:
         return self.connect(self.process.config.broker_id)
@@ -294,14 +285,7 @@ class _Run:
         stable = [took for tally in tallies for took in tally.stable_ms]
         return Measures(
             measured_ms=measured_ms,
-            paused_ms=sum(tally.paused_ms for tally in tallies),
             longest_pause_ms=max(tally.longest_pause_ms for tally in tallies),
-            partitions_paused=sum(tally.partitions_paused for tally in tallies),
-            twice_ms=sum(tally.twice_ms for tally in tallies),
-            repeated_ms=sum(tally.repeated_ms for tally in tallies),
-            moves=sum(tally.moves for tally in tallies),
-            needed_moves=sum(tally.needed for tally in tallies),
-            resumed=sum(tally.resumed for tally in tallies),
             disturbances=len(stable),
             stable_ms=round(sum(stable) / len(stable), 1) if stable else 0.0,
             stable_max_ms=max(stable, default=0),
@@ -315,6 +299,7 @@ class _Run:
             digest=self.world.digest(),
             cpu_ms=round(load.cpu_ns / 1e6, 3),
             state_bytes=self._state_bytes() if self.point.pattern == "steady" else 0,
+            **{name: sum(getattr(tally, name) for tally in tallies) for name in SUMMED},
         )
 
     def _state_bytes(self) -> int:
