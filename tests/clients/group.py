@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from produce import create_topic
+
 CLIENTS = ("confluent", "kafka-python", "aiokafka")
 WAIT_S = 30.0
 SHORT_CONSUMER_SESSIONS = {
@@ -24,6 +26,13 @@ SHORT_CONSUMER_SESSIONS = {
 }
 """Settings of a server: a killed member of a consumer group is missed quickly."""
 OWN_WORKER = (sys.executable, str(Path(__file__).with_name("worker.py")))
+
+
+def until(holds: Callable[[], bool], what: str, timeout: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.02)
 
 
 def kill_all_of(process: subprocess.Popen[str]) -> None:
@@ -123,6 +132,12 @@ class Group:
         self.workers.append(worker)
         return worker
 
+    def share(self, sizes: list[int], *names: str) -> list[Worker]:
+        """Start members, and wait until they have so many partitions."""
+        workers = [self.start(name) for name in names]
+        self.wait_assigned(sizes, *workers)
+        return workers
+
     def wait(self, condition: Callable[[], bool], what: str, timeout: float = WAIT_S) -> float:
         """Wait until `condition` holds; the seconds that it took. AssertionError, with the workers' story, if never."""
         began = time.monotonic()
@@ -143,6 +158,9 @@ class Group:
 
         return self.wait(settled, f"partitions {sizes} over {[w.name for w in workers]}", timeout)
 
+    def errors(self) -> list[str]:
+        return [error for worker in self.workers for error in worker.errors]
+
     def values(self) -> list[str]:
         return [value for worker in self.workers for _, _, value in worker.records]
 
@@ -156,3 +174,9 @@ class Group:
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.kill()
+
+
+def consumer_group(bootstrap: str, name: str, partitions: int) -> Group:
+    """A group of the consumer protocol, and a new topic of its name."""
+    create_topic(bootstrap, name, partitions)
+    return Group("confluent", bootstrap, name, name, protocol="consumer")

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from group import Group
+from group import Group, consumer_group
 from produce import create_topic
 from typer.testing import CliRunner
 from worker import SESSION_TIMEOUT_MS
@@ -34,8 +34,7 @@ def stories(bootstrap: str, group: str) -> list[dict[str, Any]]:
 def test_a_killed_consumer_is_named(client: str, bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
     with Group(client, bootstrap, unique, unique) as group:
-        a, b = group.start("worker-a"), group.start("worker-b")
-        group.wait_assigned([3, 3], a, b)
+        a, b = group.share([3, 3], "worker-a", "worker-b")
         lost = sorted(b.assigned)
         b.kill()
         group.wait_assigned([6], a)
@@ -55,8 +54,7 @@ def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: 
     consumer."""
     create_topic(bootstrap, unique, PARTITIONS)
     with Group("confluent", bootstrap, unique, unique) as group, caplog.at_level(logging.WARNING, "kohort"):
-        a, b, c = (group.start(name) for name in ("worker-a", "worker-b", "worker-c"))
-        group.wait_assigned([2, 2, 2], a, b, c)
+        a, b, c = group.share([2, 2, 2], "worker-a", "worker-b", "worker-c")
         b._process.send_signal(signal.SIGSTOP)
         c.close()
         group.wait_assigned([6], a)
@@ -71,8 +69,7 @@ def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: 
 
 
 def test_who_gives_what_to_whom_in_a_consumer_group(bootstrap: str, unique: str) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
         a = group.start("worker-a")
         group.wait_assigned([6], a)
         b = group.start("worker-b")

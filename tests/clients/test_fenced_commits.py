@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from group import Group, Worker
 from produce import create_topic, produce
 
+from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
@@ -19,10 +19,8 @@ SERVER = {"group_min_session_timeout_ms": 1_000, "group_consumer_assignment_inte
 
 
 def fence(bootstrap: str, group: str) -> None:
-    entry = ConfigEntry("consumer.ownership.fencing.enable", "true", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    with Cluster(bootstrap) as cluster:
+        cluster.alter_group_configs(group, {"consumer.ownership.fencing.enable": "true"})
 
 
 def indexes(member: Consumer) -> list[int]:
@@ -144,5 +142,5 @@ def test_in_a_mixed_group_everybody_commits_what_is_its_own(bootstrap: str, uniq
             produce("confluent", bootstrap, unique, [f"v{n}" for n in range(count - 60, count)], 6)
             group.wait(lambda count=count: len(set(group.values())) == count, f"{count} values")
         group.close()
-        assert not [error for worker in members for error in worker.errors if "fenced" in error.lower()]
+        assert not [error for error in group.errors() if "fenced" in error.lower()]
         assert len(group.values()) == count, "nothing is read twice"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 import pytest
-from group import Group
-from produce import create_topic
+from group import consumer_group, until
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
@@ -34,10 +32,10 @@ def kohort(bootstrap: str) -> Callable[..., str]:
 
 
 def wait_for_members(kohort: Callable[..., str], group: str, count: int) -> None:
-    deadline = time.monotonic() + 20
-    while len(json.loads(kohort("describe", group, "--members", "-o", "json"))[0]["members"]) != count:
-        assert time.monotonic() < deadline, f"{count} members"
-        time.sleep(0.05)
+    def members() -> int:
+        return len(json.loads(kohort("describe", group, "--members", "-o", "json"))[0]["members"])
+
+    until(lambda: members() == count, f"{count} members")
 
 
 def short_sessions(kohort: Callable[..., str], group: str) -> None:
@@ -49,21 +47,17 @@ def short_sessions(kohort: Callable[..., str], group: str) -> None:
 
 
 def test_a_group_has_a_session_timeout_of_its_own(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
     short_sessions(kohort, unique)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
+        a, b = group.share([3, 3], "a", "b")
         b.kill()
         assert group.wait_assigned([6], a, timeout=10) > 1
         group.close()
 
 
 def test_a_rollout_is_one_rebalance(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
+        a, b = group.share([3, 3], "a", "b")
         kept, seen = list(b.assigned), len(b.assignments)
         kohort("hold", unique, "--for", "5m")
         a.close()
@@ -75,15 +69,12 @@ def test_a_rollout_is_one_rebalance(bootstrap: str, unique: str, kohort: Callabl
         group.wait_assigned([2, 2, 2], b, c, d, timeout=10)
         assert set(b.assigned) < set(kept)
         group.close()
-        errors = [error for worker in group.workers for error in worker.errors]
-        assert not errors
+        assert not group.errors()
 
 
 def test_a_hold_ends_when_all_are_back(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
+        a, b = group.share([3, 3], "a", "b")
         kohort("hold", unique, "--for", "5m", "--until-members", "3")
         c = group.start("c")
         wait_for_members(kohort, unique, 3)
@@ -92,11 +83,9 @@ def test_a_hold_ends_when_all_are_back(bootstrap: str, unique: str, kohort: Call
 
 
 def test_partitions_of_the_dead_are_not_held_back(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
     short_sessions(kohort, unique)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
+        a, b = group.share([3, 3], "a", "b")
         kohort("hold", unique, "--for", "5m")
         b.kill()
         group.wait_assigned([6], a, timeout=15)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
-from group import CLIENTS, Group
+from group import CLIENTS, Group, until
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
@@ -18,12 +16,9 @@ def numbered(first: int, count: int) -> list[str]:
     return [f"v{number}" for number in range(first, first + count)]
 
 
-def wait_committed(bootstrap: str, group: str, count: int, timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
+def committed(bootstrap: str, group: str) -> int:
     with Cluster(bootstrap) as cluster:
-        while (found := sum(entry.offset for entry in cluster.committed(group).values())) != count:
-            assert time.monotonic() < deadline, f"{found} of {count} committed"
-            time.sleep(0.05)
+        return sum(entry.offset for entry in cluster.committed(group).values())
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -43,13 +38,13 @@ def test_three_members_share_six_partitions_and_restart_where_they_committed(
 ) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
     with Group(client, bootstrap, unique, unique) as group:
-        members = [group.start(name) for name in ("a", "b", "c")]
-        group.wait_assigned([2, 2, 2], *members)
+        group.share([2, 2, 2], "a", "b", "c")
         produce(client, bootstrap, unique, numbered(0, 600), PARTITIONS)
         group.wait(lambda: len(set(group.values())) == 600, "600 values")
-        wait_committed(bootstrap, unique, 600)  # a commit amid the rebalances of closing would be refused
+        # A commit amid the rebalances of closing would be refused.
+        until(lambda: committed(bootstrap, unique) == 600, "600 committed")
         group.close()
-    assert not [e for w in members for e in w.errors]
+    assert not group.errors()
     produce(client, bootstrap, unique, numbered(600, 60), PARTITIONS)
     with Group(client, bootstrap, unique, unique) as again:
         again.start("a2")

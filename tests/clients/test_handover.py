@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from group import Group
-from produce import create_topic
+from group import consumer_group
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 PARTITIONS = 6
@@ -17,8 +16,7 @@ SERVER = {
 
 
 def test_load_creeps_to_a_newcomer_and_a_leavers_partitions_do_not_wait(bootstrap: str, unique: str) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
         a = group.start("a")
         group.wait_assigned([6], a)
         b = group.start("b")
@@ -31,13 +29,11 @@ def test_load_creeps_to_a_newcomer_and_a_leavers_partitions_do_not_wait(bootstra
         assert group.wait_assigned([6], b, timeout=20) < 5
         assert [len(assigned) for assigned in b.assignments if assigned][-1] == 6
         group.close()
-        assert not [error for worker in group.workers for error in worker.errors]
+        assert not group.errors()
 
 
 def test_the_first_member_does_not_get_everything(bootstrap: str, unique: str) -> None:
-    create_topic(bootstrap, unique, PARTITIONS)
-    with Group("confluent", bootstrap, unique, unique, protocol="consumer") as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+    with consumer_group(bootstrap, unique, PARTITIONS) as group:
+        a, b = group.share([3, 3], "a", "b")
         assert max(len(assigned) for worker in (a, b) for assigned in worker.assignments) == 3
         group.close()

@@ -6,12 +6,10 @@ fail.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from group import Group, Worker
+from group import Group, Worker, until
 from produce import create_topic, produce
 
 from kohort.broker.connection import Connection
@@ -57,13 +55,6 @@ def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
     return seen
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def wait_held(heartbeats: list[Heartbeat], members: int) -> int:
     """Wait until so many members have a heartbeat held in the newest generation: which is that."""
 
@@ -71,7 +62,7 @@ def wait_held(heartbeats: list[Heartbeat], members: int) -> int:
         newest = max((beat.generation for beat in heartbeats), default=0)
         return len({beat.member for beat in heartbeats if beat.held and beat.generation == newest}) == members
 
-    wait_until(held, f"{members} members' heartbeats are held")
+    until(held, f"{members} members' heartbeats are held")
     return max(beat.generation for beat in heartbeats)
 
 
@@ -85,8 +76,7 @@ def test_a_newcomer_does_not_wait_for_heartbeats(
 ) -> None:
     create_topic(bootstrap, unique, 6)
     with Group("confluent", bootstrap, unique, unique, cooperative=cooperative, **LONG_SESSION) as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([3, 3], a, b)
+        a, b = group.share([3, 3], "a", "b")
         wait_held(heartbeats, 2)
         c = group.start("c")
         group.wait_assigned([2, 2, 2], a, b, c)
@@ -105,7 +95,7 @@ def test_commits_and_the_leave_do_not_wait(bootstrap: str, unique: str, heartbea
             before = len(heartbeats)
             produce("confluent", bootstrap, unique, ["x"], 1)
             group.wait(lambda wanted=commits: only.commits == wanted, "a commit")
-            wait_until(lambda seen=before: len(heartbeats) > seen, "the next heartbeat")
+            until(lambda seen=before: len(heartbeats) > seen, "the next heartbeat")
         assert heartbeats[-1].held
         only.close()
         no_errors(only)
@@ -118,7 +108,7 @@ def test_an_idle_member_stays(client: str, bootstrap: str, unique: str, heartbea
     with Group(client, bootstrap, unique, unique) as group:
         only = group.start("only")
         group.wait_assigned([1], only)
-        wait_until(lambda: len(heartbeats) >= 5, "heartbeats")
+        until(lambda: len(heartbeats) >= 5, "heartbeats")
         no_errors(only)
         assert {beat.held for beat in heartbeats} == {client == "confluent"}
         assert len({(beat.member, beat.generation) for beat in heartbeats}) == 1, "one member, which did not rejoin"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from crash_probes import Identity, connect, join_request, sync, sync_request
 from crash_server import CrashServer
-from group import CLIENTS, Group
+from group import CLIENTS, Group, until
 from produce import create_topic, produce
 
 from kohort.client.cluster import Cluster
@@ -85,8 +85,7 @@ def test_a_release_of_the_server_moves_no_partition(client: str, server: CrashSe
     bootstrap = server.address
     create_topic(bootstrap, "t", PARTITIONS)
     with Group(client, bootstrap, "g", "t", **SESSION) as group:
-        a, b = group.start("a"), group.start("b")
-        group.wait_assigned([2, 2], a, b)
+        a, b = group.share([2, 2], "a", "b")
         produce("confluent", bootstrap, "t", [f"before {n}" for n in range(40)], PARTITIONS)
         group.wait(lambda: len(set(group.values())) == 40, "40 values")
         had = [(list(w.assigned), list(w.rebalances)) for w in (a, b)]
@@ -116,10 +115,7 @@ def joined(connection: Connection, group: str) -> Identity:
 
 
 def wait_for_state(bootstrap: str, group: str, state: str) -> None:
-    deadline = time.monotonic() + 20
-    while members(bootstrap, group)[0] != state:
-        assert time.monotonic() < deadline, f"{group} did not become {state}"
-        time.sleep(0.02)
+    until(lambda: members(bootstrap, group)[0] == state, f"{group} is {state}")
 
 
 @pytest.mark.conformance("R1", "R3")

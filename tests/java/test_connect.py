@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench._kafka import free_ports
+from group import until as until_in_time
 from matrix_stage import recorded_server
 from run_java import running
 
@@ -155,7 +155,4 @@ def bytes_are_connects(cluster: Cluster, *workers: Worker) -> bool:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.2)
+    until_in_time(holds, "a step of the workers", PATIENCE_S)

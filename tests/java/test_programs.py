@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from crowd import Crowd
-from matrix_features import until
+from group import until
 from matrix_stage import recorded_server
 from produce import create_topic, produce
 from run_java import java, running

@@ -7,9 +7,9 @@ server of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from group import until
 from matrix_stage import Stage
 
 from kohort.wire.batches import NewRecord, encode_batch
@@ -17,17 +17,9 @@ from kohort.wire.batches import NewRecord, encode_batch
 Feature = Callable[[Stage], None]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 6
-PATIENCE_S = 30.0
 PRODUCE = 0
 LEFT_FOR_A_WHILE = -2
 PAD = 60
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def value(number: int, pad: int = 0) -> str:
