@@ -19,15 +19,11 @@ from dataclasses import dataclass
 
 from kohort.client.errors import KafkaError
 from kohort.client.wire.blocking_connection import Connection
+from kohort.simulator.actors.offsets import commit_request
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 UNAVAILABLE = (
@@ -94,14 +90,8 @@ def leave(connection: Connection, who: Identity) -> int:
 
 
 def commit(connection: Connection, who: Identity, topic: str, partition: int, offset: int) -> int:
-    wanted = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    request = OffsetCommitRequest(
-        group_id=who.group,
-        generation_id_or_member_epoch=who.generation,
-        member_id=who.member_id,
-        group_instance_id=who.instance_id,
-        topics=(OffsetCommitRequestTopic(name=topic, partitions=(wanted,)),),
-    )
+    offsets = {(topic, partition): offset}
+    request = commit_request(who.group, who.generation, who.member_id, who.instance_id, offsets)
     answer = connection.request(request, OffsetCommitResponse, version=8)
     return answer.topics[0].partitions[0].error_code
 

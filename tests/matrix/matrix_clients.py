@@ -12,15 +12,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import matrix_features as features
+from matrix_stage import CODECS
 
 CLASSIC, CONSUMER = "classic", "consumer"
 
-FEATURES: dict[str, tuple[str, ...]] = {
-    "Records": (*features.CODECS, "idempotent", "read"),
-    "Groups": ("hand-over", "resume", "cooperative", "static", "regex", "KIP-848", "KIP-848 static", "KIP-848 regex"),
-    "Administration": ("topics", "groups", "set offsets", "delete offsets", "delete groups"),
+FEATURES: dict[str, dict[str, features.Feature]] = {
+    "Records": {
+        **{codec: features.produces(codec) for codec in CODECS},
+        "idempotent": features.produces_once,
+        "read": features.reads,
+    },
+    "Groups": {
+        "hand-over": features.hands_over(CLASSIC),
+        "resume": features.resumes,
+        "cooperative": features.moves_no_more_than_it_must,
+        "static": features.comes_back(CLASSIC),
+        "regex": features.matches(CLASSIC),
+        "KIP-848": features.hands_over(CONSUMER),
+        "KIP-848 static": features.comes_back(CONSUMER),
+        "KIP-848 regex": features.matches(CONSUMER),
+    },
+    "Administration": {
+        "topics": features.administers_topics,
+        "groups": features.administers_groups,
+        "set offsets": features.administers_offsets,
+        "delete offsets": features.deletes_offsets,
+        "delete groups": features.deletes_groups,
+    },
 }
-COLUMNS = tuple(name for names in FEATURES.values() for name in names)
+"""By section of the page."""
+COLUMNS = {name: feature for of_section in FEATURES.values() for name, feature in of_section.items()}
 
 
 def _node_has_zstd() -> bool:
@@ -50,37 +71,12 @@ class Client:
     """Remarks on a cell that passes."""
     looks_for_topics: bool = True
     """True if the client searches for topics of a pattern again after it has subscribed."""
-    codecs: tuple[str, ...] = features.CODECS
+    codecs: tuple[str, ...] = CODECS
     """Those that it can read."""
 
     def missing(self) -> list[str]:
         return [tool for tool in self.tools if shutil.which(tool) is None]
 
-    def feature(self, name: str) -> features.Feature:
-        match name:
-            case _ if name in features.CODECS:
-                return features.produces(name)
-            case "read":
-                return features.reads(self.codecs)
-        return _BY_NAME[name]
-
-
-_BY_NAME: dict[str, features.Feature] = {
-    "idempotent": features.produces_once,
-    "hand-over": features.hands_over(CLASSIC),
-    "resume": features.resumes,
-    "cooperative": features.moves_no_more_than_it_must,
-    "static": features.comes_back(CLASSIC),
-    "regex": features.matches(CLASSIC),
-    "KIP-848": features.hands_over(CONSUMER),
-    "KIP-848 static": features.comes_back(CONSUMER),
-    "KIP-848 regex": features.matches(CONSUMER),
-    "topics": features.administers_topics,
-    "groups": features.administers_groups,
-    "set offsets": features.administers_offsets,
-    "delete offsets": features.deletes_offsets,
-    "delete groups": features.deletes_groups,
-}
 
 CLIENTS = (
     Client("java", "Java (kafka-clients)", ("mvn", "javac")),

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from group import until
-from matrix_stage import Stage
+from matrix_stage import CODECS, Stage
 
 from kohort.wire.batches import NewRecord, encode_batch
 
 Feature = Callable[[Stage], None]
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 6
 PRODUCE = 0
 LEFT_FOR_A_WHILE = -2
@@ -72,28 +71,23 @@ def produces_once(stage: Stage) -> None:
     assert all(r.batch.producer_id >= 0 and r.batch.base_sequence >= 0 for r in stored), "with sequence numbers"
 
 
-def reads(codecs: tuple[str, ...]) -> Feature:
+def reads(stage: Stage) -> None:
     """From the beginning, without a group: every record of every compression that the client knows."""
-
-    def feature(stage: Stage) -> None:
-        topic = "read"
-        stage.cluster.create_topic(topic, 2)
-        number = 0
-        for codec in codecs:
-            for partition in range(2):
-                records = [
-                    NewRecord(f"k{n}".encode(), value(n, PAD).encode(), 1_700_000_000_000 + n, (("h", b"x"),))
-                    for n in range(number, number + 20)
-                ]
-                batch = encode_batch(records, compression=CODECS.index(codec))
-                stage.cluster.produce(topic, partition, batch)
-                number += 20
-        read = stage.driver.ask("read", topic=topic, partitions=2, count=number)["records"]
-        expected = [[r.partition, r.offset, r.key, r.value] for r in stage.stored(topic, 2)]
-        assert sorted(record[:4] for record in read) == sorted(expected)
-        assert len(read) == number
-
-    return feature
+    topic = "read"
+    stage.cluster.create_topic(topic, 2)
+    number = 0
+    for codec in stage.codecs:
+        for partition in range(2):
+            records = [
+                NewRecord(f"k{n}".encode(), value(n, PAD).encode(), 1_700_000_000_000 + n, (("h", b"x"),))
+                for n in range(number, number + 20)
+            ]
+            stage.cluster.produce(topic, partition, encode_batch(records, compression=CODECS.index(codec)))
+            number += 20
+    read = stage.driver.ask("read", topic=topic, partitions=2, count=number)["records"]
+    expected = [[r.partition, r.offset, r.key, r.value] for r in stage.stored(topic, 2)]
+    assert sorted(record[:4] for record in read) == sorted(expected)
+    assert len(read) == number
 
 
 # -- groups

@@ -47,7 +47,8 @@ class Matrix:
         stage = None
         try:
             command = self._programs.of(client.key)
-            stage = Stage(client.key, command, self._folder, looks_for_topics=client.looks_for_topics)
+            known = {"looks_for_topics": client.looks_for_topics, "codecs": client.codecs}
+            stage = Stage(client.key, command, self._folder, **known)
             self.frames[client.key] = stage.relay.frames
             for feature in wanted:
                 if not self._stop.is_set():
@@ -62,7 +63,7 @@ class Matrix:
 
     def _cell(self, stage: Stage, client: Client, feature: str) -> None:
         try:
-            client.feature(feature)(stage)
+            COLUMNS[feature](stage)
         except BaseException as error:
             self.results[client.key, feature].set_exception(error)
         else:

@@ -28,6 +28,8 @@ from kohort.testing import KohortServer
 from kohort.wire.batches import BatchHeader
 
 ANSWER_S = 60.0
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By their numbers in batches."""
 SETTINGS = {
     "group_min_session_timeout_ms": 1_000,
     "group_initial_rebalance_delay_ms": 200,
@@ -139,7 +141,9 @@ def port_of(server: KohortServer) -> int:
 class Stage:
     """Started on first use by the thread that runs the client's cells; only that one uses it."""
 
-    def __init__(self, client: str, command: Sequence[str], folder: Path, *, looks_for_topics: bool = True) -> None:
+    def __init__(
+        self, client: str, command: Sequence[str], folder: Path, *, looks_for_topics: bool, codecs: tuple[str, ...]
+    ) -> None:
         self.relay = Relay()
         self.relay.start()
         self._server = KohortServer(advertised_listeners=f"127.0.0.1:{self.relay.port}", **SETTINGS).start()
@@ -152,6 +156,8 @@ class Stage:
         self._driver: Driver | None = None
         self.looks_for_topics = looks_for_topics
         """Whether it does so again for a pattern, after it has subscribed."""
+        self.codecs = codecs
+        """Those that it can read."""
         self.version = ""
 
     @property
