@@ -5,17 +5,13 @@ from __future__ import annotations
 from planting import bug
 
 HEARTBEAT, TARGETS = "coordinator/consumer/heartbeat.py", "coordinator/consumer/target.py"
-MEMBERS, LEAVE, LIFECYCLE = (
-    "coordinator/consumer/members.py",
-    "coordinator/consumer/leave.py",
-    "coordinator/consumer/lifecycle.py",
-)
+MEMBERS = "coordinator/consumer/members.py"
+LEAVE = "coordinator/consumer/leave.py"
+LIFECYCLE = "coordinator/consumer/lifecycle.py"
 HOLDS, RUNNING = "coordinator/consumer/held_heartbeats.py", "coordinator/consumer/soft_state.py"
-STEP, CHECKS, FENCING = (
-    "coordinator/consumer/reconciliation.py",
-    "coordinator/consumer/checks.py",
-    "coordinator/offsets/ownership_fence.py",
-)
+STEP = "coordinator/consumer/reconciliation.py"
+CHECKS = "coordinator/consumer/checks.py"
+FENCING = "coordinator/offsets/ownership_fence.py"
 CLIENT = "client/membership/consumer.py"
 SIMULATOR = "simulator of consumer"
 MEMBER_TEST = "tests/client_library/test_consumer_membership.py::"

@@ -5,18 +5,14 @@ from __future__ import annotations
 from planting import bug
 
 MEMBER, ORDER = "client/membership/classic.py", "client/coordination/callback_order.py"
-ELECTION, ASSIGNMENT, HELD = (
-    "client/coordination/election.py",
-    "client/coordination/item_assignment.py",
-    "client/coordination/held_items.py",
-)
+ELECTION = "client/coordination/election.py"
+ASSIGNMENT = "client/coordination/item_assignment.py"
+HELD = "client/coordination/held_items.py"
 ASSIGNMENT_TEST = "tests/client_library/test_item_assignment.py::"
 STICKY = "client/assignors/sticky.py"
-CLASSIC, CONSUMER, SHARING = (
-    "client/consumer/classic_ownership.py",
-    "client/consumer/consumer_ownership.py",
-    "spark/source/member/sharing.py",
-)
+CLASSIC = "client/consumer/classic_ownership.py"
+CONSUMER = "client/consumer/consumer_ownership.py"
+SHARING = "spark/source/member/sharing.py"
 OWNERSHIP_TEST, BOOKS_TEST = "tests/client_library/test_ownership.py::", "tests/spark/test_sharing_books.py::"
 MEMBER_TEST, ORDER_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_callback_order.py::"
 STICKY_TEST = "tests/client_library/test_assignors.py::"

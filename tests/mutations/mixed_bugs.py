@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from planting import bug
 
-UPGRADE, DOWNGRADE, CONVERSION, MEMBER, MIXED = (
-    "coordinator/migration/upgrade.py",
-    "coordinator/migration/downgrade.py",
-    "coordinator/migration/conversion.py",
-    "coordinator/migration/classic_side.py",
-    "coordinator/migration/classic_requests.py",
-)
+UPGRADE = "coordinator/migration/upgrade.py"
+DOWNGRADE = "coordinator/migration/downgrade.py"
+CONVERSION = "coordinator/migration/conversion.py"
+MEMBER = "coordinator/migration/classic_side.py"
+MIXED = "coordinator/migration/classic_requests.py"
 MEMBERS = "coordinator/consumer/members.py"
 
 MIXED_BUGS = (

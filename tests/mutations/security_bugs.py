@@ -5,11 +5,9 @@ from __future__ import annotations
 from planting import bug
 
 SCRAM, TLS, EXCHANGE = "client/security/scram.py", "client/security/tls.py", "client/wire/exchange.py"
-BLOCKING, ASYNCIO, ROUTING = (
-    "client/wire/blocking_connection.py",
-    "client/wire/async_connection.py",
-    "client/wire/routing.py",
-)
+BLOCKING = "client/wire/blocking_connection.py"
+ASYNCIO = "client/wire/async_connection.py"
+ROUTING = "client/wire/routing.py"
 SCRAM_TEST = "tests/client_library/test_scram.py::"
 WIRE_TEST = "tests/client_library/test_secured_connections.py::"
 PROPERTIES_TEST = "tests/client_library/test_security_properties.py::"

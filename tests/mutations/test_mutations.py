@@ -17,17 +17,13 @@ from mixed_bugs import MIXED_BUGS
 from planting import Bug, Catchers, bug, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
 
-REBALANCE, GROUP, JOIN, RUNNING = (
-    "coordinator/classic/rebalance.py",
-    "coordinator/classic/requests.py",
-    "coordinator/classic/join.py",
-    "coordinator/soft_state.py",
-)
-OFFSETS, CHECKS, DEADLINES = (
-    "coordinator/offsets/offsets.py",
-    "coordinator/classic/checks.py",
-    "coordinator/deadlines.py",
-)
+REBALANCE = "coordinator/classic/rebalance.py"
+GROUP = "coordinator/classic/requests.py"
+JOIN = "coordinator/classic/join.py"
+RUNNING = "coordinator/soft_state.py"
+OFFSETS = "coordinator/offsets/offsets.py"
+CHECKS = "coordinator/classic/checks.py"
+DEADLINES = "coordinator/deadlines.py"
 SHARD, BROKER, SCHEDULE = "coordinator/shard.py", "broker/broker.py", "broker/turn_schedule.py"
 FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetch.py"
 PATTERNS, MATCHES = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"

@@ -144,10 +144,7 @@ class Simulation:
                 self.others.append(storm)
             case _:
                 other = PACED[cast.kind](*common, options)
-                if isinstance(other, Admin | Liar):
-                    other.members = self._classic
-                elif isinstance(other, Impostor | Reader):
-                    other.consumers = self._consumers
+                other.members, other.consumers = self._classic, self._consumers
                 self.others.append(other)
 
     def _everybody(self) -> list[Member | Consumer | LibraryUser]:
@@ -259,15 +256,12 @@ class Simulation:
         broker = self.process.broker
         if broker is None:
             return "the server is down"
-        for group in CONSUMER_GROUPS:
-            if why := self._unsettled(broker, group):
+        is_consumer = bool(self.checkers.consumers.durable(MIXED).members)
+        for group in (*CONSUMER_GROUPS, *GROUPS, MIXED):
+            of_consumers = group in CONSUMER_GROUPS or (group == MIXED and is_consumer)
+            if why := (self._unsettled if of_consumers else self._unstable_classic)(broker, group):
                 return why
-        for group in GROUPS:
-            if why := self._unstable_classic(broker, group):
-                return why
-        if self.checkers.consumers.durable(MIXED).members:
-            return self._unsettled(broker, MIXED)
-        return self._unstable_classic(broker, MIXED)
+        return ""
 
     def _present(self, group: str) -> list[Member | Consumer | LibraryUser]:
         return [member for member in self.members if member.group == group and stays(member)]

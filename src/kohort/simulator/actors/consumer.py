@@ -29,7 +29,7 @@ from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.process import Process
-from kohort.simulator.world.world import Millis, World
+from kohort.simulator.world.world import World
 from kohort.wire.schemas.offset_commit import OffsetCommitResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchResponse
 
@@ -68,7 +68,7 @@ class Consumer(Participant):
         self.membership = ConsumerMembership(settings, self._subscription())
         self.membership.join(self.world.now)
         self.act()
-        self.soon(self._pace(), self._work, self.lives)
+        self.soon(self.pace(), self._work, self.lives)
         if options.get("fickle"):
             self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, self.lives)
 
@@ -162,16 +162,13 @@ class Consumer(Participant):
                 if not found.error_code and wanted:
                     self._positions[place] = max(found.committed_offset, 0)
 
-    def _pace(self) -> Millis:
-        return self.random.randrange(self.options["work_ms"] // 2, self.options["work_ms"] * 2)
-
     def _work(self, life: int) -> None:
         if life != self.lives:
             return
         for place in self._positions:
             self._positions[place] += self.random.randrange(3)
         self._commit(sorted(self._positions))
-        self.soon(self._pace(), self._work, life)
+        self.soon(self.pace(), self._work, life)
 
     def _commit(self, places: list[TopicIdPartition]) -> None:
         if not places:

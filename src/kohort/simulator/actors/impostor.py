@@ -6,10 +6,9 @@ It does commit with real ids, also at past epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from kohort.simulator.actors.consumer import HEARTBEAT_VERSION, PATTERNS, SUBSCRIPTIONS, Consumer
+from kohort.simulator.actors.consumer import HEARTBEAT_VERSION, PATTERNS, SUBSCRIPTIONS
 from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.actors.workload import Garbler
 from kohort.simulator.world.network import Link
@@ -19,10 +18,7 @@ NOWHERE = (HeartbeatTopicPartitions(topic_id=b"nowhere at all..", partitions=(0,
 
 
 class Impostor(Garbler):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.consumers: Callable[[], list[Consumer]] = list
-        self._strangers = 0
+    _strangers = 0
 
     def act(self, link: Link) -> None:
         if self.random.random() < 0.15:

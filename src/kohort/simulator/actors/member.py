@@ -16,7 +16,7 @@ from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import NOBODYS, TOPICS, Faults
 from kohort.simulator.world.process import Process
-from kohort.simulator.world.world import Millis, Violation, World
+from kohort.simulator.world.world import Violation, World
 from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -200,10 +200,7 @@ class Member(Participant):
         for topic in response.groups[0].topics:
             for partition in topic.partitions:
                 self._positions[topic.name, partition.partition_index] = max(partition.committed_offset, 0)
-        self.soon(self._pace(), self._work, work)
-
-    def _pace(self) -> Millis:
-        return self.random.randrange(self.options["work_ms"] // 2, self.options["work_ms"] * 2)
+        self.soon(self.pace(), self._work, work)
 
     def _work(self, work: int) -> None:
         if work != self._round:
@@ -211,7 +208,7 @@ class Member(Participant):
         for place in self._positions:
             self._positions[place] += self.random.randrange(3)
         self._commit(dict(self._positions))
-        self.soon(self._pace(), self._work, work)
+        self.soon(self.pace(), self._work, work)
 
     def _commit(self, positions: dict[Place, int], generation: int | None = None) -> None:
         generation = self.generation if generation is None else generation

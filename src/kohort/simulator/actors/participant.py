@@ -140,6 +140,10 @@ class Participant(Actor, ABC):
 
     # -- time
 
+    def pace(self) -> Millis:
+        """The time until it works again."""
+        return self.random.randrange(self.options["work_ms"] // 2, self.options["work_ms"] * 2)
+
     def is_late(self, chance: float) -> bool:
         """True if a slow member takes too long this time. After the healing none does: members that miss the group's
         timeouts one after the other rightly keep the group from becoming stable."""

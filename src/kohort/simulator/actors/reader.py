@@ -6,11 +6,10 @@ partitions that others own by now. Most of its fetches find no data and wait. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kohort.client.membership.consumer import TopicIdPartition
-from kohort.simulator.actors.consumer import OFFSETS_VERSION, Consumer
+from kohort.simulator.actors.consumer import OFFSETS_VERSION
 from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.actors.workload import Asking
 from kohort.simulator.world.network import Link
@@ -22,7 +21,6 @@ FETCH_VERSION = 16
 class Reader(Asking):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.consumers: Callable[[], list[Consumer]] = list
         self._known: dict[str, int] = {}
         """Members that the reader has seen, the latest last, with their epochs."""
         self._places: dict[TopicIdPartition, None] = {}

@@ -49,6 +49,11 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAss
 class Paced(Actor, ABC):
     """Sends a request from time to time, over one connection."""
 
+    members: Callable[[], list[Member]] = list
+    """The classic members of the run."""
+    consumers: Callable[[], list[Consumer]] = list
+    """The members of consumer groups."""
+
     def __init__(self, world: World, process: Process, faults: Faults, name: str, options: dict[str, Any]) -> None:
         super().__init__(world, process, faults, name)
         self.options = options
@@ -120,10 +125,6 @@ def fetch_all(group: str) -> OffsetFetchRequest:
 
 class Admin(Asking):
     """Describes, deletes and creates groups and topics, and removes static members."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.members: Callable[[], list[Member]] = list
 
     def act(self, link: Link) -> None:
         groups = [*self.options["groups"], "simple"]
@@ -313,10 +314,6 @@ class Garbler(Paced):
 
 class Liar(Garbler):
     """Sends invalid requests: garbage, other members' ids, old and future generations, foreign protocols."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.members: Callable[[], list[Member]] = list
 
     def act(self, link: Link) -> None:
         random = self.random

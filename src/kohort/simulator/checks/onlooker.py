@@ -46,6 +46,7 @@ DELETING = {20, 42, 47}
 """APIs that delete offsets: DeleteTopics, DeleteGroups, OffsetDelete."""
 REPLAY_EVERY_MS = 10_000
 
+
 _responses: dict[type, type] = {}
 
 
@@ -198,8 +199,8 @@ class Onlooker:
         self.classic.decided(self._told, answers, now)
         for link, asked, response in answers:
             self._check_promise(broker, link, asked, response, now)
-        for entry in self._told:
-            self._tell(entry)
+        for told in self._told:
+            self.world.tell("journal", f"{told.group}({told.generation_id}) {told.what} {told.member_id} {told.cause}")
         self.classic.journal(broker, now, deleting=self._deleting)
         for _, asked, response in answers:
             self.classic.refused(asked, response)
@@ -303,11 +304,6 @@ class Onlooker:
                             f"{name} {place}: {partition.committed_offset} is told, {sorted(known)} is durable",
                             name,
                         )
-
-    # -- the journal
-
-    def _tell(self, entry: JournalEntry) -> None:
-        self.world.tell("journal", f"{entry.group}({entry.generation_id}) {entry.what} {entry.member_id} {entry.cause}")
 
     def _check_tombstones(self, broker: Broker) -> None:
         """No offset goes without a reason: a request deleted it, or it expired."""

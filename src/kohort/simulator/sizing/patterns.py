@@ -45,11 +45,6 @@ def _each(stage: Stage, workers: Sequence[Worker], act: Callable[[Worker], None]
     _scattered(stage, workers, act)
 
 
-def _come(stage: Stage, workers: Sequence[Worker]) -> None:
-    """They return, as part of the disturbance that removed them."""
-    _scattered(stage, workers, Worker.come)
-
-
 def _scattered(stage: Stage, workers: Sequence[Worker], act: Callable[[Worker], None]) -> None:
     for worker in workers:
         stage.world.after(stage.random.randint(0, JITTER_MS) if len(workers) > 1 else 0, act, worker)
@@ -77,7 +72,7 @@ def _stop_start(stage: Stage) -> Script:
     everybody = list(stage.workers)
     _each(stage, everybody, Worker.go)
     yield max(stage.point.restart_ms, JITTER_MS + 1)
-    _come(stage, everybody)
+    _scattered(stage, everybody, Worker.come)  # as part of the same disturbance
 
 
 def _scale_out(stage: Stage) -> Script:
@@ -99,7 +94,7 @@ def _crash(stage: Stage) -> Script:
     for worker in struck:
         worker.kill()
     yield max(point.restart_ms, 1)
-    _come(stage, struck)
+    _scattered(stage, struck, Worker.come)
     yield point.session_ms
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
-from kohort.client.membership.consumer import ConsumerMembership
 from kohort.config import Config
 from kohort.coordinator.settings.group_settings import HOLD_UNTIL
 from kohort.simulator.actors.actor import Actor
@@ -137,14 +136,7 @@ class _Group:
         return self.board.changes[-1] if self.board.changes else 0
 
     def generation(self) -> int:
-        return max((self._generation(worker) for worker in self.workers), default=0)
-
-    @staticmethod
-    def _generation(worker: Worker) -> int:
-        membership = getattr(worker, "membership", None)
-        if membership is None:
-            return 0
-        return membership.epoch if isinstance(membership, ConsumerMembership) else int(membership.generation_id)
+        return max((worker.epoch() for worker in self.workers if worker.lives), default=0)
 
 
 class _Admin(Actor):
@@ -239,13 +231,10 @@ class _Run:
         self._scripts += 1
         # Groups start at different times: they are independent.
         delay = group.random.randint(0, 5_000) if point.groups > 1 else 0
-        self.world.after(delay, self._begin_script, SCRIPTS[point.pattern](group))
+        self.world.after(delay, self._on, self._until_end(SCRIPTS[point.pattern](group)))
         for rate, strike in ((point.crashes_per_hour, Worker.kill), (point.restarts_per_hour, Worker.go)):
             if rate:
                 self._on(misfortunes(group, rate, strike))
-
-    def _begin_script(self, script: Script) -> None:
-        self._on(self._until_end(script))
 
     def _until_end(self, script: Script) -> Iterator[Millis]:
         yield from script
