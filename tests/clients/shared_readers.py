@@ -1,4 +1,4 @@
-"""Members of one group that read, commit and give up: ours and librdkafka's, for tests that count every record."""
+"""Members of a group that read, commit and give up, for tests that count records: ours, librdkafka's, other programs."""
 
 from __future__ import annotations
 
@@ -79,6 +79,43 @@ class Librdkafka:
 
     def _lost(self, _: Any, partitions: Any) -> None:
         raise AssertionError(f"lost {partitions}")
+
+
+class Program:
+    """A process that prints "owns" with its partitions, and "read" with values. It leaves when its input ends."""
+
+    def __init__(self, *command: str) -> None:
+        self.held: set[int] = set()
+        self.values: list[bytes] = []
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled; then it leaves."""
+        pipe = asyncio.subprocess.PIPE
+        self._process = process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+        hearing = asyncio.create_task(self._hear(process))
+        try:
+            await asyncio.shield(hearing)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            await hearing
+            await process.wait()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            what, *rest = line.split()
+            assert what in (b"owns", b"read"), line
+            if what == b"read":
+                self.values += rest
+            else:
+                self.held = set(map(int, rest))
 
 
 class Records:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
 import sys
 import uuid
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from shared_readers import Librdkafka, Ours, Records, share, until
+from shared_readers import PARTITIONS, Librdkafka, Ours, Program, Records, share, shared, until
 
 from kohort.testing import KohortServer
 
@@ -54,7 +51,9 @@ class Told(Working):
         if self.positions:
             with contextlib.suppress(NotOwned):  # given up meanwhile
                 await self.commit(dict(self.positions))
-        print(len(self.positions), *(value.decode() for value in self.values), flush=True)
+        print("owns", *(index for _, index in self.positions), flush=True)
+        if self.values:
+            print("read", *(value.decode() for value in self.values), flush=True)
         self.values.clear()
 
 servers, group, protocol = sys.argv[1:]
@@ -73,38 +72,25 @@ def test_a_killed_member_is_replaced_when_its_session_is_over(protocol: str) -> 
         records = Records(servers, name)
         paths = [Path(__file__).parents[2] / "src", Path(__file__).parents[1] / "client_library"]
         code = f"import sys; sys.path[:0] = {[str(path) for path in paths]}\n{KILLED}"
-        command = [sys.executable, "-c", code, servers, name, protocol]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
-            said: list[list[bytes]] = []
+        killed = Program(sys.executable, "-c", code, servers, name, protocol)
 
-            async def story() -> None:
-                survivor = Ours(
-                    servers, name, [name], group_protocol=protocol, session_timeout_ms=3_000, heartbeat_interval_ms=200
-                )
-                tasks = [asyncio.create_task(survivor.run())]
-                reading = asyncio.create_task(asyncio.to_thread(hear))
-                try:
-                    await until(lambda: len(survivor.held) in (3, 4) and said and said[-1][0] != b"0", "shared", tasks)
-                    await records.write(140)
-                    await until(
-                        lambda: sum(len(line) - 1 for line in said) + len(survivor.values) >= 140, "read", tasks
-                    )
-                    killed.send_signal(signal.SIGKILL)
-                    await records.write(140)
-                    await until(lambda: len(survivor.held) == 7, "it has all", tasks)
-                    await until(lambda: len(set(survivor.values)) + len(read()) >= 280, "all is read", tasks)
-                finally:
-                    tasks[0].cancel()
-                    await asyncio.gather(*tasks, reading, return_exceptions=True)
-                found = Counter(survivor.values) + Counter(read())
-                assert set(found) == {b"%d" % n for n in range(280)}
+        async def story() -> None:
+            survivor = Ours(
+                servers, name, [name], group_protocol=protocol, session_timeout_ms=3_000, heartbeat_interval_ms=200
+            )
+            tasks = [asyncio.create_task(member.run()) for member in (killed, survivor)]
+            try:
+                await until(shared([killed, survivor]), "shared", tasks)
+                await records.write(140)
+                await until(lambda: len(killed.values) + len(survivor.values) >= 140, "read", tasks)
+                killed.kill()
+                await records.write(140)
+                await until(lambda: len(survivor.held) == PARTITIONS, "it has all", tasks)
+                await until(lambda: len(set(survivor.values)) + len(killed.values) >= 280, "all is read", tasks)
+            finally:
+                killed.kill()
+                tasks[1].cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            assert {*survivor.values, *killed.values} == {b"%d" % n for n in range(280)}
 
-            def read() -> list[bytes]:
-                return [value for line in said for value in line[1:]]
-
-            def hear() -> None:
-                assert killed.stdout is not None
-                for line in killed.stdout:
-                    said.append(line.split())
-
-            asyncio.run(story())
+        asyncio.run(story())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from shared_readers import Program
 
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 LEAN = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -48,33 +49,6 @@ def running(classpath: str, log: Path, *arguments: str) -> Iterator[subprocess.P
         process.wait()
 
 
-class SharedConsumer:
+def shared_consumer(classpath: str, *arguments: str) -> Program:
     """The program SharedConsumer, with these arguments."""
-
-    def __init__(self, classpath: str, *arguments: str) -> None:
-        self.held: set[int] = set()
-        self.values: list[bytes] = []
-        self._command = ["java", "-Xmx256m", QUIET, "-cp", classpath, "SharedConsumer", *arguments]
-
-    async def run(self) -> None:
-        """Until it is cancelled; then it leaves."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
-        hearing = asyncio.create_task(self._hear(process))
-        try:
-            await asyncio.shield(hearing)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            await hearing
-            await process.wait()
-
-    async def _hear(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
-            what, *rest = line.split()
-            assert what in (b"owns", b"read"), line
-            if what == b"read":
-                self.values += rest
-            else:
-                self.held = set(map(int, rest))
+    return Program("java", "-Xmx256m", QUIET, "-cp", classpath, "SharedConsumer", *arguments)

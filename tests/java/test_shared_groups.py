@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from run_java import JAVA_ASSIGNORS, SharedConsumer
+from run_java import JAVA_ASSIGNORS, shared_consumer
 from shared_readers import Librdkafka, Ours, Records, share
 
 from kohort.testing import KohortServer
@@ -29,13 +29,13 @@ def test_a_group_shared_three_ways(classpath: str, server: KohortServer, kind: s
             readers = [
                 Ours(servers, name, [name], group_protocol="consumer"),
                 Librdkafka(servers, name, name, **{"group.protocol": "consumer"}),
-                SharedConsumer(classpath, servers, name, name, "consumer"),
+                shared_consumer(classpath, servers, name, name, "consumer"),
             ]
         else:
             readers = [
                 Ours(servers, name, [name], group_protocol="classic", assignors=(kind,)),
                 Librdkafka(servers, name, name, **{"partition.assignment.strategy": kind}),
-                SharedConsumer(classpath, servers, name, name, "classic", JAVA_ASSIGNORS[kind]),
+                shared_consumer(classpath, servers, name, name, "classic", JAVA_ASSIGNORS[kind]),
             ]
         led: list[bool] = []
         order = [readers[n] for n in ORDERS[first]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from assigned_reader import Reader, lead_in_turn
-from run_java import JAVA_ASSIGNORS, SharedConsumer
+from run_java import JAVA_ASSIGNORS, shared_consumer
+from shared_readers import Program
 
 from kohort.client.assignors import ASSIGNORS, Claim, consumer_of, subscription_bytes
 from kohort.wire.embedded import subscription_of
@@ -19,8 +20,8 @@ def test_a_group_shared_with_java(classpath: str, servers: str, assignor: str, f
         [metadata] = [member.metadata for member in reader.joined if member.member_id != reader.member_id]
         assert metadata == as_ours(assignor, metadata)
 
-    def consumer(group: str, topic: str) -> SharedConsumer:
-        return SharedConsumer(classpath, servers, group, topic, "classic", JAVA_ASSIGNORS[assignor])
+    def consumer(group: str, topic: str) -> Program:
+        return shared_consumer(classpath, servers, group, topic, "classic", JAVA_ASSIGNORS[assignor])
 
     lead_in_turn(servers, assignor, first, consumer, check_metadata)
 

@@ -16,19 +16,14 @@ CLIENT = "client/membership/consumer.py"
 SIMULATOR = "simulator of consumer"
 MEMBER_TEST = "tests/client_library/test_consumer_membership.py::"
 
-CONSUMER_BUGS = (
-    bug(
-        "partitions are assigned to others before they are revoked",
-        ("consumer_revoke.txt", SIMULATOR),
-        (STEP, "if revoking and _still_has_any(owned, revoking):", "if False:"),
+CONSUMER_BUGS = {
+    "partitions are assigned to others before they are revoked": bug(
+        ("consumer_revoke.txt", SIMULATOR), (STEP, "if revoking and _still_has_any(owned, revoking):", "if False:")
     ),
-    bug(
-        "a heartbeat without owned partitions acknowledges a revocation",
-        ("consumer_revoke.txt", SIMULATOR),
-        (STEP, "return owned is None or any(", "return owned is not None and any("),
+    "a heartbeat without owned partitions acknowledges a revocation": bug(
+        ("consumer_revoke.txt", SIMULATOR), (STEP, "return owned is None or any(", "return owned is not None and any(")
     ),
-    bug(
-        "a partition is assigned to a second member",
+    "a partition is assigned to a second member": bug(
         ("consumer_join.txt", SIMULATOR),
         (
             STEP,
@@ -36,23 +31,19 @@ CONSUMER_BUGS = (
             ":\n            assigned[partition] = target_epoch\n        elif True:",
         ),
     ),
-    bug(
-        "a partition is assigned at the member's old epoch",
+    "a partition is assigned at the member's old epoch": bug(
         ("consumer_join.txt", SIMULATOR),
         (STEP, "assigned[partition] = target_epoch", "assigned[partition] = member.member_epoch"),
     ),
-    bug(
-        "a changed subscription makes no new target",
+    "a changed subscription makes no new target": bug(
         ("consumer_subscription.txt", SIMULATOR),
         (MEMBERS, 'self.targets.bump(group, now, "a member\'s subscription changed", member_id)', "pass"),
     ),
-    bug(
-        "the group's epoch does not rise",
+    "the group's epoch does not rise": bug(
         ("consumer_join.txt", SIMULATOR),
         (RUNNING, "if known is not None else 0,", "- 1 if known is not None and known.epoch else 0,"),
     ),
-    bug(
-        "epochs start again after the deletion of the group",
+    "epochs start again after the deletion of the group": bug(
         ("consumer_expiry.txt",),
         (
             LIFECYCLE,
@@ -60,43 +51,32 @@ CONSUMER_BUGS = (
             "pass",
         ),
     ),
-    bug(
-        "a first heartbeat is held as long as a later one",
-        (SIMULATOR,),
-        (HEARTBEAT, "= self._holds.time_for_join(group, state, event.hold_ms)", "= event.hold_ms"),
+    "a first heartbeat is held as long as a later one": bug(
+        (SIMULATOR,), (HEARTBEAT, "= self._holds.time_for_join(group, state, event.hold_ms)", "= event.hold_ms")
     ),
-    bug(
-        "an acknowledgement older than the member's last answer is held",
-        ("consumer_behind.txt",),
-        (HEARTBEAT, "elif not tell and not goes_on:", "elif not tell:"),
+    "an acknowledgement older than the member's last answer is held": bug(
+        ("consumer_behind.txt",), (HEARTBEAT, "elif not tell and not goes_on:", "elif not tell:")
     ),
-    bug(
-        "the size of the subscribed names is not limited",
+    "the size of the subscribed names is not limited": bug(
         ("consumer_names.txt",),
         (HEARTBEAT, ":= check_names(group, request, self._config.group_max_bytes):", ":= None:"),
     ),
-    bug(
-        "the heartbeat of a member that must revoke partitions is held",
-        (SIMULATOR,),
-        (HOLDS, "state.state is Reconciliation.UNREVOKED_PARTITIONS or not", "not"),
+    "the heartbeat of a member that must revoke partitions is held": bug(
+        (SIMULATOR,), (HOLDS, "state.state is Reconciliation.UNREVOKED_PARTITIONS or not", "not")
     ),
-    bug(
-        "a hold ignores the member's heartbeat interval and session",
+    "a hold ignores the member's heartbeat interval and session": bug(
         ("consumer_held.txt", SIMULATOR),
         (HOLDS, "min(event.hold_ms, told - margin, settings.session_timeout_ms // 3)", "event.hold_ms"),
     ),
-    bug(
-        "a request waits behind a held heartbeat",
+    "a request waits behind a held heartbeat": bug(
         ("consumer_held.txt", SIMULATOR),
         (HOLDS, "        self.release(group, member, now)\n\n    def abandon", "\n    def abandon"),
     ),
-    bug(
-        "held heartbeats are not answered when the shard moves",
+    "held heartbeats are not answered when the shard moves": bug(
         ("consumer_held.txt", SIMULATOR),
         (HOLDS, "self.refuse(group_id, member_id, ErrorCode.NOT_COORDINATOR, None)", "pass"),
     ),
-    bug(
-        "only a join restarts the session",
+    "only a join restarts the session": bug(
         ("consumer_held.txt", SIMULATOR),
         (
             HEARTBEAT,
@@ -104,36 +84,28 @@ CONSUMER_BUGS = (
             "if request.member_epoch == 0:\n            self._members.arm_session(group, member_id,",
         ),
     ),
-    bug(
-        "a member that does not revoke its partitions is not removed",
+    "a member that does not revoke its partitions is not removed": bug(
         ("consumer_revoke.txt", SIMULATOR),
         (LIFECYCLE, "return group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS", "return False"),
     ),
-    bug(
-        "a revocation has no time limit after a restart",
+    "a revocation has no time limit after a restart": bug(
         ("consumer_restart.txt", SIMULATOR),
         (
             LIFECYCLE,
-            (
-                "                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:\n"
-                "                    self._running.deadlines.set("
-                "(REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)\n"
-            ),
+            "                if group.state_of(member_id).state is Reconciliation.UNREVOKED_PARTITIONS:\n"
+            "                    self._running.deadlines.set("
+            "(REVOKE, group.group_id, member_id), now + member.rebalance_timeout_ms)\n",
             "",
         ),
     ),
-    bug(
-        "a static member that returns has no target",
+    "a static member that returns has no target": bug(
         ("consumer_static.txt", f"{SIMULATOR}, storm"),
         (MEMBERS, "self._emit(target_record(group.group_id, member_id, target_value(target)))", "pass"),
     ),
-    bug(
-        "a static member that leaves temporarily is removed",
-        ("consumer_static.txt", SIMULATOR),
-        (LEAVE, "if request.member_epoch == LEFT_FOR_A_WHILE:", "if False:"),
+    "a static member that leaves temporarily is removed": bug(
+        ("consumer_static.txt", SIMULATOR), (LEAVE, "if request.member_epoch == LEFT_FOR_A_WHILE:", "if False:")
     ),
-    bug(
-        "an instance id in use is taken over",
+    "an instance id in use is taken over": bug(
         ("consumer_static.txt", SIMULATOR),
         (
             HEARTBEAT,
@@ -141,30 +113,24 @@ CONSUMER_BUGS = (
             "holder != member_id:",
         ),
     ),
-    bug(
-        "a member that missed two answers is fenced",
+    "a member that missed two answers is fenced": bug(
         ("consumer_lost_held.txt", SIMULATOR),
         (MEMBERS, "            after = replace(after, previous_member_epoch=previous)\n", ""),
     ),
-    bug(
-        "a duplicated heartbeat is fenced",
+    "a duplicated heartbeat is fenced": bug(
         ("consumer_lost_answers.txt", SIMULATOR),
         (
             CHECKS,
-            (
-                "    if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):\n"
-                "        return None\n"
-            ),
+            "    if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):\n"
+            "        return None\n",
             "",
         ),
     ),
-    bug(
-        "a target contains former members",
+    "a target contains former members": bug(
         ("consumer_off_loop_late.txt", SIMULATOR),
         (TARGETS, "result.get(m, {})) for m in group.members}", "assignment) for m, assignment in result.items()}"),
     ),
-    bug(
-        "a member's assignment is answered but not written",
+    "a member's assignment is answered but not written": bug(
         ("consumer_join.txt", SIMULATOR),
         (
             MEMBERS,
@@ -172,45 +138,37 @@ CONSUMER_BUGS = (
             "self.consumers.hard.apply(current_record(group.group_id, member_id, current_value(after)))",
         ),
     ),
-    bug(
-        "a target is used but not written",
+    "a target is used but not written": bug(
         ("consumer_join.txt", SIMULATOR),
         (TARGETS, "_consumers.emit(target_record(group.group_id", "_consumers.hard.apply(target_record(group.group_id"),
     ),
-    bug(
-        "a commit with an epoch before the partition's assignment is accepted",
+    "a commit with an epoch before the partition's assignment is accepted": bug(
         ("consumer_offsets.txt",),
         (FENCING, "since is not None and since <= epoch <=", "since is not None and epoch <="),
     ),
-    bug(
-        "new partitions of a topic make no new target",
+    "new partitions of a topic make no new target": bug(
         ("consumer_topics.txt", SIMULATOR),
         (LIFECYCLE, "group.members and self.targets.hash(group) !=", "group.members and not"),
     ),
-    bug(
-        "an epoch has two targets",
+    "an epoch has two targets": bug(
         (SIMULATOR,),
         (TARGETS, "elif known.target.asked_epoch is None:", "else:"),
         (TARGETS, "if target.asked_epoch != event.epoch:\n            return\n        target", "target"),
     ),
-    bug(
-        "client: reports a revocation before it is done",
+    "client: reports a revocation before it is done": bug(
         (f"{MEMBER_TEST}test_a_full_report_while_it_gives_up_still_has_what_it_gives_up", SIMULATOR),
         (CLIENT, "owned = self.owned | self._target if", "owned = self._target if"),
     ),
-    bug(
-        "client: does not send its full state after a lost answer",
+    "client: does not send its full state after a lost answer": bug(
         (f"{MEMBER_TEST}test_after_an_answer_that_did_not_come_everything_is_said_again",),
         (CLIENT, "self._send_all = True\n            self._requests.failed(now,", "self._requests.failed(now,"),
     ),
-    bug(
-        "client: counts its session from the answer, not from the request",
+    "client: counts its session from the answer, not from the request": bug(
         (f"{MEMBER_TEST}test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered", SIMULATOR),
         (CLIENT, "self._assured_at = self._requests.sent_at", "self._assured_at = now"),
     ),
-    bug(
-        "client: keeps its partitions when it is fenced",
+    "client: keeps its partitions when it is fenced": bug(
         (f"{MEMBER_TEST}test_fenced_it_loses_everything_and_joins_again", SIMULATOR),
         (CLIENT, "self.owned = self._target = self._revoking =", "self._target = self._revoking ="),
     ),
-)
+}

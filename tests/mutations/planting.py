@@ -25,13 +25,12 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Bug:
-    what: str
     caught_by: tuple[str, ...]
     changes: tuple[Change, ...]
 
 
-def bug(what: str, caught_by: tuple[str, ...], *changes: Change) -> Bug:
-    return Bug(what, caught_by, changes)
+def bug(caught_by: tuple[str, ...], *changes: Change) -> Bug:
+    return Bug(caught_by, changes)
 
 
 class Catchers:

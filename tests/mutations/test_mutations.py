@@ -14,7 +14,7 @@ import pytest
 from consumer_bugs import CONSUMER_BUGS
 from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
-from planting import Bug, Catchers, bug, is_simulator, record, recorded_seeds, seed_in
+from planting import Catchers, bug, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
 
 REBALANCE = "coordinator/classic/rebalance.py"
@@ -32,16 +32,14 @@ SETTINGS, SHARDS, START = "coordinator/settings/group_settings.py", "broker/grou
 MACHINES = "broker/machines.py"
 
 
-BUGS = (
+BUGS = {
     # -- durability
-    bug(
-        "answers leave before the turn's commit",
+    "answers leave before the turn's commit": bug(
         ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
         (SCHEDULE, "if turn.operations:", "self._edge.release(turn)\n        if turn.operations:"),
         (SCHEDULE, "-> None:\n        self._edge.release(turn)", "-> None:"),
     ),
-    bug(
-        "a turn's records are written with those of the next turn, after its answers have left",
+    "a turn's records are written with those of the next turn, after its answers have left": bug(
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
             "tests/broker/test_groups.py::test_after_a_failed_append_a_commit_never_was",
@@ -50,15 +48,12 @@ BUGS = (
         (
             BROKER,
             "return state.end_turn(releases)",
-            (
-                "turn = state.end_turn(releases)\n"
-                "        late, self.late = getattr(self, 'late', ()), turn.operations\n"
-                "        return Turn(late, *(getattr(turn, name) for name in ('releases', 'complaints', 'tasks')))"
-            ),
+            "turn = state.end_turn(releases)\n"
+            "        late, self.late = getattr(self, 'late', ()), turn.operations\n"
+            "        return Turn(late, *(getattr(turn, name) for name in ('releases', 'complaints', 'tasks')))",
         ),
     ),
-    bug(
-        "the leader's assignment is answered but not written",
+    "the leader's assignment is answered but not written": bug(
         (
             "sync_leader.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
@@ -66,8 +61,7 @@ BUGS = (
         ),
         (REBALANCE, "        self._running.out.records.append(record)\n", ""),
     ),
-    bug(
-        "a static member's new id is answered but not written",
+    "a static member's new id is answered but not written": bug(
         (
             "static_return.txt",
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
@@ -75,8 +69,7 @@ BUGS = (
         (JOIN, "        self._running.out.records.append(record)\n", ""),
     ),
     # -- generations
-    bug(
-        "the generation rises when a rebalance starts, not when its join completes",
+    "the generation rises when a rebalance starts, not when its join completes": bug(
         ("heartbeat.txt", "join_rebalance_timeout.txt", "simulator of member"),
         (
             REBALANCE,
@@ -85,14 +78,12 @@ BUGS = (
         ),
         (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
     ),
-    bug(
-        "a generation is used again after the deletion of its group",
+    "a generation is used again after the deletion of its group": bug(
         ("generation_after_deletion.txt", "simulator of member"),
         (JOIN, "= self._hard.generations.get(", "= 0 and self._hard.generations.get("),
         (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
     ),
-    bug(
-        "a generation is used again after a crash between join and sync",
+    "a generation is used again after a crash between join and sync": bug(
         ("failover_between_join_and_sync.txt", "simulator of member"),
         (
             REBALANCE,
@@ -100,75 +91,59 @@ BUGS = (
             "",
         ),
     ),
-    bug(
-        "a generation that a crash interrupted before its sync stays in force",
+    "a generation that a crash interrupted before its sync stays in force": bug(
         ("failover_between_join_and_sync.txt", "unload_sync.txt"),
         (GROUP, 'self._rebalances.start(group, now, "a generation was lost")', "pass"),
     ),
-    bug(
-        "the highest generation of forgotten group names is not written",
-        ("generation_forgotten.txt",),
-        (OFFSETS, 'self._emit(generation_record("", highest))', "pass"),
+    "the highest generation of forgotten group names is not written": bug(
+        ("generation_forgotten.txt",), (OFFSETS, 'self._emit(generation_record("", highest))', "pass")
     ),
     # -- fencing
-    bug(
-        "the former process of a static member is not fenced",
+    "the former process of a static member is not fenced": bug(
         ("static_return.txt", "heartbeat_static.txt", "join_unknown.txt"),
         (CHECKS, "        if owner != member_id:\n            return ErrorCode.FENCED_INSTANCE_ID\n", ""),
     ),
-    bug(
-        "a commit of an older generation is accepted",
+    "a commit of an older generation is accepted": bug(
         ("commit_members.txt", "simulator of member, liar"),
         (OFFSETS, "if generation != group.generation_id", "if generation > group.generation_id"),
     ),
-    bug(
-        "a commit between join and sync is accepted",
+    "a commit between join and sync is accepted": bug(
         ("commit_members.txt", "commit_operator.txt"),
         (OFFSETS, "ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode", "ErrorCode"),
     ),
-    bug(
-        "a commit without a member is accepted while the group has members",
+    "a commit without a member is accepted while the group has members": bug(
         ("commit_operator.txt", "simulator of member"),
         (OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),
     ),
-    bug(
-        "a repeated commit is accepted without a check of its member",
+    "a repeated commit is accepted without a check of its member": bug(
         ("tests/broker/test_commits.py::test_a_refused_commit_changes_nothing",),
         (OFFSETS, "        if self._check_commit(request, commit.version):\n            return None\n", ""),
     ),
-    bug(
-        "a repeated commit is accepted although its group has changed",
+    "a repeated commit is accepted although its group has changed": bug(
         ("tests/broker/test_commits.py::test_a_new_generation_refuses_the_kept_commit",),
         ("broker/shortcuts/commits.py", "            or accepted.version != shard.version\n", ""),
     ),
-    bug(
-        "a repeated commit is written before earlier records of its turn",
+    "a repeated commit is written before earlier records of its turn": bug(
         ("tests/broker/test_commits.py::test_records_decided_earlier_in_the_turn_are_written_first",),
         (MACHINES, "return number in self._decided", "return False"),
     ),
     # -- timers
-    bug(
-        "a timer that was moved fires at its old time",
+    "a timer that was moved fires at its old time": bug(
         ("heartbeat.txt", "static_silent.txt", "simulator of member"),
         (DEADLINES, "due is not None and due.when == when:", "due is not None:"),
     ),
-    bug(
-        "the cached answer to a heartbeat stays valid after groups have changed",
-        ("simulator of member",),
-        (SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", ""),
+    "the cached answer to a heartbeat stays valid after groups have changed": bug(
+        ("simulator of member",), (SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", "")
     ),
-    bug(
-        "the cached answer to a heartbeat stays valid after a deadline",
+    "the cached answer to a heartbeat stays valid after a deadline": bug(
         ("tests/broker/test_heartbeats.py::test_a_heartbeat_learns_that_another_session_has_ended",),
         (SHARD, "                    self.version += 1\n", ""),
     ),
-    bug(
-        "a session ends while the member's join is parked",
+    "a session ends while the member's join is parked": bug(
         ("parked_beyond_session.txt",),
         (GROUP, "(member.join in self._running.parked and not member.is_new) or member.sync", "member.sync"),
     ),
-    bug(
-        "a session ends while the member's sync is parked",
+    "a session ends while the member's sync is parked": bug(
         ("parked_beyond_session.txt",),
         (
             GROUP,
@@ -176,96 +151,74 @@ BUGS = (
             "member.join in self._running.parked and not member.is_new",
         ),
     ),
-    bug(
-        "a commit does not keep the session alive",
-        ("commit_members.txt", "simulator of member"),
-        (OFFSETS, "if session is not None:", "if False:"),
+    "a commit does not keep the session alive": bug(
+        ("commit_members.txt", "simulator of member"), (OFFSETS, "if session is not None:", "if False:")
     ),
-    bug(
-        "a heartbeat does not keep the session alive while the group rebalances",
+    "a heartbeat does not keep the session alive while the group rebalances": bug(
         ("heartbeat.txt", "join_rebalance_timeout.txt"),
         (
             GROUP,
             "self._running.arm_session(group, group.members[request.member_id],",
-            (
-                "if group.phase is not Phase.PREPARING:\n"
-                "            self._running.arm_session(group, group.members[request.member_id],"
-            ),
+            "if group.phase is not Phase.PREPARING:\n"
+            "            self._running.arm_session(group, group.members[request.member_id],",
         ),
     ),
-    bug(
-        "members have no session after a load",
+    "members have no session after a load": bug(
         ("failover.txt", "simulator of member"),
         (
             GROUP,
-            (
-                "for member in group.members.values():\n"
-                "                self._running.arm_session(group, member, now)\n"
-                "            if"
-            ),
+            "for member in group.members.values():\n"
+            "                self._running.arm_session(group, member, now)\n"
+            "            if",
             "if",
         ),
     ),
     # -- the rebalance
-    bug(
-        "a rebalance completes without members that have not yet used their new ids",
+    "a rebalance completes without members that have not yet used their new ids": bug(
         ("pending_expires.txt",),
         (REBALANCE, "== len(group.members) and not group.pending and", "== len(group.members) and"),
     ),
-    bug(
-        "late static members are removed like dynamic ones",
-        ("join_static_stay.txt",),
-        (REBALANCE, "member.instance_id is None:", "True:"),
+    "late static members are removed like dynamic ones": bug(
+        ("join_static_stay.txt",), (REBALANCE, "member.instance_id is None:", "True:")
     ),
-    bug(
-        "members that never sync stay in a stable group",
+    "members that never sync stay in a stable group": bug(
         ("sync_overdue.txt", "simulator of member"),
         (REBALANCE, 'case "sync", Phase.COMPLETING | Phase.STABLE:', 'case "sync", Phase.COMPLETING:'),
     ),
-    bug(
-        "parked syncs are not answered when another rebalance starts",
+    "parked syncs are not answered when another rebalance starts": bug(
         ("rejoin_completing.txt", "sync_overdue.txt", "simulator of member"),
         (REBALANCE, "self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))", "pass"),
     ),
-    bug(
-        "a held heartbeat is not answered when a rebalance starts",
+    "a held heartbeat is not answered when a rebalance starts": bug(
         ("heartbeat_held.txt",),
         (REBALANCE, "            self._running.answer_heartbeat(group, member, ErrorCode.REBALANCE_IN_PROGRESS)\n", ""),
     ),
-    bug(
-        "a request that a newer request replaces is never answered",
+    "a request that a newer request replaces is never answered": bug(
         ("parked_replaced.txt", "simulator of member"),
         (RUNNING, "= event.request_id", "= event.request_id\n        self.out.replies[:] = self.out.replies[:-1]"),
     ),
     # -- expiry
-    bug(
-        "offsets expire while the group rebalances",
+    "offsets expire while the group rebalances": bug(
         ("expiry_stable.txt", "simulator of member"),
         (OFFSETS, "if group.phase is Phase.STABLE else None", "if group.phase is Phase.STABLE else set()"),
     ),
-    bug(
-        "a group expires while members are about to join",
-        ("expiry_simple.txt",),
-        (OFFSETS, "and not group.pending and len(expired)", "and len(expired)"),
+    "a group expires while members are about to join": bug(
+        ("expiry_simple.txt",), (OFFSETS, "and not group.pending and len(expired)", "and len(expired)")
     ),
-    bug(
-        "a topic that is created again has the offsets of its predecessor",
+    "a topic that is created again has the offsets of its predecessor": bug(
         ("tests/broker/test_offsets.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
         (OFFSETS, "None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):", "None:"),
     ),
-    bug(
-        "a group with members can be deleted",
+    "a group with members can be deleted": bug(
         ("delete_groups_by_state.txt",),
         (SHARD, "not None and group.phase is not Phase.EMPTY", "not None and group.phase is Phase.STABLE"),
     ),
     # -- fencing by ownership
-    bug(
-        "commits are not fenced by ownership",
+    "commits are not fenced by ownership": bug(
         ("consumer_fenced_commits.txt", "simulator of zombie"),
         (FENCING, "if by_ownership:", "if by_ownership and epoch != state.member_epoch:"),
     ),
-    bug(
-        "a fetch is fenced when it arrives, not when it is answered",
+    "a fetch is fenced when it arrives, not when it is answered": bug(
         (
             "tests/broker/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
             "tests/broker/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
@@ -275,14 +228,11 @@ BUGS = (
         (
             FETCH,
             "fence = _fence(state, request)",
-            (
-                "fences = state.__dict__.setdefault('fences', {})\n"
-                "    fence = fences.setdefault(context.request_id, _fence(state, request))"
-            ),
+            "fences = state.__dict__.setdefault('fences', {})\n"
+            "    fence = fences.setdefault(context.request_id, _fence(state, request))",
         ),
     ),
-    bug(
-        "a member does not own a partition that it must revoke",
+    "a member does not own a partition that it must revoke": bug(
         (
             "consumer_fenced_commits.txt",
             "tests/broker/test_fetch_fencing.py::test_a_member_reads_on_until_it_has_acknowledged",
@@ -290,8 +240,7 @@ BUGS = (
         ),
         (FENCING, " and partition not in state.revoking:", ":"),
     ),
-    bug(
-        "an epoch from before the loss of a partition is valid after its return",
+    "an epoch from before the loss of a partition is valid after its return": bug(
         (
             "consumer_fenced_commits.txt",
             "consumer_offsets.txt",
@@ -301,8 +250,7 @@ BUGS = (
         (FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),
     ),
     # -- regular expressions
-    bug(
-        "a pattern matches a part of a name",
+    "a pattern matches a part of a name": bug(
         (
             "consumer_regex.txt",
             "consumer_regex_nothing.txt",
@@ -310,8 +258,7 @@ BUGS = (
         ),
         ("coordinator/patterns/regex.py", "compiled.fullmatch(name) is not None", "compiled.search(name) is not None"),
     ),
-    bug(
-        "new topics are not compared with the patterns in use",
+    "new topics are not compared with the patterns in use": bug(
         (
             "consumer_regex.txt",
             "consumer_regex_restart.txt",
@@ -319,36 +266,28 @@ BUGS = (
         ),
         (MATCHES, "known.todo += created", "pass"),
     ),
-    bug(
-        "a pattern's result from before a failover is taken for the awaited one",
+    "a pattern's result from before a failover is taken for the awaited one": bug(
         (
             "consumer_regex_restart.txt",
             "tests/coordinator/test_pattern_matches.py::test_only_the_result_of_the_running_task_counts",
         ),
         (MATCHES, "if task is None or task.number != event.number:", "if task is None:"),
     ),
-    bug(
-        "patterns are not resolved again after a restart",
+    "patterns are not resolved again after a restart": bug(
         ("consumer_regex_restart.txt", "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart"),
         (PATTERNS, "group.pattern_users:\n                self._matches", "():\n                self._matches"),
     ),
-    bug(
-        "the record of an unused pattern is not deleted",
-        ("consumer_regex.txt",),
-        (PATTERNS, "if former and former != present:", "if False:"),
+    "the record of an unused pattern is not deleted": bug(
+        ("consumer_regex.txt",), (PATTERNS, "if former and former != present:", "if False:")
     ),
-    bug(
-        "a member that changes its pattern loses its partitions before the new pattern is resolved",
+    "a member that changes its pattern loses its partitions before the new pattern is resolved": bug(
         ("consumer_regex_nothing.txt", "consumer_regex_held.txt"),
         ("coordinator/consumer/members.py", "None if group.is_pending(member_id) else _Subscribed(", "_Subscribed("),
     ),
-    bug(
-        "offsets expire while a pattern is not resolved",
-        ("consumer_regex_offsets.txt",),
-        (OFFSETS, "if consumers is not None and consumers.has_pending:", "if False:"),
+    "offsets expire while a pattern is not resolved": bug(
+        ("consumer_regex_offsets.txt",), (OFFSETS, "if consumers is not None and consumers.has_pending:", "if False:")
     ),
-    bug(
-        "topics that a pattern matches do not count as subscribed",
+    "topics that a pattern matches do not count as subscribed": bug(
         ("consumer_regex_offsets.txt",),
         (
             "coordinator/consumer/group.py",
@@ -356,59 +295,50 @@ BUGS = (
             "[]",
         ),
     ),
-    bug(
-        "each new topic writes a record with all matching names at once",
-        ("consumer_regex.txt",),
-        (PATTERNS, "elif now < due:", "elif False:"),
+    "each new topic writes a record with all matching names at once": bug(
+        ("consumer_regex.txt",), (PATTERNS, "elif now < due:", "elif False:")
     ),
     # -- settings of groups
-    bug(
-        "groups' settings are lost in a restart",
+    "groups' settings are lost in a restart": bug(
         ("tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",),
         (START, "group_id, configs in state.catalog.group_configs.items():", "group_id, configs in ():"),
     ),
-    bug(
-        "a change of a group's settings is stored but does not reach its shard",
+    "a change of a group's settings is stored but does not reach its shard": bug(
         (
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
             "tests/broker/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
         ),
         (SHARDS, "        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),
     ),
-    bug(
-        "removed settings stay in force",
+    "removed settings stay in force": bug(
         (
             "consumer_group_settings.txt",
             "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
         ),
         (SETTINGS, "self._own.pop(group_id, None)", "pass"),
     ),
-    bug(
-        "a rollout hold does not stop rebalances",
+    "a rollout hold does not stop rebalances": bug(
         ("consumer_hold.txt", "consumer_hold_dead.txt", "simulator of operator"),
         (TARGETS, "until > now and self._consumers.of(group).freeze_ended_ms != until", "False"),
     ),
-    bug(
-        "the death of a member during a hold moves other members' partitions",
+    "the death of a member during a hold moves other members' partitions": bug(
         ("consumer_hold_dead.txt", "simulator of operator"),
         (HANDOVER, "targets[owner].add(partition)\n    waiting = 0", "pass\n    waiting = 0"),
     ),
-    bug(
-        "a hold that ended with enough members returns after a restart",
+    "a hold that ended with enough members returns after a restart": bug(
         ("tests/broker/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
         (SHARDS, "for group_id in effects.holds_over:", "for group_id in ():"),
     ),
-    bug(
-        "a group's session may be shorter than its heartbeat interval",
+    "a group's session may be shorter than its heartbeat interval": bug(
         ("tests/broker/test_group_configs.py::test_a_session_is_longer_than_the_interval",),
         (SETTINGS, "if settings.session_timeout_ms <= settings.heartbeat_interval_ms:\n", "if False:\n"),
     ),
-)
+}
 
 
-ALL = (*BUGS, *CONSUMER_BUGS, *MIXED_BUGS, *LIBRARY_BUGS, *SECURITY_BUGS)
-CATCHERS = tuple(dict.fromkeys(catcher for bug in ALL for catcher in bug.caught_by))
-FOUND_BY_SEEDS = [bug for bug in ALL if any(map(is_simulator, bug.caught_by))]
+ALL = BUGS | CONSUMER_BUGS | MIXED_BUGS | LIBRARY_BUGS | SECURITY_BUGS
+CATCHERS = tuple(dict.fromkeys(catcher for bug in ALL.values() for catcher in bug.caught_by))
+FOUND_BY_SEEDS = [what for what, bug in ALL.items() if any(map(is_simulator, bug.caught_by))]
 
 
 @pytest.fixture(scope="session")
@@ -417,11 +347,11 @@ def catchers() -> Iterator[Catchers]:
         yield process
 
 
-@pytest.mark.parametrize("bug", ALL, ids=[bug.what for bug in ALL])
-def test_a_planted_bug_is_caught(bug: Bug, catchers: Catchers) -> None:
+@pytest.mark.parametrize("what", ALL)
+def test_a_planted_bug_is_caught(what: str, catchers: Catchers) -> None:
     """The simulator catches it with the seed that is recorded."""
-    seen = catchers.see(bug.changes, bug.caught_by, recorded_seeds().get(bug.what))
-    assert set(seen) == set(bug.caught_by)
+    seen = catchers.see(ALL[what].changes, ALL[what].caught_by, recorded_seeds().get(what))
+    assert set(seen) == set(ALL[what].caught_by)
     assert [catcher for catcher, what in seen.items() if what is None] == [], "did not see it"
 
 
@@ -436,12 +366,11 @@ def searched(request: pytest.FixtureRequest) -> Iterator[dict[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("bug", FOUND_BY_SEEDS, ids=[bug.what for bug in FOUND_BY_SEEDS])
-def test_the_simulator_finds_it_by_itself(bug: Bug, catchers: Catchers, searched: dict[str, int]) -> None:
-    seen = catchers.see(bug.changes, filter(is_simulator, bug.caught_by))
-    [what] = seen.values()
-    assert what is not None, "no seed sees it"
-    searched[bug.what] = seed_in(what)
+@pytest.mark.parametrize("what", FOUND_BY_SEEDS)
+def test_the_simulator_finds_it_by_itself(what: str, catchers: Catchers, searched: dict[str, int]) -> None:
+    [seen] = catchers.see(ALL[what].changes, filter(is_simulator, ALL[what].caught_by)).values()
+    assert seen is not None, "no seed sees it"
+    searched[what] = seed_in(seen)
 
 
 @pytest.mark.timeout(620)

@@ -67,7 +67,7 @@ def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str) -> None:
     checks, kinds = SEEN_AS[what]
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations"), *kinds],
-        input=json.dumps(next(bug.changes for bug in test_mutations.ALL if bug.what == what)),
+        input=json.dumps(test_mutations.ALL[what].changes),
         capture_output=True,
         text=True,
         timeout=110,
