@@ -1,4 +1,4 @@
-"""Members of a group that read, commit and give up, for tests that count records: ours, librdkafka's, other programs."""
+"""Members of a group that read, commit and give up, for tests that count records: ours, librdkafka's, other ones."""
 
 from __future__ import annotations
 
